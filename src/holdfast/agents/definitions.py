@@ -18,6 +18,8 @@ from holdfast.context.settings import ContextSettings
 from holdfast.domain.artifact import LOADER
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Learned, Measure
+from holdfast.domain.messages import Message
+from holdfast.domain.reconcile import Mode
 from holdfast.errors import InvalidRequest
 from holdfast.models import Model, OfflineModel, PromptCounter
 from holdfast.tokens import STORED, TokenCounter, counter_for, partial_counter
@@ -55,6 +57,8 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its messages are sent as voice records (seed 003, `vendor: custom`): with turn, time and metadata."""
     fallbacks: tuple[str, ...] = ()
     """Names of llms, or models, that are asked where this one does not answer, in this order; theirs are not asked in turn."""
+    system_messages: tuple[Message, ...] = ()
+    """What every prompt for it begins with; no templates, and not stored."""
     inputs: frozenset[str] | None = None
     """What it takes: `text`, `image`, `audio`, `video`, `file`; other media are told to it in words. None: all of them."""
 
@@ -145,6 +149,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Comes before its own instruction, and before that of every agent below it; a template too."""
     description: str | None = None
     """What it is for: told to the agents that may hand the conversation over to it, and to clients."""
+    session_mode: Mode | None = None
+    """How chat requests to it that name a session are read, where they do not say; None: as the server does."""
     context: ContextSettings = ContextSettings()
     tools: tuple[str, ...] | None = None
     """Names of those tools that it has; None: all."""
@@ -170,8 +176,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What it says in place of a reply where no model answers; None: an error tells."""
     silence_message: str | None = None
     """What it says when nobody has said anything for a while."""
-    recalls: Mapping[RecalledKind, RecallSettings] = {}
-    """What it may recall: of past conversations, of memories; those that are not there, it may not."""
+    recalls: Mapping[RecalledKind, RecallSettings] | None = None
+    """What it may recall: of past conversations, of memories; those that are not there, it may not. None: what its roster says."""
 
     @property
     def workflow(self) -> bool:
@@ -211,6 +217,8 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     """Who speaks in its place, where its agent is a workflow; those that are not there are left out."""
     branch: str = ""
     """Where it speaks side by side with others: the names of the workflows and of their agents down to it, by dots."""
+    recalls: Mapping[RecalledKind, RecallSettings] = {}
+    """What may be recalled, with or without an agent; see `Agent.recalls`."""
 
     @property
     def agent_name(self) -> str | None:

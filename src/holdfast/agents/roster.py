@@ -10,14 +10,15 @@ import msgspec
 from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Summarizer, Voice, offline
 from holdfast.agents.team import Team, transfer_tool, wrong_relations
 from holdfast.context.policies import policy
-from holdfast.context.recalled import RECALLERS
-from holdfast.context.settings import ContextSettings
+from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
+from holdfast.context.settings import ContextSettings, check_settings, parse
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
 from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
 from holdfast.tools.agents import agent_tool
 from holdfast.tools.tool import Toolset
+from holdfast.wire.sendable import check_text
 
 
 class Roster:
@@ -29,6 +30,7 @@ class Roster:
         context: holds for sessions without an agent.
         summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see `Summarizer.write`.
         scorers: functions that rate messages, by the name that `scorer` may have; see `holdfast.overlays.scorers`.
+        recalls: what models without an agent may recall, and agents that say nothing of it; see `Agent.recalls`.
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class Roster:
         context: ContextSettings | None = None,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        recalls: Mapping[RecalledKind, RecallSettings] | None = None,
     ) -> None:
         self.llms = dict(llms or {})
         if DEFAULT not in self.llms:
@@ -45,7 +49,10 @@ class Roster:
         self._offline = offline()
         self.agents = dict(agents or {})
         _check_agents(self.agents)
-        self.context = context or ContextSettings()
+        for name, agent in self.agents.items():
+            check_settings(agent.context, where=f"agents.{name}.context")
+        self.context = check_settings(context or ContextSettings(), where="context")
+        self.recalls = dict(recalls or {})
         self.max_history_turns = 0
         self.summarizers = dict(summarizers or {})
         self.scorers = dict(scorers or {})
@@ -62,6 +69,8 @@ class Roster:
             model: an agent's name, an llm's, or a model's, which is then asked for where the default model is; not an empty one.
             root: the agent that the session is for: where `agent` stands below it, that one's relations are those that it has there.
         """
+        for name, value in (("agent", agent), ("model", model)):
+            check_text(value, name, none=True)
         if model == "":  # it would be called, and its reply could not be recorded
             raise InvalidRequest("model is empty: name one, or leave it out", param="model")
         if agent is None and model in self.agents:
@@ -74,6 +83,21 @@ class Roster:
             raise InvalidRequest(f"no agent {agent!r}; known: {known}", param="agent")
         wanted = found.llm if model in (None, agent) else model
         return self._voiced(self.llm(wanted), found, found.context, self._team(agent, root))
+
+    def with_request(
+        self, voice: Voice, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
+    ) -> Voice:
+        """Return the voice with what one turn says of the working set; None leaves its own. Raises `InvalidRequest`."""
+        said = {"strategy": strategy, "budget": budget, "recall": recall}
+        given = {name: value for name, value in said.items() if value is not None}
+        return self.with_context(voice, parse(given, where="", base=voice.context)) if given else voice
+
+    def with_context(self, voice: Voice, context: ContextSettings) -> Voice:
+        """Return the voice with other context settings, and whoever writes the summaries that they need."""
+        if context is voice.context:
+            return voice
+        writer = None if voice.history else self.summarizer(policy(context).summarizer, voice.llm)
+        return msgspec.structs.replace(voice, context=context, summarizer=writer)
 
     def member(self, team: Team[Agent], name: str) -> Voice:
         """An agent of a team, with its own model, tools and view. Raises `KeyError` where it is none of the team."""
@@ -94,9 +118,11 @@ class Roster:
     ) -> Voice:
         history = self.max_history_turns
         writer = None if history else self.summarizer(policy(context).summarizer, llm)
-        also = [RECALLERS[kind] for kind in agent.recalls] if agent else []
-        tools = self.tools.of(agent.tools if agent else None, also)
-        voice = Voice(llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools)
+        recalls = self.recalls if agent is None or agent.recalls is None else agent.recalls
+        tools = self.tools.of(agent.tools if agent else None, [RECALLERS[kind] for kind in recalls])
+        voice = Voice(
+            llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools, recalls=recalls
+        )
         return voice if agent is None else self._related(voice, agent, team)
 
     def _related(self, voice: Voice, agent: Agent, team: Team[Agent] | None) -> Voice:
@@ -197,7 +223,7 @@ class Roster:
             The clients that are not used any more, except by turns that began with them.
         """
         before, known = self._clients(), self._upstreams
-        self.llms, self.agents, self.context = other.llms, other.agents, other.context
+        self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
         # A new table: what a turn that began earlier notes is kept in its own.
         self._upstreams = {}
         for name, llm in self.llms.items():

@@ -2,7 +2,7 @@
 
 It costs nothing: the claim rides on the write that opens a turn, and its end on the one that ends it. Only a turn that takes
 longer than `RENEWED` writes besides, and one that writes nothing at its opening. A server that dies leaves its claims to
-expire; then whoever comes next takes the session over. The clocks of the servers have to agree to within some seconds.
+expire; then whoever comes next takes the session over. The clocks of the servers have to agree to within two seconds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import msgspec
 
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.errors import SessionBusy, SessionNotFound, StaleSession, StoreError, TurnLost
+from holdfast.liveness import is_dead
 from holdfast.repeating import Repeated
 from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.logic.claims import held_until
 
 _log = logging.getLogger("holdfast.turn")
-LEASE: Final = 30_000
-"""Milliseconds after which a claim that was not renewed is anybody's."""
-RENEWED: Final = 10_000
-"""Milliseconds after which it is renewed."""
+LEASE: Final = 5_000
+"""Milliseconds after which a claim that was not renewed is anybody's: so long does a crash on another host block a session."""
+RENEWED: Final = 1_500
+"""Milliseconds after which it is renewed: it may fail twice. Turns that are shorter never write for it."""
 AGAIN: Final = 1_000
 """Milliseconds after which that is tried again where the store failed."""
 SHORTEST, LONGEST = 0.05, 1.0
@@ -183,16 +185,21 @@ class Claiming:
             except StoreError as exc:
                 _log.warning("the claim on session %r could not be given back: it expires", self._ref.id, exc_info=exc)
 
-    async def freed(self) -> bool:
-        """Whether the session's claim was that of an earlier turn of this process, and is given back now.
+    async def free(self) -> bool:
+        """Release the session's claim if the turn that made it has ended without doing so; return whether that was so.
 
-        That turn has ended, or this one would not have come up, and the store failed when it would have given its claim back.
+        A turn of this process has ended, or this one would not have its place: the store failed when it would have released
+        the claim. A turn of a process that has died ended with it.
         """
         claim = (await self._store.get(self._ref)).claim
-        if claim is None or claim.holder.rpartition("-")[0] != self._holder.rpartition("-")[0]:
+        if claim is None or not self._has_ended(claim):
             return False
         await self._store.append(self._ref, Append(timestamp=self._clock(), release=claim.holder))
         return True
+
+    def _has_ended(self, claim: Claim) -> bool:
+        """Return True if the claim is known to be left over from an earlier turn."""
+        return claim.holder.rpartition("-")[0] == self._holder.rpartition("-")[0] or is_dead(claim.holder)
 
     # -- while a model is thinking -----------------------------------------
 
@@ -243,12 +250,12 @@ class Claiming:
         """
         seconds = SHORTEST
         while True:
-            claim = (await self._store.get(self._ref)).claim
-            if claim is None or claim.until <= self._clock():
+            claim, now = (await self._store.get(self._ref)).claim, self._clock()
+            if claim is None or (until := held_until(claim, now)) <= now or is_dead(claim.holder):
                 return
             if interrupt and not claim.wanted:
                 await self._store.want(self._ref, claim.holder)
             if left() <= 0:
-                raise SessionBusy(self._ref.id, until=claim.until) from busy
-            await pause(min(seconds, left()))
+                raise SessionBusy(self._ref.id, until=until) from busy
+            await pause(min(seconds, left(), max(SHORTEST, (until - now) / 1000)))
             seconds = min(2 * seconds, LONGEST)

@@ -17,6 +17,7 @@ from holdfast.dreams.schedule import Dreaming, DreamingSettings
 from holdfast.engine.beginning import begun
 from holdfast.engine.indexing import Indexer, Indexing
 from holdfast.engine.learning import Learning
+from holdfast.engine.markers import Markers
 from holdfast.engine.queueing import Hold, Queues, QueueSettings
 from holdfast.engine.scoped import Scopes
 from holdfast.errors import SessionExists, SessionNotFound
@@ -29,12 +30,15 @@ from holdfast.life.removing import taken_away
 from holdfast.life.settings import LifeSettings
 from holdfast.life.sweeping import Pace, Sweeper
 from holdfast.life.telling import Teller
+from holdfast.liveness import new_holder
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.promoted import Promoted
 from holdfast.memory.remembering import Memories
 from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.warm import WarmSessions
+from holdfast.recognition.retries import Retries
 from holdfast.recognition.unheard import Unheard
 from holdfast.secrets import Guard
 from holdfast.stores.base import NewSession, Store
@@ -90,12 +94,12 @@ class Engine:
         dreaming: Dreaming | None = None,
         of: Engine | None = None,
     ) -> None:
-        hooks, holder = Hooks() if hooks is None else hooks, uuid.uuid4().hex
+        hooks, holder = Hooks() if hooks is None else hooks, new_holder()
         self._of = of
-        self.warm = WarmSessions()
+        self.warm, self.passages = WarmSessions(), PassageTables()
         self.hooks = hooks
         self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
-        self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.warm.forget)
+        self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.forget)
         self.store = living(store, self.life)
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None
@@ -112,6 +116,7 @@ class Engine:
         if files is not None:
             self.memories.on_changed.append(files.changed)
         self.learning = Learning(store, clock)
+        self.markers = Markers(store)
         self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.indexing = Indexing(indexer)
@@ -122,7 +127,13 @@ class Engine:
             self.scoring.counts = of.scoring.counts
         self.failures: Counter[str] = Counter() if of is None else of.failures
         self.unheard = Unheard()
-        self.queues = Queues(store, clock, queueing or QueueSettings(), uuid.uuid4().hex)
+        self.retries = Retries(clock)
+        self.queues = Queues(store, clock, queueing or QueueSettings(), new_holder())
+
+    def forget(self, ref: SessionRef) -> None:
+        """Drop what this process remembers of a session: it is no more, or something of it was erased."""
+        self.warm.forget(ref)
+        self.passages.forget(ref)
 
     def _sweeper(self, holder: str) -> Sweeper:
         pace = self.dreaming.pace(Pace())
@@ -218,6 +229,7 @@ class Engine:
         """
         if self._of is None:
             await self.sweeper.close()
+        self.passages.close()
         await self.compactor.close()
         await self.scoring.close()
         await self.queues.close()

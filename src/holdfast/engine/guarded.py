@@ -12,13 +12,14 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact, NewArtifact, Scope
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Ending, NewCompaction, NewEntry, Session, SessionRef
 from holdfast.domain.state import Change, Extend
+from holdfast.engine.entries import is_long
 from holdfast.limits import MEMORY_TAG_CHARS
-from holdfast.off_loop import off_loop
 from holdfast.secrets import Guard, Sweep
 from holdfast.stores.base import Append, Appended, NewSession, SessionPatch, Store
 from holdfast.stores.memories import OwnedMemories
@@ -66,11 +67,13 @@ TEXTLESS: Final = frozenset(
         "learn",
         "learned",
         "lease",
+        "leased_by",
         "list",
         "media",
         "memories",
         "memory_owners",
         "oldest",
+        "origins",
         "ping",
         "put_blob",
         "rate",
@@ -78,6 +81,8 @@ TEXTLESS: Final = frozenset(
         "remove",
         "revoke_key",
         "sightings",
+        "share",
+        "sharing",
         "signals",
         "state",
         "tenants",
@@ -198,7 +203,7 @@ class GuardedStore(StoreWrapper):
         """See `Store`. What a user asked to be remembered can be refused; all else is masked."""
         sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
-        told = await off_loop(lambda: _memories(sweep, delta), long=long)
+        told = await run_cpu(lambda: _memories(sweep, delta), long=long)
         sweep.refuse()
         changed = await self.inner.change_memories(owner, told, timestamp=timestamp, expect=expect)
         self._guard.note(sweep.findings, "")
@@ -211,7 +216,7 @@ class GuardedStore(StoreWrapper):
     async def _swept(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
         """What `look` makes of a write, and what it found. Raises `SecretBlocked`."""
         sweep = self._guard.sweep()
-        told = await off_loop(lambda: look(sweep), long=_long(messages))
+        told = await run_cpu(lambda: look(sweep), long=is_long(messages))
         sweep.refuse()
         return told, sweep
 
@@ -225,7 +230,7 @@ async def masked(guard: Guard | None, messages: Sequence[Message]) -> tuple[Mess
     """What a request brings as a log would have it; see `Guard.masked`."""
     if guard is None:
         return tuple(messages)
-    return await off_loop(lambda: guard.masked(messages), long=_long(messages))
+    return await run_cpu(lambda: guard.masked(messages), long=is_long(messages))
 
 
 async def as_kept(guard: Guard | None, read: Imported) -> Imported:
@@ -246,13 +251,9 @@ async def as_kept(guard: Guard | None, read: Imported) -> Imported:
             fields=tuple(fields),
         )
 
-    told = await off_loop(looked, long=_long(read.messages))
+    told = await run_cpu(looked, long=is_long(read.messages))
     sweep.refuse()
     return told
-
-
-def _long(messages: Sequence[Message]) -> bool:
-    return sum(len(message.text) for message in messages) > _LONG_CHARS
 
 
 # -- what has texts ------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast.agents import Llm
 from holdfast.domain.budget import Budget
-from holdfast.domain.calibration import Learned, decode_learned, encode_learned
+from holdfast.domain.calibration import HIGH, Learned, decode_learned, encode_learned
 from holdfast.errors import ContextTooLong, HoldfastError
 from holdfast.limits import MODELS_LEARNED
 from holdfast.models import OfflineModel
@@ -126,10 +126,18 @@ class Learning:
         key = key_of(llm)
         known = self._get(key)
         if learned != known.learned:
+            self._warn_of_ratio(llm, known.learned, learned)
             self._put(key, known._replace(learned=learned))
             if key not in self._saving:
                 self._saving[key] = asyncio.create_task(self._save_soon(key))
         return learned
+
+    def _warn_of_ratio(self, llm: Llm, before: Learned, after: Learned) -> None:
+        """Log that a provider counts far more tokens than we do, once it is believed."""
+        ratio = llm.measure(after).ratio
+        if ratio > HIGH >= llm.measure(before).ratio:
+            text = "the provider of model %r reports %.1f times the tokens counted here; its prompts are built smaller"
+            _log.warning(text, llm.model, ratio)
 
     async def _save_soon(self, key: str) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from itertools import count
 from types import TracebackType
@@ -20,6 +21,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.engine.claiming import AGAIN, LEASE, RENEWED, Claiming, Pause
 from holdfast.errors import InvalidRequest, SessionBusy, TurnInterrupted, TurnLost
 from holdfast.limits import TURNS_WAITING
+from holdfast.numbers import is_number
 from holdfast.stores.base import Append, Appended, Store
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checked_mode(self.mode)
-        if not 0 < self.timeout <= _LONGEST:
+        if not is_number(self.timeout) or not 0 < self.timeout <= _LONGEST:
             raise InvalidRequest(
                 f"queue_timeout must be more than 0 and at most {_LONGEST:.0f} seconds", param="queue_timeout"
             )
@@ -197,7 +199,7 @@ class Hold:
                 if await claiming.hold(session):
                     break
             except SessionBusy as busy:
-                if await claiming.freed():
+                if await claiming.free():
                     continue
                 if self.mode == "reject":
                     raise
@@ -212,6 +214,24 @@ class Hold:
             self._give_up()
         else:
             self.interrupt()
+
+
+class Reservation:
+    """A session that a request was given, until its turn has opened: no other request is given it meanwhile."""
+
+    def __init__(self, reserved: Counter[SessionRef], ref: SessionRef) -> None:
+        self._reserved = reserved
+        self._ref: SessionRef | None = ref
+        reserved[ref] += 1
+
+    def release(self) -> None:
+        """Let others have the session. Twice is fine."""
+        ref, self._ref = self._ref, None
+        if ref is None:
+            return
+        self._reserved[ref] -= 1
+        if not self._reserved[ref]:
+            del self._reserved[ref]
 
 
 class _Line:
@@ -261,6 +281,15 @@ class Queues:
         self._numbers = count()
         self._lines: dict[SessionRef, _Line] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
+        self._reserved: Counter[SessionRef] = Counter()
+
+    def reserve(self, ref: SessionRef) -> Reservation:
+        """Keep a session for a request that was given it, until its turn opens."""
+        return Reservation(self._reserved, ref)
+
+    def is_reserved(self, ref: SessionRef) -> bool:
+        """Return True if a request was given the session, and its turn has not opened yet."""
+        return ref in self._reserved
 
     @property
     def empty(self) -> bool:

@@ -9,10 +9,11 @@ from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import SessionNotFound
 from holdfast.life.receipts import Receipt, receipt_of
 from holdfast.limits import PAGE
-from holdfast.stores.walk import as_it_was, entries_to, unchanged
+from holdfast.numbers import check_whole
+from holdfast.stores.walk import as_it_was, readable_entries, unchanged
 
 
 async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
@@ -30,7 +31,7 @@ async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
 
 async def _gone(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Remove one session, without those that were made from it: for whoever removes these anyway."""
-    engine.warm.forget(ref)
+    engine.forget(ref)
     return await engine.take_away(engine.life, ref)
 
 
@@ -40,7 +41,7 @@ async def children_of(engine: Engine, ref: SessionRef) -> list[SessionRef]:
     try:
         if not (await store.get(ref)).usage.calls:  # no model has called anything here
             return []
-        results, _ = await entries_to(store, ref, lambda _: False, keep=_names_child, retired=True)
+        results = [entry async for entry in readable_entries(store, ref) if _names_child(entry)]
         found: list[SessionRef] = []
         for result in results:
             child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
@@ -60,9 +61,11 @@ def _names_child(entry: Entry) -> bool:
 async def user_removed(engine: Engine, user_id: str) -> Receipt:
     """Remove all sessions of a user, what they share, the user's memories, and all that belongs to them. Of nobody: a receipt of zeros."""
     total = await _withdrawn_before(engine, user_id)
-    while sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions:
+    unnamed: list[Session] = []
+    while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
         for session in sessions:
             total += await _gone(engine, session.ref) or Receipt()
+        unnamed = [session for session in sessions if "id" in session.damaged]  # no name to delete them by
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
     memories = await engine.store.drop_memories(Owner("user", user_id))
@@ -70,6 +73,8 @@ async def user_removed(engine: Engine, user_id: str) -> Receipt:
         await engine.index.forget_user(user_id)
     await engine.memories.forgotten_owner(Owner("user", user_id))
     files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
+    if unnamed:
+        unnamed[0].require_intact()
     return total + Receipt(
         user_state_keys=shared,
         artifacts=forgotten.artifacts,
@@ -104,11 +109,14 @@ async def pruned(
     engine: Engine, older_than: int, *, status: str | None, user_id: str | None, dry_run: bool
 ) -> AsyncGenerator[tuple[Session, Receipt], None]:
     """Remove sessions that have not changed for long; see `Holdfast.prune`."""
-    if older_than < 0:
-        raise InvalidRequest("older_than must be at least 0 milliseconds", param="older_than")
+    check_whole(older_than, "older_than", kind="number of milliseconds")
     until = engine.clock() - older_than
     async for session in unchanged(engine.store, until, status=status, user_id=user_id):
         if dry_run:
             yield session, Receipt()
-        elif await as_it_was(engine.store, session) and (receipt := await _gone(engine, session.ref)):
+        elif (
+            not session.damaged
+            and await as_it_was(engine.store, session)
+            and (receipt := await _gone(engine, session.ref))
+        ):
             yield session, receipt

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.engine.engine import Engine
 from holdfast.limits import TENANTS
+from holdfast.stores.checks import check_id
 
 _log = logging.getLogger("holdfast.tenancy")
 
@@ -47,6 +48,7 @@ class Tenants:
     @asynccontextmanager
     async def serving(self, tenant: str) -> AsyncIterator[Engine]:
         """The engine of a tenant, which stays open while the block runs. Raises `InvalidRequest` for what is no tenant's name."""
+        check_id(tenant, "tenant")
         if tenant == self._own.store.tenant:
             yield self._own
             return

@@ -13,9 +13,11 @@ class IndexFile:
 
     Args:
         path: where; None: the index lies in memory, or with a server, and nothing can be removed.
+        own: whether nothing else lies in it, so that it may be deleted.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, own: bool = False) -> None:
+        self._own = own
         self._path = None if path is None else Path(os.path.abspath(path))  # noqa: PTH100  # as SQLite opened it
         self._opened: tuple[int, int] | None = None
         self._shared: tuple[int, int] | None = None
@@ -28,6 +30,14 @@ class IndexFile:
     def gone(self) -> bool:
         """Whether the file that was opened is there no more."""
         return self._path is not None and _known(f"{self._path}") != self._opened
+
+    def delete(self) -> bool:
+        """Delete the file with what SQLite keeps next to it; False, and nothing is done, where it holds more than the index."""
+        if self._path is None or not self._own:
+            return False
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        return True
 
     def make_room(self) -> None:
         """Take away what the removed file has left beside itself: a new one must not share it.

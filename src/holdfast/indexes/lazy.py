@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.errors import HoldfastError, StoreClosed, StoreError
+from holdfast.errors.environment import is_index_damaged
 from holdfast.indexes.file import IndexFile
 from holdfast.recall.base import (
     Batch,
@@ -26,6 +27,16 @@ from holdfast.recall.base import (
 
 _LINGER: Final = 60.0
 """Seconds until one whose file was removed is closed: by then whoever was at it is done."""
+
+
+@contextmanager
+def _hiding_places() -> Iterator[None]:
+    """Keep paths and addresses in errors of opening an index from clients and models; the log has them."""
+    try:
+        yield
+    except StoreError as exc:
+        exc.public = exc.public or "search is not available: the index cannot be opened"
+        raise
 
 
 class Opening:
@@ -61,15 +72,28 @@ class Opening:
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._opened = asyncio.ensure_future(self._open_it(tenant))
         elif task.done() and self._file.gone():
-            self._file.make_room()
+            with _hiding_places():
+                self._file.make_room()
             self._leave(task.result())
             task = self._opened = asyncio.ensure_future(self._open_it(tenant))
             self._lost()
         # It goes on when whoever asked first has gone: others wait for it, and it has to be closed.
         return await asyncio.shield(task)
 
+    async def discard(self) -> bool:
+        """Delete a damaged index, so that the next use makes a new one; False where it does not lie in a file of its own."""
+        task = self._opened
+        if not self._file.delete():
+            return False
+        self._opened = None
+        if task is not None and not task.cancelled() and task.exception() is None:
+            self._leave(task.result())
+        self._lost()
+        return True
+
     async def _open_it(self, tenant: str) -> Index:
-        index = await self._open(tenant)
+        with _hiding_places():
+            index = await self._open(tenant)
         self._file.opened()
         return index
 
@@ -102,6 +126,11 @@ async def _closed(index: Index) -> None:
         await index.close()
 
 
+async def discard_damaged(index: Index, error: StoreError) -> bool:
+    """Delete an index because of an error; False if it is not damaged, or does not lie in a file of its own."""
+    return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
+
+
 class LazyIndex(Index):
     """A tenant's handle on an index that may not be open yet. See `Index` for its methods."""
 
@@ -113,6 +142,10 @@ class LazyIndex(Index):
 
     def for_tenant(self, tenant: str) -> Index:
         return LazyIndex(self._opening, tenant)
+
+    async def discard(self) -> bool:
+        """Delete the index of all tenants because it is damaged; see `Opening.discard`."""
+        return await self._opening.discard()
 
     async def reach(self) -> None:
         """Have it opened, and opened anew where its file was removed. Raises `StoreError`."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from holdfast.domain.memory import Memory, Owner
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, InvalidRequest
 from holdfast.indexes.feeding import document_of_memory
 from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
+_log: Final = logging.getLogger("holdfast.indexing")
 SOURCE: Final = Source()
 _PAGE: Final = 100
 _HELD: Final = 1000
@@ -53,6 +55,14 @@ async def brought(
         if await owned.up_to_date(gone):
             return owned.version
     raise Conflict("the memories of an owner are being indexed elsewhere all the time: try again")
+
+
+async def bring_stored(index: Index, store: MemoryStore, owner: Owner, *, anew: int | None = None) -> None:
+    """Do what `brought` does for an owner found in the store. A damaged row of that owner is logged and left out."""
+    try:
+        await brought(index, store, owner, anew=anew)
+    except InvalidRequest as exc:
+        _log.error("not indexed: the memories of %s %r are damaged: %s", owner.kind, owner.id, exc)
 
 
 class _Owned:

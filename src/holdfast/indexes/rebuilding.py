@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
-from holdfast.indexes.memories import brought
+from holdfast.errors import StoreCorrupt
+from holdfast.indexes.memories import bring_stored
 from holdfast.indexes.report import Rebuilding
 from holdfast.indexes.sources import Feeder
 from holdfast.indexes.walking import Walker
@@ -39,6 +40,13 @@ class Rebuilds(msgspec.Struct, frozen=True, kw_only=True):
     """Version by which all of the index was analysed; 0: it is new."""
 
 
+class SessionName(NamedTuple):
+    """User and id of a session."""
+
+    user_id: str
+    id: str
+
+
 class Rebuilt(msgspec.Struct, frozen=True):
     """What a rebuild did, this time."""
 
@@ -50,6 +58,8 @@ class Rebuilt(msgspec.Struct, frozen=True):
     """Sources whose session is gone."""
     resumed: bool = False
     """Whether it went on with one that had been cut off."""
+    damaged: tuple[SessionName, ...] = ()
+    """Sessions that cannot be read; what the index has of them was left unchanged."""
 
 
 Progressed = Callable[[int, int], None]
@@ -142,9 +152,17 @@ class _Rebuild:
         what, by = self._what, self._by
         total = 0 if self._progress is None else await self._count()
         sessions = entries = 0
+        damaged: list[SessionName] = []
         async for session in self._sessions():
-            fed = await by.feeder.bring(session.ref, epoch=what.epoch, anew=True)
-            sessions, entries = sessions + 1, entries + fed.entries
+            try:
+                session.require_intact()
+                fed = await by.feeder.bring(session.ref, epoch=what.epoch, anew=True)
+                sessions, entries = sessions + 1, entries + fed.entries
+            except StoreCorrupt as exc:
+                if exc.session_id is None:  # not a session's data, but the index itself
+                    raise
+                _log.error("not indexed: %s", exc)
+                damaged.append(SessionName(session.user_id, session.id))
             if self._progress is not None:
                 self._progress(sessions, max(total, sessions))
             if self._still is not None and not await self._still():
@@ -153,7 +171,7 @@ class _Rebuild:
         if what.session is None:
             dropped = await by.walker.leftovers(what.user, self._still)
             owners = await self._owners()
-        return Rebuilt(sessions, entries, owners, dropped)
+        return Rebuilt(sessions, entries, owners, dropped, damaged=tuple(damaged))
 
     async def _sessions(self) -> AsyncIterator[Session]:
         """Those that are to be made anew; one that was written to meanwhile may come twice, and is done by then."""
@@ -173,7 +191,7 @@ class _Rebuild:
     async def _owners(self) -> int:
         by, number = self._by, 0
         async for owner in self._owned():
-            await brought(by.index, by.memories, owner, anew=self._what.epoch)
+            await bring_stored(by.index, by.memories, owner, anew=self._what.epoch)
             number += 1
             if self._still is not None and not await self._still():
                 break

@@ -18,11 +18,11 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import floor_of
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.indexes.departures import Departures
 from holdfast.indexes.embedding import Embedding
 from holdfast.indexes.first_walk import FirstWalk
-from holdfast.indexes.lazy import LazyIndex
+from holdfast.indexes.lazy import LazyIndex, discard_damaged
 from holdfast.indexes.leasing import Leases
 from holdfast.indexes.marking import Change, Marks
 from holdfast.indexes.memories import brought
@@ -265,7 +265,7 @@ class IndexService:
                 self._vectors.soon()
         except Exception as exc:  # noqa: BLE001 - the last place: no turn fails for the sake of an index
             self._failed("indexing", exc)
-            if not self.closed:
+            if not self.closed and getattr(exc, "session_id", None) is None:  # a damaged session waits for its repair
                 pause = min(_FIRST_PAUSE * 2 ** min(told.tries, 16), INDEX_PAUSE_SECONDS)
                 self._waiting.again(told, self._time() + pause)
         finally:
@@ -389,7 +389,7 @@ class IndexService:
     ) -> Rebuilt:
         """Make the index anew, while it answers: all of it, or what is of a user, or of a session.
 
-        One of the same that was cut off goes on; nobody walks meanwhile.
+        One of the same that was cut off goes on; nobody walks meanwhile. A damaged one in a file of its own is deleted first, whole.
 
         Args:
             user: whose sessions, and memories.
@@ -401,10 +401,17 @@ class IndexService:
             AmbiguousSession: several users have one.
             StoreError: the index or the store cannot be used.
         """
-        if session is not None and user is None:
-            user = (await self._store.find(session)).user_id
-        elif session is not None and user is not None:
-            await self._store.get(SessionRef(user, session))
+        try:
+            return await self._rebuild_alone(user, session, progress)
+        except StoreError as exc:
+            if not await discard_damaged(self.index, exc):
+                raise
+            return await self._rebuild_alone(None, None, progress)
+
+    async def _rebuild_alone(self, user: str | None, session: str | None, progress: Progressed | None) -> Rebuilt:
+        if session is not None:
+            found = self._store.find(session) if user is None else self._store.get(SessionRef(user, session))
+            user = (await found).user_id
         async with self._walking:
             with self._pace.hurried():
                 return await self._rebuild(user, session, progress, None)

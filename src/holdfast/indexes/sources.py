@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
-import anyio
-import anyio.to_thread
 import msgspec
 
+from holdfast.accounting import Owner, charge_to, run_cpu
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.feeding import Places, Said, channel_of, documents_of, said_in
@@ -83,7 +82,6 @@ class Feeder:
         self._index = index
         self._pace = pace
         self._at_work: WeakValueDictionary[SessionRef, asyncio.Lock] = WeakValueDictionary()
-        self._thread: anyio.CapacityLimiter | None = None
 
     async def bring(self, ref: SessionRef, *, seen: Seen | None = None, epoch: int = 0, anew: bool = False) -> Fed:
         """Bring a session's source up to what the session is now; drop it where there is no such session.
@@ -106,7 +104,7 @@ class Feeder:
         for _ in range(_TRIES):
             known = known if claimed else await self._index.progress(space, ref.id)
             try:
-                session = await self._store.get(ref)
+                session = (await self._store.get(ref)).require_intact()
             except SessionNotFound:
                 if known is not None:
                     await self._index.drop(space, ref.id, identity=known.identity)
@@ -137,8 +135,8 @@ class Feeder:
                 if len(some[0].words) <= INDEX_INLINE_CHARS:
                     found, places = documents_of(some, places)
                 else:
-                    self._thread = self._thread or anyio.CapacityLimiter(1)
-                    found, places = await anyio.to_thread.run_sync(documents_of, some, places, limiter=self._thread)
+                    with charge_to(Owner(self._store.tenant, "index")):  # whichever request started this task
+                        found, places = await run_cpu(documents_of, some, places)
             documents += found
         return documents, places
 

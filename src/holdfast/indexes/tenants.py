@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from holdfast.indexes.lazy import LazyIndex, Opening
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
+from holdfast.liveness import new_holder
 from holdfast.recall.base import Index
 from holdfast.repeating import given_up
 from holdfast.stores.base import Store
@@ -42,11 +42,17 @@ class Indexes:
         self.url = place_of(settings, url)
         self.embedder: Embedder | None = None if settings.embedder is None else embedder_of(settings.embedder)
         self._clock = clock
-        self._opening = Opening(self._open, IndexFile(file_of(self.url)), self._lost)
+        self._opening = Opening(self._open, self._file(url), self._lost)
         self._services: dict[str, IndexService] = {}
-        self._holder = uuid.uuid4().hex
+        self._holder = new_holder()
         self._task: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
+
+    def _file(self, store: str | None) -> IndexFile:
+        """The index's file; it is its own unless sessions may lie in it too."""
+        path = file_of(self.url)
+        own = path is not None and store is not None and file_of(store) != path
+        return IndexFile(path, own=own)
 
     async def _open(self, tenant: str) -> Index:
         if self.settings.folder is not None:

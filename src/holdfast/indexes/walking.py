@@ -7,6 +7,7 @@ Now and then, and the first time, all of them are, and all sources: it costs one
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -14,9 +15,9 @@ import msgspec
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
-from holdfast.errors import SessionNotFound
+from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.indexes.departures import Departures
-from holdfast.indexes.memories import brought
+from holdfast.indexes.memories import bring_stored, brought
 from holdfast.indexes.sources import Feeder, space_of
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
@@ -55,6 +56,9 @@ class Walked(msgspec.Struct, frozen=True):
     dropped: int = 0
     """Sources whose session is gone."""
     whole: bool = False
+
+
+_log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Lag(NamedTuple):
@@ -120,7 +124,12 @@ class Walker:
         until = None if whole else (known.walked or 0) - INDEX_MARGIN
         behind = entries = dropped = 0
         async for ref in self._behind(until, still):
-            entries += (await self._feeder.bring(ref, epoch=epoch)).entries
+            try:
+                entries += (await self._feeder.bring(ref, epoch=epoch)).entries
+            except StoreCorrupt as exc:
+                if exc.session_id is None:  # not a session's data, but the index itself
+                    raise
+                _log.error("not indexed: %s", exc)
             behind += 1
         if whole and await still():
             dropped = await self.leftovers(still=still)
@@ -216,14 +225,15 @@ class Walker:
 
     async def _is_there(self, ref: SessionRef, known: Progress) -> bool:
         try:
-            return (await self._store.get(ref)).identity == known.identity
+            session = await self._store.get(ref)
+            return bool(session.damaged) or session.identity == known.identity
         except SessionNotFound:
             return False
 
     async def _owners(self, still: Callable[[], Awaitable[bool]]) -> None:
         """Bring the memories of all owners in."""
         async for owner, _ in owners(self._memories):
-            await brought(self._index, self._memories, owner)
+            await bring_stored(self._index, self._memories, owner)
             if not await still():
                 return
 

@@ -27,6 +27,27 @@ _METHODS: Final = 256
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("holdfast_tool_threads")
 
 
+_LIMITS: Final = ("minLength", "maxLength", "maxItems", "minimum", "maximum")
+
+
+def shorten_schema(tool: Tool, *untold: str) -> Tool:
+    """Return a tool whose schema costs fewer tokens: what a call must keep is checked when it is made, told or not.
+
+    Left out are limits of numbers and lengths, that what is optional may be null, too, and parameters that are not told.
+
+    Args:
+        tool: made by `tool_from`.
+        untold: parameters that a call may have, and that are not worth their tokens.
+    """
+    properties = {}
+    for name, given in tool.parameters["properties"].items():
+        told = next((one for one in given.get("anyOf", ()) if one != {"type": "null"}), given)
+        if name not in untold:
+            properties[name] = {key: value for key, value in told.items() if key not in _LIMITS}
+    parameters = {key: value for key, value in tool.parameters.items() if key != "additionalProperties"}
+    return msgspec.structs.replace(tool, parameters={**parameters, "properties": properties})
+
+
 def tool_from(
     function: Callable[..., Any],
     *,

@@ -32,7 +32,7 @@ _ANALYSED: Final = 400_000
 """Characters of what others than the user said that are compared word by word in any form, the newest first; see `provenance.heard`."""
 _SOUND: Final = frozenset({"audio", "input_audio"})
 """Parts in which the user speaks."""
-_TELLING, _TELLING_CHARS = 3, 48
+_TELLING, _TELLING_CHARS = 2, 48
 """Terms, or characters, from which on a text may be told in other words: "done", "21" and "saved" say nothing."""
 
 

@@ -172,7 +172,7 @@ def _words(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - a tool's own error may break while it tells what happened
         said = ""
     if isinstance(error, HoldfastError) and said:
-        return said
+        return error.public_message
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 

@@ -6,6 +6,7 @@ handover     which agent answers                           workflow     agents t
 delegating   agents that are called like tools             library_turn a turn whose model the library's user calls
 prompting    the prompt of the next call                   instructing  what the agent is told
 recalling    what a prompt recalls: recalling_conversations, recalling_memories; introducing_memories at a session's start
+session_passages  what it recalls of the session itself
 calling      one call of a model                           failover     what is done where it does not answer
 tooling      the tools of a turn                           showing      the reply as the client sees it
 replying     the reply, written                            reply_artifacts  the artifacts that it is about

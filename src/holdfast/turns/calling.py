@@ -48,6 +48,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                     if not began:
                         began = True
                         call.answered()
+                        await recovery.refusals.confirm()
                     yield chunk
             return
         except (ModelError, InvalidRequest) as exc:

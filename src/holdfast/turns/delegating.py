@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.agents import Voice
+from holdfast.context.request_settings import RequestSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import SHARED
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, child_id
@@ -59,9 +60,11 @@ async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) 
     check_body(voice, {})
     child = await _made(turn, context, voice, agent)
     context.marked[CHILD] = child.id
+    limits = RequestSettings(limit=turn.request.settings.limit)
     asked = TurnRequest(
         ref=child.ref,
-        voice=voice,
+        voice=turn.roster.with_context(voice, limits.apply(voice.context)),
+        settings=limits,
         incoming=(Message(role="user", content=request),),
         headers=turn.request.headers,
     )

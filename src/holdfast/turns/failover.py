@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.models import given_up, origin_of
 from holdfast.turns.prompting import build_prompt, check_body
+from holdfast.turns.refusals import Refusals
 from holdfast.turns.turn import Turn
 
 STEPS_DOWN = 3
@@ -85,6 +86,7 @@ class Recovery:
         """Tokens of the prompts that the model found too long."""
         self._asked: list[Voice] = []
         self._failed: list[_Failed] = []
+        self.refusals = Refusals(turn)
 
     async def settled(self) -> None:
         """Return when it is settled who is called next: somebody else, where the model is to be passed over by now."""
@@ -101,6 +103,8 @@ class Recovery:
         That is the error of the usual model where it failed, else of the first that did, with the others named.
         """
         told: HoldfastError = error
+        if isinstance(error, ModelError) and await self.refusals.is_sent_without(error):
+            return None
         if isinstance(error, ContextTooLong):
             smaller = await self._smaller(error)
             if smaller is None:

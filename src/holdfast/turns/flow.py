@@ -11,13 +11,16 @@ arrived is written even when whoever asked has gone.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from holdfast.domain.log import as_sent
 from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
+from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector, as_chunks, closing
 from holdfast.turns.afterwards import followed
@@ -25,6 +28,7 @@ from holdfast.turns.calling import call_model, made_call
 from holdfast.turns.failing import apology, failure_in, words_after
 from holdfast.turns.failover import build_call
 from holdfast.turns.opening import opened
+from holdfast.turns.placement import MatchLost
 from holdfast.turns.reply_artifacts import take_artifacts, with_artifacts, with_named_artifacts
 from holdfast.turns.replying import append_reply, text_of_reply
 from holdfast.turns.showing import Progress, Shown
@@ -47,20 +51,35 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         ModelError: the model did not answer, or not to the end; what arrived is in the log. Where nothing did, an agent with a
             failure message says that instead.
     """
-    async with turn.hold:
-        with followed(turn):
+    async with AsyncExitStack() as stack:
+        await _open(turn, stack)
+        if turn.answered is not None:
+            turn.failure = failure_in(turn.answered)
+            take_artifacts(turn, turn.answered)
+            (reply,) = await whole_entries(turn.engine.store, turn.request.ref, [turn.answered])
+            for chunk in _told_again(turn, reply):
+                yield chunk
+            return
+        with turn.engine.life.using(turn.request.ref):
+            async with closing(_answer(turn)) as chunks:
+                name = _keyed_id(turn)
+                async for chunk in chunks:
+                    yield {**chunk, "id": name} if name and not isinstance(chunk, Progress) else chunk
+
+
+async def _open(turn: Turn, stack: AsyncExitStack) -> None:
+    """Open the turn; in another session where the one that the request was given went on otherwise meanwhile."""
+    while True:
+        await stack.enter_async_context(turn.hold)
+        stack.enter_context(followed(turn))
+        try:
             await opened(turn)
-            if turn.answered is not None:
-                turn.failure = failure_in(turn.answered)
-                take_artifacts(turn, turn.answered)
-                (reply,) = await whole_entries(turn.engine.store, turn.request.ref, [turn.answered])
-                for chunk in _told_again(turn, reply):
-                    yield chunk
-                return
-            with turn.engine.life.using(turn.request.ref):
-                async with closing(_answer(turn)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
+            if turn.on_open is not None:
+                turn.on_open()
+            return
+        except MatchLost:
+            await stack.aclose()
+            await turn.move()
 
 
 async def _answer(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
@@ -125,7 +144,7 @@ async def _round(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], Non
         words = await words_after(turn, shown, exc) if fresh else None
         if words is None:
             raise
-        failed = (exc.code, str(exc))
+        failed = (exc.code, exc.public_message)
     async with closing(apology(turn, shown, words, failed)) as chunks:
         async for chunk in chunks:
             yield chunk
@@ -141,10 +160,14 @@ async def close_round(
     collector, whole = Collector(), False
     try:
         async with closing(chunks):
+            trailing = 0
             async for chunk in chunks:
                 collector.add(chunk)
                 for told in shown.add(chunk, finished=collector.finished):
                     yield told
+                trailing += collector.finished
+                if trailing > MODEL_TRAILING_CHUNKS:  # all of these are held back
+                    break
         whole = True
     finally:
         # Whoever asked may go while the chunks behind the last word are still under way: the reply is whole all the same.
@@ -205,6 +228,17 @@ def _reply(completion: Mapping[str, Any]) -> Message:
         raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
 
 
+def _keyed_id(turn: Turn) -> str | None:
+    """Return the completion id of a request with an idempotency key; the same for each answer to it. None without a key.
+
+    An id made of the key needs no storing, and is known before the first chunk of the first answer.
+    """
+    key = turn.request.idempotency_key
+    if key is None or turn.session is None:
+        return None
+    return "chatcmpl-" + hashlib.sha256(f"{turn.session.identity}\0{key}".encode()).hexdigest()[:32]
+
+
 def _told_again(turn: Turn, entry: Entry) -> list[dict[str, Any]]:
     """The stored reply as chunks, as the client was sent it, for a request that is answered a second time."""
     message, returned = as_sent(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
@@ -215,7 +249,7 @@ def _told_again(turn: Turn, entry: Entry) -> list[dict[str, Any]]:
         message = message.evolve(content=None)
     reason = "tool_calls" if message.tool_calls else "stop"
     completion = {
-        "id": f"chatcmpl-{turn.session.id}-{entry.seq}",
+        "id": _keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
         "object": "chat.completion",
         "created": entry.timestamp // 1000,
         "model": turn.request.voice.llm.model,

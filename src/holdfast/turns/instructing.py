@@ -27,7 +27,9 @@ _BETWEEN: Final = "\n\n"
 async def instructed(
     engine: Engine, session: Session, voice: Voice, temp: Mapping[str, Any] | None = None
 ) -> tuple[Message, ...]:
-    """What an agent is told: `global_instruction` of those above it and its own, then its `instruction`; one system message.
+    """Return the system messages of the agent's model, then what the agent is told.
+
+    That is `global_instruction` of those above it and its own, then its `instruction`, in one system message.
 
     Args:
         engine: of the store.
@@ -36,7 +38,7 @@ async def instructed(
         temp: what the turn has under `temp:` keys; None: it is none, and all of these may be missing.
 
     Returns:
-        The message; nothing where it is told nothing.
+        The messages; empty if there are none.
 
     Raises:
         MissingState: it needs state, or an artifact, that is not there; says which, and whose instruction it is.
@@ -44,7 +46,7 @@ async def instructed(
     """
     parts = voice.instructions
     if not parts:
-        return ()
+        return voice.llm.system_messages
     templates = [parsed(part.text) for part in parts]
     values = await _values(engine, session.ref, session.state, templates, temp or {})
     if temp is None:
@@ -54,7 +56,8 @@ async def instructed(
         for part, template in zip(parts, templates, strict=True)
     ]
     text = _BETWEEN.join(one for one in told if one)
-    return (Message(role="system", content=text),) if text else ()
+    told_agent = (Message(role="system", content=text),) if text else ()
+    return (*voice.llm.system_messages, *told_agent)
 
 
 async def worded(

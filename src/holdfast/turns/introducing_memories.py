@@ -22,19 +22,19 @@ async def introduced(engine: Engine, session: Session, voice: Voice) -> Introduc
     Args:
         engine: of the store.
         session: as it stands.
-        voice: who speaks; without an agent that has memories come in by themselves, it is told nothing.
+        voice: who speaks; unless memories come into its prompts by themselves, it is told nothing.
     """
-    agent, budget = voice.agent, engine.dreaming.settings.inject_budget
-    recalls = agent.recalls.get("memory") if agent else None
-    if agent is None or recalls is None or not recalls.inject or not budget:
+    recalls, budget = voice.recalls.get("memory"), engine.dreaming.settings.inject_budget
+    if recalls is None or not recalls.inject or not budget:
         return None
     try:
         user = None if is_shared(session.metadata) else session.ref.user_id
-        found = [await engine.promoted.of(owner) for owner in seen_by(user, agent.name)]
+        found = [await engine.promoted.of(owner) for owner in seen_by(user, voice.agent_name)]
     except StoreUnavailable as exc:  # no turn fails for the sake of what it might know
         _log.warning("a session was told of no promoted memories: %s", exc.code)
         return None
     # The model's own window, and not what a provider has taught of it: that would change the block within a session.
     room = min(budget, voice.llm.budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories]
-    return introduction_of(memories, session.created_at, room, voice.llm.counter)
+    marker = await engine.markers.of(session)
+    return introduction_of(memories, session.created_at, room, voice.llm.counter, marker=marker)

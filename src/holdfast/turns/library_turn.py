@@ -47,6 +47,13 @@ class OpenTurn:
         """The agent that answers: the session's, or the one below it that spoke last; None: no agent does."""
         return self._turn.agent
 
+    @property
+    def working_set(self) -> WorkingSet:
+        """The working set of the next call, with what it was built from."""
+        built = self._turn.working_set
+        assert built is not None, "a turn begins with a working set"
+        return built
+
     def add(self, message: Sendable, *, usage: Any = None) -> None:
         """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
 
@@ -159,7 +166,10 @@ class OpenTurn:
         known = built.request.introduction
         told = f"known since before: {', '.join(known.ids)}" if known else ""
         missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
-        return "\n".join(filter(None, [head, told, had, missed, broke, *(_line(run) for run in built.decisions())]))
+        laid = "\n".join(map(str, built.compactions()))
+        return "\n".join(
+            filter(None, [head, laid, told, had, missed, broke, *(_line(run) for run in built.decisions())])
+        )
 
     def explanation(self) -> dict[str, Any]:
         """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""

@@ -17,11 +17,13 @@ from typing import Final
 
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import Message, canonical
-from holdfast.domain.reconcile import Plan, mode_of
+from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import Entry, Session
 from holdfast.engine.guarded import masked
+from holdfast.turns.handover import resume
 from holdfast.turns.prompting import check_body
-from holdfast.turns.reconciling import open_turn, reconcile
+from holdfast.turns.reconciling import answer_again, open_turn, reconcile
+from holdfast.turns.session_mode import is_transcript
 from holdfast.turns.turn import Turn
 
 _PAGE: Final = 64
@@ -48,11 +50,12 @@ async def _related(turn: Turn) -> None:
     """Relate what came to the log, and open the turn: with what is new of it, or where its first try ended."""
     if turn.engine.unheard.of(turn.request.ref) and await _never_heard(turn):
         return
-    if not turn.request.voice.tools and not turn.request.voice.steps:
-        await reconcile(turn)
-        return
-    if not await _asked_again(turn):
-        await reconcile(turn)
+    if not await _join_attempt(turn):
+        if not turn.request.voice.tools and not turn.request.voice.steps:
+            await reconcile(turn)
+            return
+        if not await _asked_again(turn):
+            await reconcile(turn)
     if turn.answered is not None and turn.answered.message.tool_calls:
         await _answer_behind(turn, turn.answered)
 
@@ -64,7 +67,7 @@ async def _never_heard(turn: Turn) -> bool:
     """Answer the turn with the log's last reply, where this request was answered by it and nobody was there to hear."""
     await turn.admit()
     store, request = turn.engine.store, turn.request
-    session = await store.get(request.ref)
+    session = (await store.get(request.ref)).require_intact()
     seq = turn.engine.unheard.taken(session, request.incoming, request.idempotency_key)
     last = [] if seq is None else await store.entries(request.ref, start=seq, limit=1)
     if not last or last[0].message.role != "assistant" or last[0].erased:
@@ -74,12 +77,40 @@ async def _never_heard(turn: Turn) -> bool:
     return True
 
 
+async def _join_attempt(turn: Turn) -> bool:
+    """Open the turn where the first attempt at its request ended; False where that is not known, or never opened."""
+    placement, request = turn.placement, turn.request
+    if (
+        placement is None
+        or placement.kind != "retry"
+        or placement.attempt is None
+        or request.idempotency_key is not None
+    ):
+        return False
+    start = placement.attempt.start
+    if start is None:
+        return False
+    session = await turn.engine.store.get(request.ref)
+    if session.identity != placement.attempt.identity:
+        return False
+    turn.learned = await turn.engine.learning.of(request.voice.llm)
+    check_body(request.voice, request.body, turn.learned)
+    await turn.admit()
+    await resume(turn, session, Plan("replayed"))
+    turn.plan, turn.session = Plan("replayed"), session
+    placement.release()
+    await answer_again(turn, start)
+    return True
+
+
 async def _asked_again(turn: Turn) -> bool:
     """Open the turn where the log ends in tools that ran for just these messages; False where it does not."""
     request = turn.request
-    if mode_of(request.incoming, request.mode) == "transcript" or not request.incoming:
+    if not request.incoming:
         return False
-    session = await turn.engine.store.get(request.ref)
+    session = (await turn.engine.store.get(request.ref)).require_intact()
+    if is_transcript(turn, session):
+        return False
     if session.tail.last_kind not in {"calls", "result"}:
         return False
     incoming = await masked(turn.engine.guard, request.incoming)

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Voice
-from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_on
 from holdfast.context.introduced import Introduction
 from holdfast.context.recalled import Recall
 from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.engine.engine import Engine
 from holdfast.errors import BudgetTooSmall, InvalidRequest, SessionNotFound
+from holdfast.limits import INLINE_MESSAGES
 from holdfast.media.leaving import for_model
-from holdfast.off_loop import off_loop
 from holdfast.overlays.views import ReadView, read_view
 from holdfast.overlays.warm import WarmSession, heavy
 from holdfast.turns.instructing import instructed
 from holdfast.turns.introducing_memories import introduced
 from holdfast.turns.recalling import budgets_of, keep, recalled
+from holdfast.turns.session_passages import prepare_recall, recall_session
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.turns.voice_records import check_interruptable
 from holdfast.wire import anthropic_request
@@ -66,11 +70,14 @@ async def _build(turn: Turn) -> WorkingSet:
         turn.request,
         turn.session,
         turn.instruction,
+        marker=await turn.engine.markers.of(turn.session),
         learned=turn.learned,
         input_budget=turn.input_budget,
         recall=turn.recalls.get(turn.request.voice.agent_name),
         introduction=turn.introduction,
     )
+    if turn.without and (without := turn.without.get(turn.request.voice.llm.name)):
+        made = msgspec.structs.replace(made, without=dict(without))
     key = turn.key
     built = await _build_warm(turn, made, key)
     if built is None:
@@ -79,15 +86,23 @@ async def _build(turn: Turn) -> WorkingSet:
     return built
 
 
+async def _finish(turn: Turn, drafted: Draft) -> WorkingSet:
+    """Add to a prompt what it recalls of the session itself."""
+    prepare_recall(turn.engine, turn.session, drafted)
+    found = await recall_session(turn.engine, turn.session, drafted)
+    return drafted.finish(found.items, found.missed)
+
+
 async def _build_warm(turn: Turn, made: Request, key: str) -> WorkingSet | None:
     """Build from the view that is carried on; None where there is none, or it does not fit as it is: read anew, it may with less."""
     warm = turn.engine.warm.get(turn.request.ref)
     if warm is None or warm.key != key or not warm.holds(turn.session) or turn.branched:
         return None
     try:
-        built = await off_loop(lambda: build_on(made, warm.view, reduced=False), long=warm.heavy)
+        drafted = await run_cpu(lambda: draft_on(made, warm.view, reduced=False), long=warm.heavy)
     except BudgetTooSmall:
         return None
+    built = await _finish(turn, drafted)
     turn.remember(key, built, warm.saved, turn.session.version)
     return built
 
@@ -98,7 +113,8 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     read = await read_view(engine.store, ref, key)
     if read.session.identity != turn.session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
-    built = await off_loop(lambda: built_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
+    drafted = await run_cpu(lambda: draft_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
+    built = await _finish(turn, drafted)
     if built.reduced:
         engine.warm.forget(ref)
     elif not turn.branched:
@@ -107,9 +123,9 @@ async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     return built
 
 
-def built_from(made: Request, read: ReadView) -> WorkingSet:
-    """The working set for `made`, from a view as it was read."""
-    return build(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
+def draft_from(made: Request, read: ReadView) -> Draft:
+    """The working set for `made`, up to what is recalled in it, from a view as it was read."""
+    return draft(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
 
 
 async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
@@ -138,10 +154,11 @@ async def provider_count(engine: Engine, ref: SessionRef, llm: Llm, built: Worki
 async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
     as_chat = llm.dialect == "openai"
-    if as_chat and (plain := plain_prompt(built.messages)) is not None:
+    many = len(built.messages) > INLINE_MESSAGES
+    if as_chat and (plain := await run_cpu(plain_prompt, built.messages, long=many)) is not None:
         return plain
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
-    return [message_to(message) for message in (acceptable(llm, told) if as_chat else told)]
+    return await run_cpu(lambda: [*map(message_to, acceptable(llm, told) if as_chat else told)], long=many)
 
 
 def acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
@@ -157,6 +174,7 @@ def working_set_request(
     session: Session,
     instruction: tuple[Message, ...],
     *,
+    marker: str,
     learned: Learned,
     input_budget: int | None = None,
     recall: Recall | None = None,
@@ -168,6 +186,7 @@ def working_set_request(
         request: the turn's.
         session: as it stands.
         instruction: what the agent is told, as `holdfast.turns.instructing` makes it.
+        marker: the session's, see `holdfast.engine.markers`.
         learned: what is known of the model from its provider's answers.
         input_budget: tokens for the whole prompt; None: what the model's window leaves.
         recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
@@ -175,9 +194,11 @@ def working_set_request(
     """
     voice, body = request.voice, request.body
     tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))
-    budget = voice.llm.budget(reply_tokens(body), tools=bool(tools), learned=learned)
-    return Request(
-        policy=voice.policy,
+    budget = voice.policy.cap(voice.llm.budget(reply_tokens(body), tools=bool(tools), learned=learned))
+    # In the session of an agent's call, another agent speaks as the user.
+    policy = msgspec.structs.replace(voice.policy, facts=False) if is_child(session.ref) else voice.policy
+    made = Request(
+        policy=policy,
         count=voice.llm.counter,
         input_budget=budget.counted if input_budget is None else min(input_budget, budget.counted),
         budget=budget,
@@ -185,10 +206,12 @@ def working_set_request(
         system=(*instruction, *(request.system or session.system_messages)),
         tools=tools,
         dialect=request.dialect or voice.llm.dialect,
+        upstream=voice.llm.name,
         loads=voice.loads,
         recall=recall or Recall(budgets=budgets_of(voice)),
         introduction=introduction,
     )
+    return made.with_marker(marker)
 
 
 def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = None) -> None:

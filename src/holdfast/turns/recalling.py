@@ -7,7 +7,7 @@ record of the call says so, and the turn goes on. What is found is data: `holdfa
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import anyio
@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.agents import Voice
 from holdfast.context.build import WorkingSet
-from holdfast.context.recalled import Recall, RecalledItem, RecalledKind, RecallSettings
+from holdfast.context.recalled import Recall, RecalledItem, RecalledKind
 from holdfast.domain.participants import is_shared as read_by_others
 from holdfast.limits import RECALL_SECONDS
 from holdfast.turns.turn import Turn
@@ -29,8 +29,7 @@ _LOOKED_BACK: Final = 64
 
 def budgets_of(voice: Voice) -> dict[RecalledKind, int]:
     """Tokens by kind that are kept free in the prompts of a voice."""
-    recalls: Mapping[RecalledKind, RecallSettings] = voice.agent.recalls if voice.agent else {}
-    return {kind: settings.budget for kind, settings in recalls.items() if settings.inject}
+    return {kind: settings.budget for kind, settings in voice.recalls.items() if settings.inject}
 
 
 async def recalled(turn: Turn) -> None:
@@ -69,11 +68,10 @@ async def _asked(
 
 def keep(turn: Turn, built: WorkingSet) -> None:
     """Have the turn's further prompts recall what the first one did."""
-    name = turn.request.voice.agent_name
-    recall = turn.recalls.get(name)
-    if recall is not None and recall.items:
-        missed = built.request.recall.missed
-        turn.recalls[name] = msgspec.structs.replace(recall, items=(), block=built.recalled, missed=missed)
+    recall = built.request.recall
+    turn.recalls[turn.request.voice.agent_name] = msgspec.structs.replace(
+        recall, items=(), block=built.recalled, searched=True, spare=False
+    )
 
 
 async def asked_in(turn: Turn) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.context.recalled import RecalledItem, RecallSettings, moment
+import msgspec
+
+from holdfast.context.recalled import Held, RecalledItem, RecallSettings, moment
 from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import QUERY_CHARS, RECALL_FRESH_SECONDS, RECALL_VECTOR_SECONDS, RECALLED_CHARS
 from holdfast.search.asking import Asked, zone_named
-from holdfast.search.searching import SearchHit, searched
+from holdfast.search.results import SearchHit
+from holdfast.search.searching import searched
 from holdfast.tools.context import Found, Wanted
 from holdfast.tools.memory_sources import is_users
 from holdfast.turns.recalling import asked_in, is_shared
@@ -54,8 +57,7 @@ async def conversations(turn: Turn) -> list[RecalledItem]:
 
 
 def _settings(turn: Turn) -> RecallSettings:
-    agent = turn.request.voice.agent
-    return agent.recalls.get("conversation", _DEFAULT) if agent else _DEFAULT
+    return turn.request.voice.recalls.get("conversation", _DEFAULT)
 
 
 def _sent_from(turn: Turn) -> int | None:
@@ -116,6 +118,8 @@ async def looked_up(turn: Turn, wanted: Wanted) -> list[Found]:
     """
     settings, built = _settings(turn), turn.working_set
     sent = built.window.whole() if built else set()
+    injected = {item.id: item for item in built.recalled.items} if built and built.recalled else {}
+    whole = {id_ for id_, item in injected.items() if not item.cut and item.span is None}
     own = turn.request.ref.id
     if is_shared(turn):
         if wanted.session_id not in (None, own):
@@ -137,6 +141,13 @@ async def looked_up(turn: Turn, wanted: Wanted) -> list[Found]:
         turn.request.ref.user_id,
         wanted.query,
         asked,
-        leave_out=lambda session, seq: session == own and seq in sent,
+        leave_out=lambda session, seq: (session == own and seq in sent) or f"{session}#{seq}" in whole,
     )
-    return [Found(hit.session_id, moment(hit.timestamp), _author(hit), hit.snippet) for hit in results.hits]
+    held = Held(sent, [message.text for message in built.messages] if built else ())
+    new = [
+        hit
+        for hit in results.hits
+        if (hit.id not in injected or hit.snippet not in injected[hit.id].text)
+        and not held.has(msgspec.structs.replace(_item(hit, own), text=hit.snippet.strip("… \n")))
+    ]
+    return [Found(hit.session_id, moment(hit.timestamp), _author(hit), hit.snippet) for hit in new]

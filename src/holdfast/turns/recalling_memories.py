@@ -22,8 +22,7 @@ async def memories(turn: Turn) -> list[RecalledItem]:
     query = (await asked_in(turn))[:QUERY_CHARS]
     if not query.strip():
         return []
-    agent, ref = turn.request.voice.agent, turn.request.ref
-    settings = agent.recalls.get("memory") if agent else None
+    ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
     found = await turn.engine.memories.recall(
         query,
         user_id=None if is_shared(turn) else ref.user_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.domain.messages import canonical
 from holdfast.domain.participants import SPEAKER
-from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
+from holdfast.domain.reconcile import Behind, Plan, reconcile_behind, reconcile_delta
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.overlays.warm import WarmSession
@@ -12,7 +12,10 @@ from holdfast.recognition.matching import at_end, behind, branch, goes_on, lande
 from holdfast.stores.base import Appended
 from holdfast.stores.walk import entries_to
 from holdfast.turns.handover import resume
+from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.prompting import check_body
+from holdfast.turns.session_mode import is_remembered_transcript, is_transcript, remember_client, warn_of_retired
+from holdfast.turns.tool_results import check_results, unasked_result
 from holdfast.turns.turn import Turn
 
 NOTHING = "messages is empty, and so is the session: there is nothing to answer"
@@ -27,28 +30,32 @@ async def reconcile(turn: Turn) -> None:
     turn.learned = await turn.engine.learning.of(turn.request.voice.llm)
     check_body(turn.request.voice, turn.request.body, turn.learned)
     await turn.admit()
-    transcript = mode_of(turn.request.incoming, turn.request.mode) == "transcript"
-    if await _reconcile_warm(turn, transcript=transcript):
+    if await _reconcile_warm(turn):
         return
     for _ in range(_RACES):
-        session = await turn.engine.store.get(turn.request.ref)
+        session = (await turn.engine.store.get(turn.request.ref)).require_intact()
+        transcript = is_transcript(turn, session)
         plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
+        plan = await apply_interruption(turn, session, plan)
         if not plan.append and session.messages == 0:
             raise InvalidRequest(NOTHING, param="messages")
+        expected = session.version if transcript or plan.retire_from is not None else None
         try:
-            await open_turn(turn, session, plan, expect=session.version if transcript else None)
+            await open_turn(turn, session, plan, expect=expected)
         except (StaleSession, SessionNotFound):  # of one that is gone the next look says so
             continue
+        warn_of_retired(turn, session)
+        await remember_client(turn)
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
 
 
-async def _reconcile_warm(turn: Turn, *, transcript: bool) -> bool:
+async def _reconcile_warm(turn: Turn) -> bool:
     """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
     request, warm = turn.request, turn.engine.warm.get(turn.request.ref)
-    if warm is None:
+    if warm is None or is_interrupting(request):
         return False
-    plan = _warm_transcript(turn, warm) if transcript else _warm_delta(turn, warm)
+    plan = _warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _warm_delta(turn, warm)
     if plan is None or not plan.append or plan.retire_from is not None:
         return False
     try:
@@ -56,12 +63,13 @@ async def _reconcile_warm(turn: Turn, *, transcript: bool) -> bool:
     except (StaleSession, SessionNotFound):
         turn.engine.warm.forget(request.ref)
         return False
+    await remember_client(turn)
     return True
 
 
 def _warm_delta(turn: Turn, warm: WarmSession) -> Plan | None:
     incoming = turn.request.incoming
-    if not 0 < len(incoming) <= len(warm.last):
+    if not 0 < len(incoming) <= len(warm.last) or unasked_result(warm.session, incoming) is not None:
         return None
     return reconcile_delta(warm.last[-len(incoming) :], incoming)
 
@@ -70,6 +78,7 @@ def _warm_transcript(turn: Turn, warm: WarmSession) -> Plan | None:
     sent = goes_on(warm.session, turn.request.incoming)
     if sent is None:
         return None
+    turn.is_whole = True
     tools: list[Entry] = []
     for entry in reversed(warm.last):
         if entry.message.visible:
@@ -82,6 +91,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
     incoming = turn.request.incoming
     if not incoming:
         return Plan("replayed")
+    await check_results(turn.engine.store, session, incoming)
     last = await turn.engine.store.entries(session.ref, limit=len(incoming), descending=True)
     return reconcile_delta(last[::-1], incoming)
 
@@ -90,11 +100,14 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
     """See `holdfast.domain.reconcile`. What the two have in common is found by digests, what stands behind it is read."""
     store, incoming = turn.engine.store, turn.request.incoming
     if session.messages == 0:
+        turn.is_whole = True
         return Plan("new", incoming)
     sent = goes_on(session, incoming)
     if sent is not None:
+        turn.is_whole = True
         return reconcile_behind(await at_end(store, session), incoming[sent:])
-    found = await landed(store, session, incoming, whole=turn.request.mode == "transcript")
+    whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
+    found = await landed(store, session, incoming, whole=whole)
     if found is None:
         first = await store.entries(session.ref, limit=1)
         return Plan("replaced", incoming, retire_from=first[0].seq) if incoming else Plan("replayed")
@@ -127,6 +140,8 @@ async def _revived(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
 
 async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
     """Write ahead: what came is durable before the model is called."""
+    if turn.placement is not None:
+        turn.placement.check(session, plan.retire_from)
     if turn.request.guest and plan.retire_from is not None:
         await _check_own(turn, plan.retire_from)
     await resume(turn, session, plan)
@@ -134,11 +149,13 @@ async def open_turn(turn: Turn, session: Session, plan: Plan, *, expect: int | N
     turn.session = session
     writes = plan.append or plan.restore or plan.retire_from is not None
     if not writes and turn.request.idempotency_key is None:
+        turn.note_opened(session.tail.next_seq)
         return
     appended = await turn.append(turn.as_sent(plan), plan=plan, expect=expect)
+    turn.note_opened(appended.start + len(appended.entries))
     if appended.replayed:
         turn.plan = Plan("replayed")
-        await _answer_again(turn, await _behind_asked(turn, appended))
+        await answer_again(turn, await _behind_asked(turn, appended))
 
 
 async def _check_own(turn: Turn, start: int) -> None:
@@ -177,8 +194,8 @@ def _moved(asked: Entry, entry: Entry) -> bool:
     return same and canonical(entry.message) == canonical(asked.message)
 
 
-async def _answer_again(turn: Turn, start: int) -> None:
-    """Find the reply that a first request with the same idempotency key got. What arrived of a cut one makes room."""
+async def answer_again(turn: Turn, start: int) -> None:
+    """Find the reply that the first attempt at the same request got. What arrived of a cut one makes room."""
     behind = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
     if not behind or behind[0].message.role != "assistant":
         return

@@ -174,13 +174,12 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
 
 def _memories(turn: Turn) -> SessionMemories:
     """The memories that a tool reaches: those that the turn's user and agent may see."""
-    agent, ref = turn.request.voice.agent, turn.request.ref
+    ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
 
     def told(content: str) -> bool:
         built = turn.working_set
         return built is not None and any(content in message.text for message in built.messages)
 
-    settings = agent.recalls.get("memory") if agent else None
     return SessionMemories(
         turn.engine.memories,
         ref,

@@ -6,7 +6,7 @@ The layers of a turn are in `holdfast.turns.flow`; what is here is what all of t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import dropwhile, islice
@@ -19,23 +19,27 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.introduced import Introduction
 from holdfast.context.recalled import Recall
+from holdfast.context.request_settings import RequestSettings
 from holdfast.context.view import encode_state
 from holdfast.domain.artifact import artifacts_to
 from holdfast.domain.calibration import Learned
+from holdfast.domain.heard import Heard
 from holdfast.domain.history import again
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import said_by
 from holdfast.domain.reconcile import Mode, Plan
-from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, SessionRef
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branching import Share
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import counted
+from holdfast.engine.entries import new_entries
 from holdfast.engine.guarded import masked
 from holdfast.engine.queueing import Hold, QueueMode
 from holdfast.media.store import taken_apart
 from holdfast.stores.base import Append, Appended, SavedView
 from holdfast.tools.state import Standing
 from holdfast.tools.tool import name_of
+from holdfast.turns.placement import Placement
+from holdfast.turns.turn_warnings import TurnWarning, TurnWarnings
 
 T = TypeVar("T")
 _SLACK = 8
@@ -51,15 +55,21 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Without the leading system messages."""
     own: tuple[Mapping[str, Any], ...] = ()
     """Holdfast's own fields of each of `incoming`, as `NewEntry` has them; empty: nobody says anything of them."""
+    heard: Mapping[int, Message] = {}
+    """What was heard of interrupted replies, by their place in `incoming`, which has them whole; see `holdfast.turns.interruptions`."""
+    interruption: Heard | None = None
+    """What was heard of the session's last reply, if the request says so in a field of its own."""
     media: Mapping[bytes, bytes] = {}
     """Contents that were taken out of `incoming` already, by their SHA-256; see `holdfast.media.store.taken_apart`."""
     system: tuple[Message, ...] = ()
     """The request's own leading system messages; without any, the session's hold."""
     mode: Mode = "auto"
-    forked: bool = False
-    """The session was made for it, of what it has in common with one that is being answered."""
+    client: str = ""
+    """Short name of the client program, for what `auto` remembers of it; empty: nothing is remembered."""
     queue: QueueMode | None = None
     """What becomes of it while another turn of the session runs; None: what holds for all."""
+    settings: RequestSettings = RequestSettings()
+    """Strategy and budget that it asks for, within what is allowed; of every agent that answers in the turn."""
     body: Mapping[str, Any] = {}
     """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
     dialect: Dialect | None = None
@@ -74,6 +84,10 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whose `incoming` is, of several users of the session; None: nobody says."""
     guest: bool = False
     """Whether `speaker` only takes part in the session: what others said in it is not theirs to take back."""
+    identified: bool = True
+    """Whether it is known which user asks; see `holdfast.server.requester`. A library names its users itself."""
+    warnings: tuple[TurnWarning, ...] = ()
+    """What the response warns of, as far as it is known before the turn begins."""
     api: Dialect = "openai"
     """Whose API `body` was written for; a model with another one is sent what means the same there."""
 
@@ -98,10 +112,21 @@ class _Log(msgspec.Struct):
 class Turn:
     """One turn in progress, and what is known of it so far."""
 
+    probed = False
+    """Whether a call was made without a message that the upstream's error did not name: once in a turn."""
     introduction: Introduction | None = None
     """What the session is told of promoted memories in the next call."""
+    placement: Placement | None = None
+    """How a request of the gateway came to its session; None: its caller named the session."""
     root: str | None = None
     """Id of the session in which the first agent was called like a tool that led to it; None: none was."""
+    is_whole = False
+    """Whether the request was found to hold the session's whole conversation, from its first message on."""
+    wrote = False
+    """Whether anything of it is in the log."""
+    _admitted = False
+    on_open: Callable[[], None] | None = None
+    """Called when the turn has begun: what its request brought is in the log."""
 
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
@@ -112,7 +137,6 @@ class Turn:
         """Its place in the session's queue."""
         self._sent = request.incoming
         self._media: Mapping[bytes, bytes] = request.media
-        self._admitted = False
         self.plan: Plan | None = None
         self.working_set: WorkingSet | None = None
         self.answered: Entry | None = None
@@ -136,8 +160,6 @@ class Turn:
         """What stands in the state of all scopes; what sessions share is read when somebody asks for it."""
         self.instruction: tuple[Message, ...] = ()
         """What its agent is told in the next call."""
-        self.wrote = False
-        """Whether anything of it is in the log."""
         self.prompts: dict[str, tuple[Voice, WorkingSet]] = {}
         """The last prompt of each view that a reply came from, and whose it is."""
         self.artifacts: dict[str, int] = {}
@@ -150,6 +172,8 @@ class Turn:
         """Whether the reply's chunks have what the tools are doing among them."""
         self.recalls: dict[str | None, Recall] = {}
         """By the agent's name, what its prompts may have recalled, once that is known: the same in all calls of the turn."""
+        self.warnings = TurnWarnings(request.ref, request.warnings)
+        """What the response warns of; any part of the turn may add to it."""
         self.share: Share | None = None
         """Its part of a turn that others speak in, too; None: it is the whole."""
         self._log = _Log()
@@ -159,6 +183,11 @@ class Turn:
     def branched(self) -> bool:
         """Whether others write to the log meanwhile, side by side with it."""
         return self.share is not None and bool(self.share.branch)
+
+    @cached_property
+    def without(self) -> dict[str, dict[int, str]]:
+        """By upstream and `seq`, why messages are left out of its prompts from now on: it refused them."""
+        return {}
 
     @cached_property
     def key(self) -> str:
@@ -173,9 +202,13 @@ class Turn:
 
     def speak_as(self, voice: Voice, learned: Learned) -> None:
         """Have another of its `voices` make the next call, whose prompt is to be built from a view of its own."""
-        self.request = msgspec.structs.replace(self.request, voice=voice)
+        self.request = msgspec.structs.replace(self.request, voice=self._narrowed(voice))
         self.learned, self.input_budget, self.provider_count = learned, None, None
         vars(self).pop("key", None)
+
+    def _narrowed(self, voice: Voice) -> Voice:
+        """Return the voice with what the request says of strategy and budget."""
+        return self.roster.with_context(voice, self.request.settings.apply(voice.context))
 
     def give_to(self, voice: Voice, learned: Learned) -> None:
         """Have another agent answer from the next call on, with its own model and those that stand in for it."""
@@ -204,6 +237,7 @@ class Turn:
             body: what of the request is meant for it.
         """
         made = copy(self)
+        voice = self._narrowed(voice)
         made.request = msgspec.structs.replace(self.request, voice=voice, body=body)
         made.share, made.hold, made.handover = share, hold, Handover(voice)
         made.learned, made.input_budget, made.provider_count = Learned(), None, None
@@ -211,6 +245,21 @@ class Turn:
         for cached in ("key", "voices"):
             vars(made).pop(cached, None)
         return made
+
+    async def move(self) -> None:
+        """Take the request to another session, after its match was lost and before anything of it was written."""
+        assert self.placement is not None, "the request was matched"
+        self.placement = await self.placement.find_again()
+        self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
+        self.hold = self.engine.queues.turn(self.request.ref, self.hold.mode)
+        self.learned = Learned()
+
+    def note_opened(self, start: int) -> None:
+        """Note that what came is in the log, and that its reply begins at `start`."""
+        if self.placement is not None:
+            self.placement.release()
+            if self.placement.attempt is not None:
+                self.placement.attempt.start = start
 
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
         """Do a write to its end, whatever happens to the caller; the session's next turn waits for it."""
@@ -240,7 +289,8 @@ class Turn:
         if self.agent is not None:
             told["agent"] = self.agent
         if self.plan is not None:
-            told["reconciled"] = "forked" if self.request.forked else self.plan.relation
+            forked = self.placement is not None and self.placement.kind in ("fork", "own")
+            told["reconciled"] = "forked" if forked else self.plan.relation
             if self.plan.retire_from is not None:
                 told["edited_at"] = self.plan.retire_from
         if self.working_set is not None:
@@ -252,10 +302,13 @@ class Turn:
                 "messages": len(built.messages),
                 "kept": built.kept(),
             }
+            told["overhead"] = built.overhead.to_wire(built.recalled_tokens)
             if recalled := built.told_recalled():
                 told["recalled"] = recalled
         if self.artifacts:
             told["artifacts"] = artifacts_to(self.artifacts)
+        if warnings := self.warnings.to_wire():
+            told["warnings"] = warnings
         if self.failure is not None:
             told["failure"] = self.failure
         if self.failed:
@@ -279,7 +332,10 @@ class Turn:
 
     def as_sent(self, plan: Plan) -> tuple[Message, ...]:
         """What a plan appends as it came: the store's guard looks at it, counts and tells."""
-        sent = self._sent[len(self._sent) - len(plan.append) :]
+        begin = len(self._sent) - len(plan.append)
+        sent = self._sent[begin:]
+        if self.request.heard:
+            sent = tuple(self.request.heard.get(begin + at, message) for at, message in enumerate(sent))
         results = len(plan.append) - len(list(dropwhile(lambda one: one.role == "tool", plan.append)))
         if not plan.renamed or not results:
             return sent
@@ -307,19 +363,17 @@ class Turn:
         request, now = self.request, self.engine.clock()
         opening = plan is not None
         agent = None if opening else request.voice.agent_name
-        counts = await counted(messages)
-        own = self._own(len(messages)) if opening else [{"metadata": one} for one in _each(metadata, messages)]
+        own = (
+            self._own_of(plan, len(messages))
+            if plan is not None
+            else [{"metadata": one} for one in _each(metadata, messages)]
+        )
         if opening and request.speaker is not None:
             own = [{**one, "metadata": said_by(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
             own = [{**one, "metadata": self.share.noted(one.get("metadata"))} for one in own]
-        entries = [
-            *(again(entry) for entry in (plan.restore if plan else ())),
-            *(
-                NewEntry(message=message, tokens=tokens, **{"timestamp": now, "agent": agent, **one})
-                for message, tokens, one in zip(messages, counts, own, strict=True)
-            ),
-        ]
+        made = await new_entries(messages, ({"agent": agent, **one} for one in own), timestamp=now)
+        entries = [*(again(entry) for entry in (plan.restore if plan else ())), *made]
         views = dict([self._view]) if self._view else None
         write = Append(
             entries=entries,
@@ -345,10 +399,34 @@ class Turn:
         await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)
         return appended
 
-    def _own(self, number: int) -> Sequence[Mapping[str, Any]]:
-        """Holdfast's own fields of the last `number` of what came."""
-        own = self.request.own
-        return own[len(own) - number :] if own else [{}] * number
+    def _own_of(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
+        """Return Holdfast's own fields of the last `number` messages of the request.
+
+        Turns of a log never go back, and a user's message opens one. If the turns that the request names do not go on with the
+        log's, for example because its client counts otherwise, the log numbers all of them.
+        """
+        own = self.request.own[len(self.request.own) - number :] if self.request.own and number else ()
+        if not own:
+            return [{}] * number
+        turns = [one.get("turn_id") for one in own]
+        if not any(turn is not None for turn in turns) or self._can_follow(plan, turns[0]):
+            return own
+        return [{name: value for name, value in one.items() if name != "turn_id"} for one in own]
+
+    def _can_follow(self, plan: Plan, turn_id: int | None) -> bool:
+        """Return True if the first message that a plan appends can be of that turn."""
+        if turn_id is None:
+            return False
+        if plan.relation == "replaced":
+            return True
+        tail = self.session.tail
+        last, user_said = tail.turn_id, tail.last_kind == "user"
+        if plan.restore:
+            last, user_said = plan.restore[-1].turn_id, plan.restore[-1].kind == "user"
+        elif plan.retire_from is not None:
+            return False  # which turn the log ends with then is not known here
+        opens = plan.append[0].role == "user" and not user_said
+        return turn_id > last if opens else turn_id >= last
 
     @property
     def stepped(self) -> bool:

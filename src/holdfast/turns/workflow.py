@@ -100,7 +100,7 @@ async def performed(turn: Turn, speak: Speak, before: Shown) -> Chunks:
             closer, shown, words = await workflow.closer(exc)
             if words is None:
                 raise
-            failed = (exc.code, str(exc))
+            failed = (exc.code, exc.public_message)
         async with closing(apology(closer, shown, words, failed)) as chunks:
             async for chunk in chunks:
                 turn.failure, turn.closed = closer.failure, closer.closed

@@ -74,6 +74,22 @@ def request_to(
     return {**request, **({"system": system} if system else {}), "messages": told}
 
 
+def owners(messages: Sequence[Message]) -> list[list[int]]:
+    """Return, for each message of a request and each of its blocks, which of `messages` it was made of; see `request_to`."""
+    front, conversation = split_system(messages)
+    made: list[list[int]] = []
+    last = ""
+    for at, message in enumerate(conversation, start=len(front)):
+        role = "assistant" if message.role == "assistant" else "user"
+        own = [at] * len(_blocks(message))
+        if made and last == role:
+            made[-1] += own
+        elif own:
+            made.append(own)
+            last = role
+    return made
+
+
 def tools_to(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """OpenAI's function tools as Anthropic's; tools in Anthropic's own shape stay as they are.
 
@@ -285,9 +301,14 @@ def messages_from(data: Any, where: str = "messages") -> list[Message]:
     Raises:
         InvalidMessage: it is no such list; says the field and what would be right.
     """
+    return [message for group in message_groups(data, where) for message in group]
+
+
+def message_groups(data: Any, where: str = "messages") -> list[list[Message]]:
+    """Return, for each message of an Anthropic request, the messages that it is in the log; see `messages_from`."""
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         raise InvalidMessage(f"{where} must be a list of messages", param=where)
-    return [message for at, item in enumerate(data) for message in _messages(item, f"{where}[{at}]")]
+    return [_messages(item, f"{where}[{at}]") for at, item in enumerate(data)]
 
 
 def system_from(data: Any, where: str = "system") -> list[Message]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidRequest
 
-_READ: Final = frozenset({"system", "messages", "stop_sequences", "tools", "tool_choice"})
+_READ: Final = frozenset({"system", "messages", "contents", "stop_sequences", "tools", "tool_choice"})
 """Fields that are told otherwise, or elsewhere."""
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _FUNCTION: Final = {"name": "name", "description": "description", "input_schema": "parameters"}
@@ -33,7 +33,8 @@ def fields_from(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("tool_choice") is not None:
         fields |= _choice(body["tool_choice"])
     if body.get("metadata") is not None:
-        fields |= _user(body["metadata"])
+        user = _user(body["metadata"])
+        fields |= {} if body.get("user") else user
     return fields
 
 
@@ -85,7 +86,7 @@ def _choice(given: Any) -> dict[str, Any]:
 
 
 def _user(given: Any) -> dict[str, Any]:
-    """`metadata.user_id` as the end user; it stays where it is as well."""
+    """`metadata.user_id` as the end user, where `user` does not say; it stays where it is as well."""
     if not isinstance(given, Mapping):
         raise InvalidRequest("metadata must be an object", param="metadata")
     user = given.get("user_id")

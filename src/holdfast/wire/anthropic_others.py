@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
+from holdfast.context.contents import is_blank
+from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.wire.openai import message_to
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
@@ -85,13 +86,30 @@ def without_anthropics(message: Message) -> Message:
     if isinstance(message.content, tuple):
         parts = tuple(_parts(message.content))
         if parts != message.content:
-            # Null is for replies with calls: of one that only thought it is refused, and so it is of a result.
+            # Null is for replies with calls: of a result it is refused.
             changes["content"] = parts or (None if message.tool_calls else "")
     elif message.role == "tool" and message.content is None:
         changes["content"] = ""
     if any(call.extra and not _IN_CALLS.isdisjoint(call.extra) for call in message.tool_calls):
         changes["tool_calls"] = tuple(map(_call, message.tool_calls))
+    if (
+        message.role == "assistant"
+        and not message.tool_calls
+        and changes
+        and is_blank(changes.get("content", message.content))
+    ):
+        changes["content"] = ELSEWHERE.format(type=_served(message))  # a reply without content is refused
     return message.evolve(**changes) if changes else message
+
+
+def _served(message: Message) -> str:
+    """Return the type of the first part of a reply that only tells what tools of its provider did."""
+    blocks = message.extra.get("content_blocks")
+    kinds = [part.type for part in message.media if part.type in SERVER_TOOL_PARTS]
+    kinds += (
+        [str(block.get("type")) for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) else []
+    )
+    return next((kind for kind in kinds if kind in SERVER_TOOL_PARTS), "unknown")
 
 
 def _beside(extra: Mapping[str, Any]) -> dict[str, Any]:

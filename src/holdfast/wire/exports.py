@@ -12,8 +12,11 @@ from holdfast.domain.history import Past
 from holdfast.domain.log import erased as erased_message
 from holdfast.domain.media.placing import placed
 from holdfast.domain.messages import Message
+from holdfast.domain.origins import Origin, copy_origins
+from holdfast.domain.participants import check_participants
 from holdfast.domain.session import Entry, ModelCall, Session
-from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
+from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import is_number, is_whole
 from holdfast.wire.openai import dumped, message_from, message_to, messages_from, split_system
 from holdfast.wire.past import (
@@ -24,10 +27,11 @@ from holdfast.wire.past import (
     media_to,
     old_entry_to,
     old_fields,
+    origins_from,
     past_from,
     stands_in,
 )
-from holdfast.wire.voice import checked_metadata
+from holdfast.wire.voice import INTERNAL, checked_metadata, find_records
 
 SCHEMA: Final = 1
 """Of exports, as `schema` in them. It grows when a release that is out would misread what this one writes."""
@@ -51,6 +55,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     past: Past | None = None
     said: frozenset[str] = frozenset()
     """What it tells of its past, by field; of `SAYS`."""
+    origins: tuple[Origin, ...] = ()
+    """Where its messages come from; empty: they are its own. Not compared by `same`."""
 
     @property
     def retired(self) -> bool:
@@ -80,6 +86,7 @@ def session_to(session: Session) -> dict[str, Any]:
         "system_messages": [message_to(message) for message in session.system_messages],
         "state": session.state,
         "metadata": session.metadata,
+        **({"damaged": list(session.damaged)} if session.damaged else {}),
     }
 
 
@@ -91,6 +98,7 @@ def export_to(
     calls: Sequence[ModelCall] | None = None,
     digests: bool = False,
     referring: Sequence[Entry] = (),
+    origins: Sequence[Origin] = (),
 ) -> dict[str, Any]:
     """A session whole, as `PUT /v1/sessions/{id}` and `sessions import` take it.
 
@@ -101,19 +109,23 @@ def export_to(
         calls: its model calls, oldest first; None: they are not told.
         digests: with those that stand for what was erased; see `old_entry_to`.
         referring: the entries without the data of their media, from which these are listed faster; empty: `entries` themselves.
+        origins: of the session, if it has copies; in the export by the places that messages have there.
     """
+    is_copy = any(one.source != session.identity for one in origins)
+    shared = copy_origins(origins, [entry.seq for entry in entries], session.identity) if is_copy else ()
     return {
         "schema": SCHEMA,
         **session_to(session),
         "messages": [old_entry_to(entry, digests=digests) for entry in entries],
         **{name: media_to(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
         "artifacts": [artifact_to(artifact) for artifact in artifacts],
+        **({"origins": [list(msgspec.structs.astuple(one)) for one in shared]} if shared else {}),
         **({} if calls is None else {"calls": [call_to(call) for call in calls]}),
     }
 
 
 def import_from(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> Imported:
-    """The session in an export, a recording or a bare `{"messages": […]}`. Keys that nobody knows are passed over.
+    """The session in an export, a recording or a bare `{"messages": […]}`, or `{"contents": […]}` of voice records. Keys that nobody knows are passed over.
 
     Args:
         data: what was sent.
@@ -126,37 +138,44 @@ def import_from(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> 
     if not isinstance(data, Mapping):
         raise InvalidRequest(f"a session is imported from an object with messages, not {type(data).__name__}")
     known = _schema(data)
+    given, name = find_records(data)
+    data = {**data, "messages": given} if name == "contents" else data
     if not known:
         data = placed(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
-    messages = messages_from(data["messages"])
+    messages = messages_from(data["messages"], name)
     raw = [dumped(item) for item in data["messages"]]
-    fields = [{**own_fields(item, where, voice=not own), **old_fields(item, where)} for item, where in _placed(raw)]
+    placed_items = [(item, f"{name}[{at}]") for at, item in enumerate(raw)]
+    fields = [{**own_fields(item, where, voice=not own), **old_fields(item, where)} for item, where in placed_items]
     given = data.get("system_messages")
     if any("retired_by" in found for found in fields):
         # Each one has its place, which those that were retired name: a system message among them is one of the log.
         given = given or ()
         _check_places(raw)
     else:
-        _check_turns(fields)
+        check_turns(fields, name)
     # An export says beside the log what the system prompt is; a recording says it by its first messages.
     leading, rest = split_system(messages) if given is None else ((), messages)
     fields = fields[len(leading) :]
     _check_media(data)
+    metadata = _optional(data, "metadata", dict, "an object") or {}
+    if not own:
+        check_participants(metadata)
     return Imported(
         id=_optional(data, "id", str, "a string"),
         user_id=_optional(data, "user_id", str, "a string"),
         agent=_optional(data, "agent", str, "a string"),
         system_messages=leading if given is None else system_messages_from(given),
         state=_optional(data, "state", dict, "an object") or {},
-        metadata=_optional(data, "metadata", dict, "an object") or {},
+        metadata=metadata,
         ttl=milliseconds(data, "ttl"),
         messages=tuple(_left(message, found) for message, found in zip(rest, fields, strict=True)),
         fields=tuple(fields),
         stood_in=frozenset(at for at, item in enumerate(raw[len(leading) :]) if stands_in(item)),
         past=past_from(data, now) if known else None,
         said=frozenset(name for name in SAYS if data.get(name) is not None) if known else frozenset(),
+        origins=origins_from(data) if known and not leading else (),
     )
 
 
@@ -205,10 +224,6 @@ def _schema(data: Mapping[str, Any]) -> bool:
         said = f"schema is {schema}: a later release wrote this; this one reads exports up to schema {SCHEMA}"
         raise InvalidRequest(said, param="schema")
     return True
-
-
-def _placed(raw: Sequence[Any]) -> list[tuple[Any, str]]:
-    return [(item, f"messages[{at}]") for at, item in enumerate(raw)]
 
 
 def _left(message: Message, own: dict[str, Any]) -> Message:
@@ -289,12 +304,47 @@ _OWN: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _check_turns(fields: Sequence[dict[str, Any]]) -> None:
+def record_fields(items: Sequence[Any], where: str = "messages") -> tuple[dict[str, Any], ...]:
+    """Return what voice records in a chat request say of each message: time, turn and metadata.
+
+    Everything else that Holdfast keeps next to a message is not a chat client's to set, nor is metadata of Holdfast's own.
+
+    Args:
+        items: the messages as they were sent, already checked to be messages.
+        where: the key of their list, for errors.
+
+    Returns:
+        For each message, arguments of `NewEntry`; empty if none of them says anything.
+
+    Raises:
+        InvalidMessage: a field has a wrong type, or a turn comes before an earlier one.
+        InvalidMetadata: metadata does not fit the message's role.
+        TooLarge: metadata is larger than `METADATA_BYTES`.
+    """
+    fields = []
+    for at, item in enumerate(items):
+        place = f"{where}[{at}]"
+        found = own_fields({name: item[name] for name in _OF_A_RECORD if name in item}, place)
+        if "metadata" in found:
+            found["metadata"] = {name: value for name, value in found["metadata"].items() if name not in INTERNAL}
+            if len(msgspec.json.encode(found["metadata"])) > METADATA_BYTES:
+                raise TooLarge(f"{place}.metadata has more than {METADATA_BYTES:,} bytes", param=f"{place}.metadata")
+        fields.append(found)
+    check_turns(fields, where)
+    return tuple(fields) if any(fields) else ()
+
+
+_OF_A_RECORD: Final = ("role", "timestamp", "turn_id", "metadata")
+"""Fields of a message in a chat request that are read as a voice record's."""
+
+
+def check_turns(fields: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Refuse turns that go back within one request. Raises `InvalidMessage`."""
     last = 0
     for at, own in enumerate(fields):
         turn_id = own.get("turn_id", last)
         if turn_id < last:
-            place = f"messages[{at}].turn_id"
+            place = f"{where}[{at}].turn_id"
             raise InvalidMessage(f"{place} is {turn_id}, after a message of turn {last}", param=place)
         last = turn_id
 

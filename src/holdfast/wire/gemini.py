@@ -4,8 +4,8 @@ Follows the API reference ("Content", "Part", "FunctionCall", "FunctionResponse"
 "Function calling" and "Thought signatures". As with Anthropic's, order and words are the dialect's business
 (`holdfast.context.dialects.adapted`).
 
-Two turns of one role become one, with one exception: results of function calls stand alone in theirs. The API counts
-them there, and Gemini 3 overlooks what stands beside them.
+Two turns of one role become one, so that roles alternate. Results of function calls stand alone in theirs: the API counts
+them there, and Gemini 3 overlooks what stands beside them. So a word of the model stands between them and a user turn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.context.dialects import arguments_of
+from holdfast.context.dialects import RECEIVED, added, arguments_of
 from holdfast.context.reasoning import THINKING, Thought, call_signature, signature_of, thoughts
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
@@ -48,6 +48,8 @@ def request_to(messages: Sequence[Message]) -> dict[str, Any]:
             continue
         _add_results(contents, calls, results)
         calls, results = message.tool_calls, []
+        if added(message) and message.content == RECEIVED and "functionResponse" not in contents[-1]["parts"][0]:
+            continue  # media of the results stand between already
         if message.role == "assistant":
             _add(contents, "model", _reply(message))
         else:
@@ -101,6 +103,8 @@ def _add(contents: list[Block], role: str, parts: list[Block]) -> None:
     if last and parts and last["role"] == role and "functionResponse" not in last["parts"][0]:
         last["parts"] += parts
     elif parts:
+        if last and last["role"] == role:  # results stand alone, and turns alternate
+            contents.append({"role": "model", "parts": [{"text": RECEIVED}]})
         contents.append({"role": role, "parts": parts})
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.media.parts import frames_of
 from holdfast.domain.medium import Medium, medium
 from holdfast.domain.messages import TEXT_PARTS, Message, Part
 
@@ -18,6 +19,8 @@ SHOWN_BEHIND: Final = "[media: shown behind the results]"
 """In a tool's result, where Chat Completions take no media."""
 FROM_RESULT: Final = "[media in the result of {id}]"
 """Before these, where they stand instead."""
+FRAMES: Final = "[video{about}: Chat Completions take no such video]"
+"""In place of a video that has no link and no data as a whole."""
 _AUDIO_FORMATS: Final = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -74,6 +77,9 @@ def _chat_part(part: Part) -> Part:
         return msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part
     found = media_of(part)
     made = None if found is None else _made(found, part.extra)
+    if made is None and part.type == "video":
+        frames = frames_of(part)
+        return Part("text", FRAMES.format(about=f": {len(frames)} frames" if frames else ""))
     if made is None:
         return part
     kind, fields = made

@@ -6,11 +6,15 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast, get_args
+
+import msgspec
 
 from holdfast.domain.history import Past
 from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Part
+from holdfast.domain.origins import Origin, check_ranges
 from holdfast.domain.session import EndReason, Entry, ModelCall, Usage
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.numbers import check_whole, is_whole
@@ -107,6 +111,18 @@ def past_from(data: Mapping[str, Any], now: int) -> Past | None:
         usage=_usage(data.get("usage")),
         calls=tuple(_call(item, f"calls[{at}]") for at, item in enumerate(listed(data, "calls"))),
     )
+
+
+def origins_from(data: Mapping[str, Any]) -> tuple[Origin, ...]:
+    """Return where the messages of an export come from; empty if it does not say. Raises `InvalidRequest`."""
+    if (given := data.get("origins")) is None:
+        return ()
+    with suppress(msgspec.ValidationError):
+        ranges = msgspec.convert(given, tuple[Origin, ...])
+        if check_ranges(ranges) and len(ranges) <= len(data["messages"]) + 1:
+            return ranges
+    words = "a list of [first, source, source_first], the first of them from 0, as an export has it"
+    raise InvalidRequest(f"origins must be {words}", param="origins")
 
 
 def old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.messages import Message
-from holdfast.errors import InvalidMessage
+from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.wire.openai import message_from, messages_from
+from holdfast.wire.voice import find_records
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -65,12 +66,20 @@ def _recording(line: bytes, name: str) -> Recording | tuple[str, Message]:
         return Recording(name, tuple(messages_from(data)))
     if not isinstance(data, dict):
         raise InvalidMessage("a line is an object with messages, a list of messages, or a message with a session_id")
-    if "messages" in data:
-        return Recording(_name(data, name), tuple(messages_from(data["messages"])))
+    if "messages" in data or "contents" in data:
+        given, where = _records(data)
+        return Recording(_name(data, name), tuple(messages_from(given, where)))
     if "role" in data and "session_id" in data:
         message = {key: value for key, value in data.items() if key != "session_id"}
         return str(data["session_id"]), message_from(message)
     raise InvalidMessage("neither messages nor a role with its session_id stand in the object")
+
+
+def _records(data: dict[str, Any]) -> tuple[Any, str]:
+    try:
+        return find_records(data)
+    except InvalidRequest as exc:
+        raise InvalidMessage(str(exc)) from exc
 
 
 def _decoded(line: bytes) -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.session import BRANCH, JOINED, STEP, Entry
-from holdfast.errors import InvalidMetadata
+from holdfast.errors import InvalidMetadata, InvalidRequest
 from holdfast.numbers import is_whole
 
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -20,7 +21,7 @@ SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 """Where a message of a role can come from; the first where nothing else is recorded."""
 INTERRUPTABLE: Final = "interruptable"
 """The metadata of an entry that may not be interrupted have it, false; it is no field of a record."""
-INTERNAL: Final = frozenset({"preface", "returned", BRANCH, INTERRUPTABLE, JOINED, STEP})
+INTERNAL: Final = frozenset({"preface", "returned", BRANCH, INTERRUPTABLE, JOINED, STANDING_FACTS, STEP})
 """What Holdfast notes in metadata for itself."""
 _OF_A_CUT: Final = frozenset({"interrupted", "interrupt_timestamp", "original"})
 
@@ -81,6 +82,19 @@ def _record(entry: Entry) -> dict[str, Any]:
 
 
 # -- in ----------------------------------------------------------------------
+
+
+def find_records(data: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the list of messages in an object, and its key: `messages`, or `contents` as `/history` and Agora name it.
+
+    Raises:
+        InvalidRequest: it has both.
+    """
+    if data.get("contents") is None:
+        return data.get("messages"), "messages"
+    if data.get("messages") is not None:
+        raise InvalidRequest("messages and contents are two names of one list: send one of them", param="contents")
+    return data["contents"], "contents"
 
 
 def checked_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.domain.messages import UNWRITABLE
 from holdfast.errors import InvalidRequest, ToolFailed
 from holdfast.limits import MCP_DESCRIPTION_CHARS, MCP_SCHEMA_BYTES
+from holdfast.stores.checks import check_kind
 from holdfast.tools.context import ToolContext
 from holdfast.tools.mcp.connection import Connection
 from holdfast.tools.mcp.naming import told_name
@@ -44,6 +45,7 @@ class McpServers:
         self._tell = changed
         self._connections: dict[str, Connection] = {}
         for one in settings:
+            check_kind(one, "mcp_servers", McpSettings, "a list of McpSettings")
             if one.name in self._connections:
                 raise InvalidRequest(f"two MCP servers are called {one.name!r}", param="mcp_servers")
             self._connections[one.name] = Connection(one, self._changed)

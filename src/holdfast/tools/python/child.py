@@ -332,6 +332,7 @@ class Channel:
 
     def receive(self) -> Any:
         """The next frame."""
+        _reset_flags(self._incoming)
         (size,) = struct.unpack(">I", self._exactly(4))
         return json.loads(self._exactly(size))
 
@@ -339,6 +340,7 @@ class Channel:
         """Send one."""
         data = json.dumps(frame).encode()
         view = memoryview(struct.pack(">I", len(data)) + data)
+        _reset_flags(self._outgoing)
         while view:
             view = view[os.write(self._outgoing, view) :]
 
@@ -351,6 +353,13 @@ class Channel:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+
+def _reset_flags(number: int) -> None:
+    """Undo what code did to the flags of our descriptors: one that does not block would end this process at its next frame."""
+    import fcntl
+
+    fcntl.fcntl(number, fcntl.F_SETFL, 0)
 
 
 def _away(number: int) -> int:

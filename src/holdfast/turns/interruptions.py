@@ -1,0 +1,211 @@
+"""The last reply of a log, and what stays of it if only a part was heard.
+
+A chat request can say so too: by a voice record of that reply with `interrupted`, or by its field `interrupt`. The reply is
+then corrected in the same write that brings the user's new words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
+from holdfast.domain.messages import Message
+from holdfast.domain.reconcile import Mode, Plan
+from holdfast.domain.session import Entry, Session
+from holdfast.engine.entries import counted
+from holdfast.engine.guarded import masked
+from holdfast.errors import HeardMismatch, NoReply
+from holdfast.limits import INTERRUPTED_BEHIND
+from holdfast.stores.base import Store
+from holdfast.stores.walk import ENTRIES
+from holdfast.turns.turn import Turn, TurnRequest
+
+
+class LastReply(msgspec.Struct, frozen=True):
+    """The last reply of a log, and the entries after it, in order."""
+
+    rounds: Sequence[Round]
+    behind: Sequence[Entry]
+
+
+async def last_reply(store: Store, session: Session, *, unsaid: bool = False, stop: int | None = None) -> LastReply:
+    """Return the last reply. Costs the reply, and what follows it.
+
+    Args:
+        store: where it is.
+        session: its current state.
+        stop: the reply must come before this `seq`; None: anywhere.
+        unsaid: a turn was stopped; one that had said nothing has no reply.
+
+    Raises:
+        NoReply: it stands too far back.
+    """
+    if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
+        return LastReply((), ())
+    behind: list[Entry] = []
+    reply: list[Entry] = []
+    while True:
+        page = await store.entries(session.ref, stop=stop, limit=ENTRIES, descending=True)
+        for entry in page:
+            if not reply and entry.kind in ("user", "system"):
+                behind.append(entry)
+            elif not reply or _belongs(entry, reply[-1]):
+                reply.append(entry)
+            else:
+                return LastReply(rounds_of(reply[::-1]), behind[::-1])
+        if len(page) < ENTRIES:
+            return LastReply(rounds_of(reply[::-1]), behind[::-1])
+        if len(behind) > INTERRUPTED_BEHIND:
+            raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} hold no reply")
+        stop = page[-1].seq
+
+
+def _belongs(entry: Entry, following: Entry) -> bool:
+    """Whether it is of the reply that `following` is of: tools that ran before it, in the same turn."""
+    return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
+
+
+def cut_of(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
+    """What becomes of the last reply; None: all of it stays as it is, or there is none.
+
+    Raises:
+        NoReply: it is erased, and what was heard of it nobody can tell.
+        HeardMismatch: it does not begin with what is said to have been heard.
+    """
+    if not said.rounds:
+        return None
+    text = text_of(said.rounds)
+    if said.rounds[-1].head.erased and not heard.everything:
+        raise NoReply(f"the last reply of session {session.id!r} is erased: what was heard of it nobody can tell")
+    return cut_at(said.rounds, place_in(text, heard), now if heard.timestamp is None else heard.timestamp)
+
+
+# -- said by a chat request ---------------------------------------------------------
+
+
+class SentMessages(msgspec.Struct, frozen=True):
+    """The messages of a request, as they are compared with the log."""
+
+    messages: tuple[Message, ...]
+    """Replies that were interrupted are whole, as the log may still have them; those of which nothing was heard are left out."""
+    own: tuple[Mapping[str, object], ...]
+    heard: Mapping[int, Message]
+    """What was heard of the interrupted ones, by their place in `messages`: this is what is written if the log has no such reply."""
+    mode: Mode
+    interruption: Heard | None = None
+    """What the request says of the last reply without having it among its messages."""
+
+
+def separate_heard(
+    messages: Sequence[Message], own: Sequence[Mapping[str, object]], mode: Mode, interruption: Heard | None = None
+) -> SentMessages:
+    """Separate what was generated from what was heard, in voice records of replies that were interrupted.
+
+    Args:
+        messages: of a request, without leading system messages.
+        own: Holdfast's own fields of each; empty if there are none.
+        mode: how the request wants them to be read.
+        interruption: what the request says of the last reply in a field of its own.
+    """
+    if interruption is not None and mode == "auto" and not any(message.role == "assistant" for message in messages):
+        mode = "delta"  # it speaks of a reply that it does not send, so its messages come after that
+    if not any(_is_cut(fields) for fields in own):
+        return SentMessages(tuple(messages), tuple(own), {}, mode, interruption)
+    kept: list[tuple[Message, Mapping[str, object]]] = []
+    heard: dict[int, Message] = {}
+    silent = None
+    for message, fields in zip(messages, own, strict=True):
+        cut = _is_cut(fields) and message.role == "assistant" and not message.tool_calls
+        if cut and not message.text.strip():
+            silent = len(kept)  # nothing of it was heard, so to the user it does not exist
+            continue
+        original = _metadata(fields).get("original")
+        if cut and isinstance(original, str) and original != message.text and original.startswith(message.text):
+            heard[len(kept)] = message
+            message = message.evolve(content=original)  # noqa: PLW2901 - as the log may have it
+        kept.append((message, fields))
+    if silent is not None and mode == "auto" and not any(message.role == "assistant" for message, _ in kept):
+        if silent:
+            mode = "transcript"  # it was one, before its only reply was left out
+        elif interruption is None:
+            interruption = Heard(chars=0)
+    return SentMessages(tuple(m for m, _ in kept), tuple(f for _, f in kept), heard, mode, interruption)
+
+
+def _metadata(fields: Mapping[str, object]) -> Mapping[str, object]:
+    metadata = fields.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _is_cut(fields: Mapping[str, object]) -> bool:
+    return _metadata(fields).get("interrupted") is True
+
+
+def is_interrupting(request: TurnRequest) -> bool:
+    """Return True if a request says how much of the last reply was heard."""
+    return request.interruption is not None or (bool(request.heard) and _last_reply_in(request) in request.heard)
+
+
+def _last_reply_in(request: TurnRequest) -> int:
+    """The place of the request's last assistant message; -1 if it has none."""
+    places = (at for at in range(len(request.incoming) - 1, -1, -1) if request.incoming[at].role == "assistant")
+    return next(places, -1)
+
+
+async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
+    """Return the plan with the last reply corrected to what was heard of it, as far as the request says so.
+
+    Args:
+        turn: whose request it is.
+        session: as the plan was made for it.
+        plan: what the request's messages do to the log.
+
+    Raises:
+        NoReply: the field `interrupt` means a reply that is not the last one, or there is none.
+        HeardMismatch: the reply does not begin with the `content` of that field.
+    """
+    request = turn.request
+    heard = request.interruption or _heard_of_record(request, plan)
+    if heard is None or plan.restore:
+        return plan
+    if heard.content is not None:
+        (told,) = await masked(turn.engine.guard, [Message(role="assistant", content=heard.content)])
+        heard = evolve(heard, content=told.text)
+    said = await last_reply(turn.engine.store, session, stop=plan.retire_from)
+    try:
+        _check_reply(said, heard, session)
+        cut = cut_of(session, said, heard, turn.engine.clock())
+    except (HeardMismatch, NoReply):
+        if request.interruption is None or request.interruption.chars == 0:
+            return plan  # a record is a report, not a command: what the log has is right
+        raise
+    if cut is None:
+        return plan
+    entries = [*cut.results, *said.behind]
+    if cut.message is not None:
+        (tokens,) = await counted([cut.message])
+        entries.insert(0, evolve(cut.head, message=cut.message, metadata=cut.metadata, tokens=tokens))
+    return Plan(plan.relation, plan.append, retire_from=cut.head.seq, restore=tuple(entries), renamed=plan.renamed)
+
+
+def _heard_of_record(request: TurnRequest, plan: Plan) -> Heard | None:
+    """What a record says of the last reply, if the log has that reply."""
+    if not request.heard:  # nearly always, and a request may have 100,000 messages
+        return None
+    at = _last_reply_in(request)
+    if at not in request.heard or at >= len(request.incoming) - len(plan.append):
+        return None
+    when = _metadata(request.own[at]).get("interrupt_timestamp")
+    return Heard(content=request.heard[at].text, timestamp=when if isinstance(when, int) else None)
+
+
+def _check_reply(said: LastReply, heard: Heard, session: Session) -> None:
+    """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
+    if not said.rounds:
+        raise NoReply(f"session {session.id!r} has no reply that could be interrupted")
+    turn_id = said.rounds[-1].head.turn_id
+    if heard.turn_id is not None and heard.turn_id != turn_id:
+        raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
