@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.secrets import Guard, Pattern, make_redactor
     from holdfast.server.run import serve_file as serve
     from holdfast.sessions.carry_over import CarryOver
+    from holdfast.sessions.explanation import Explanation
     from holdfast.sessions.handle import SessionHandle
     from holdfast.sessions.looking import Context
     from holdfast.stores import open_store
@@ -62,6 +63,7 @@ __all__ = [
     "DreamingSettings",
     "EmbedderSettings",
     "EndedSession",
+    "Explanation",
     "Guard",
     "Holdfast",
     "HoldfastError",
@@ -111,6 +113,7 @@ _HOMES = {
     "DreamingSettings": "holdfast.dreams.schedule",
     "EmbedderSettings": "holdfast.embedders",
     "EndedSession": "holdfast.hooks",
+    "Explanation": "holdfast.sessions.explanation",
     "Guard": "holdfast.secrets",
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.domain.reconcile import Mode
 from holdfast.stores.keys import ApiKey, Role
 
 ROLES: Final[tuple[Role, ...]] = ("read", "write", "admin")
@@ -43,6 +44,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a minute; None: the server's setting."""
     max_body: int | None = None
     """Bytes of a request's body; None: the server's setting."""
+    session_mode: Mode | None = None
+    """How messages with a session id are read, where a request does not say; None: the agent or the server decides."""
+    budget: int | None = None
+    """Most tokens of the conversation in a prompt; None: any number that the agent has."""
 
     def may(self, role: Role) -> bool:
         """Whether it may what that role may."""
@@ -113,6 +118,8 @@ def principal_of(kept: ApiKey) -> Principal:
         key_id=kept.id,
         rate=kept.rate,
         max_body=kept.max_body,
+        session_mode=kept.session_mode,
+        budget=kept.budget,
     )
 
 

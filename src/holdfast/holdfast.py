@@ -12,6 +12,7 @@ from typing import Any, Final, Self, overload
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
 from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.context.settings import ContextSettings, without_recall
 from holdfast.domain.session import EndReason
 from holdfast.dreams.proposing import Proposer
 from holdfast.dreams.schedule import Dreaming, DreamingSettings
@@ -419,6 +420,8 @@ def open_holdfast(url: str | None = None, *, preset: str | None = None, **settin
         settings["life"] = LifeSettings.of(preset, **given)
     if url is None:
         url = DEFAULT_URL if preset is None else MEMORY_URL
+    if preset is not None:
+        settings.setdefault("roster", Roster(context=without_recall(ContextSettings())))
     check_text(url, "url")
     return Holdfast(url, **settings)
 
@@ -444,14 +447,18 @@ _KINDS: Final[Mapping[str, Any]] = {
     "memory": MemorySettings,
     "memory_store": Callable,
     "dreaming": DreamingSettings,
+    "summarizers": Mapping,
+    "scorers": Mapping,
 }
+_NEEDED: Final = frozenset({"hooks", "clock", "new_id", "mcp_servers", "dreaming"})
+"""Settings that cannot be None."""
 
 
 def _check_kinds(given: Mapping[str, Any]) -> None:
-    """Refuse settings of another kind than they must be; None is one that is not given. Raises `InvalidRequest`."""
+    """Refuse settings of another kind than they must be; most may be None. Raises `InvalidRequest`."""
     for name, kind in _KINDS.items():
-        if given[name] is not None and not isinstance(given[name], kind):
-            words = {Callable: "a function", Iterable: "a list"}.get(kind, kind.__name__)
+        if not (given[name] is None and name not in _NEEDED) and not isinstance(given[name], kind):
+            words = {Callable: "a function", Iterable: "a list", Mapping: "an object"}.get(kind, kind.__name__)
             raise InvalidRequest(f"{name} must be {words}, not {type(given[name]).__name__}", param=name)
 
 

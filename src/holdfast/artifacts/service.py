@@ -28,7 +28,9 @@ from holdfast.domain.artifact import (
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ArtifactNotFound, HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
 from holdfast.limits import PAGE
+from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
+from holdfast.wire.sendable import check_text
 
 Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]
 """A content: bytes, a text (UTF-8), a file's path, or chunks of bytes."""
@@ -110,6 +112,8 @@ class ArtifactService:
         `identity`: the session's that it is meant for; another one of its name is `SessionNotFound`. None: whichever there is.
         """
         name = checked_name(name)
+        if not isinstance(metadata, Mapping | None):
+            raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
         session = await self._store.get(ref)  # before its content is sent: there is nothing to name it in
         if identity not in {None, session.identity}:
             raise SessionNotFound(ref.id)
@@ -171,6 +175,9 @@ class ArtifactService:
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> AsyncIterator[Opened]:
         """See `SessionArtifacts.open`."""
+        check_whole(start, "start")
+        if stop is not None:
+            check_whole(stop, "stop", start)
         artifact = await self.get(ref, name, version)
         async with aclosing(self.read(artifact, start, stop)) as chunks:
             yield Opened(artifact, chunks)
@@ -201,10 +208,6 @@ class ArtifactService:
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> Loaded:
         """See `SessionArtifacts.load`."""
-        if start < 0 or (stop is not None and stop < start):
-            raise InvalidRequest(
-                f"a range begins at 0 or later and ends behind that, not {start} to {stop}", param="start"
-            )
         async with self.open(ref, name, version, start=start, stop=stop) as opened:
             return Loaded(opened.artifact, b"".join([chunk async for chunk in opened.chunks]))
 
@@ -442,6 +445,7 @@ async def _chunks(data: Any) -> AsyncGenerator[bytes, None]:
                 yield chunk
         return
     if isinstance(data, str):
+        check_text(data, "data")
         data = data.encode()
     if isinstance(data, bytes | bytearray | memoryview):
         view = memoryview(data).cast("B")

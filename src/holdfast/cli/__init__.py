@@ -1,4 +1,4 @@
-"""The command line: `holdfast serve | replay | chat | sessions | state | transcripts | keys | migrate | backup | doctor | config | …`.
+"""The command line: `holdfast serve | replay | chat | sessions | explain | state | transcripts | keys | migrate | backup | doctor | config | …`.
 
 What all commands share:
 frame      the outermost command: errors as one line, exit codes, colour
@@ -29,6 +29,8 @@ from holdfast.cli import (
     doctor,
     embeddings,
     evaluate,
+    explain,
+    facts,
     index,
     keys,
     memories,
@@ -54,9 +56,11 @@ commands = Frame(
         replay.replay,
         chat.chat,
         sessions.sessions,
+        explain.explain,
         search.search,
         memories.memories,
         state.state,
+        facts.facts,
         transcripts.transcripts,
         workspace.workspace,
         embeddings.embeddings,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.frame import FAILED
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import plain, show_json
+
+if TYPE_CHECKING:
+    from holdfast.config import ServerSettings
 
 
 @click.group
@@ -27,12 +31,20 @@ def check(ctx: click.Context, file: str | None, *, as_json: bool) -> None:
     """
     from holdfast.config import config_check
 
-    report = config_check(file, os.environ)
+    report = config_check(file, os.environ, prepare=prepared)
     if as_json:
         show_json(report.data)
     else:
         click.echo(plain(report.text), err=report.exit_code > FAILED)
     ctx.exit(report.exit_code)
+
+
+def prepared(settings: ServerSettings) -> object:
+    """Build what `serve` would run, and leave it closed."""
+    from holdfast.config.roster import Clients
+    from holdfast.server.run import prepare
+
+    return prepare(settings, clients=Clients())
 
 
 @config.command

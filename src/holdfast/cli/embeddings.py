@@ -17,6 +17,7 @@ import click
 from holdfast.cli.frame import Failure, Misuse
 from holdfast.cli.stores import config_option, json_option
 from holdfast.cli.terminal import attended, line, show_json
+from holdfast.distribution import format_install_hint
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
@@ -106,7 +107,7 @@ def _verified(folder: str | None = None) -> None:
 
 def _say_what_is_missing() -> None:
     if find_spec("numpy") is None:
-        click.echo("NumPy is still missing: pip install 'holdfast[embeddings]'")
+        click.echo(f"NumPy is still missing: install {format_install_hint('embeddings')}")
 
 
 # -- check -------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from holdfast.cli.statements import statements
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import Column, counted, line, plain, progress, show_json, show_table
 
@@ -32,7 +33,10 @@ def _numbers(ctx: click.Context, param: click.Parameter, given: str) -> list[int
 
 @click.group("eval")
 def evaluate() -> None:
-    """Measure how well things are found."""
+    """Measure how well things are found, and what is still in a prompt."""
+
+
+evaluate.add_command(statements)
 
 
 @evaluate.command("recall")

@@ -15,10 +15,10 @@ import click
 from holdfast.cli.frame import Failure
 from holdfast.cli.stores import all_found, place_options, work
 from holdfast.cli.terminal import counted, json_line, line, progress
-from holdfast.errors import SessionNotFound
+from holdfast.errors import SessionNotFound, StoreCorrupt
 
 if TYPE_CHECKING:
-    from holdfast.domain.session import SessionRef
+    from holdfast.domain.session import Session, SessionRef
     from holdfast.holdfast import Holdfast
 
 STDIO = "-"
@@ -67,19 +67,29 @@ def export(
         raise click.UsageError("--calls needs --retired: a call names messages by their place in the log.")
 
     async def do(hf: Holdfast) -> int:
-        named = None if everything else [found.ref for found in await all_found(hf, ids, user)]
-        refs = each_ref(hf, user, status) if named is None else _each(named)
+        named = None if everything else await all_found(hf, ids, user)
+        sessions = each_session(hf, user, status) if named is None else _each(named)
         count = 0
         with _output(output) as file, progress(None if named is None else len(named)) as bar:
-            async for ref in refs:
-                bar.about(ref.id)
-                count += await _written(hf, ref, file, retired=retired, calls=calls, digests=digests)
+            async for session in sessions:
+                bar.about(session.id)
+                try:
+                    session.require_intact()
+                    count += await _written(hf, session.ref, file, retired=retired, calls=calls, digests=digests)
+                except StoreCorrupt as exc:
+                    if not everything:
+                        raise
+                    damaged.append(session.ref)
+                    click.echo(f"Skipped: {line(str(exc))}", err=True)
                 bar.step()
         return count
 
+    damaged: list[SessionRef] = []
     count = work(do, store=store, config=config, still=True)
     if output not in (None, STDIO):
         click.echo(f"Exported {counted(count, 'session')} to {output}.", err=True)
+    if damaged:
+        raise Failure(f"{counted(len(damaged), 'session')} could not be read and is not in the export: see above")
 
 
 async def _written(hf: Holdfast, ref: SessionRef, file: IO[bytes], **asked: bool) -> bool:
@@ -97,7 +107,7 @@ async def _written(hf: Holdfast, ref: SessionRef, file: IO[bytes], **asked: bool
     return True
 
 
-async def each_ref(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[SessionRef]:
+async def each_session(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
     """Every session once, the last used ones last; also while they are written to. Holds a page of them at a time."""
     from holdfast.stores.walk import Seen, pages
 
@@ -105,12 +115,12 @@ async def each_ref(hf: Holdfast, user: str | None, status: str | None = None) ->
     async for page in pages(hf.store, user_id=user, status=status):
         for session in page:
             if seen.fresh(session.ref):
-                yield session.ref
+                yield session
 
 
-async def _each(refs: Sequence[SessionRef]) -> AsyncIterator[SessionRef]:
-    for ref in refs:
-        yield ref
+async def _each(sessions: Sequence[Session]) -> AsyncIterator[Session]:
+    for session in sessions:
+        yield session
 
 
 @contextmanager

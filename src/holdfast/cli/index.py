@@ -88,7 +88,8 @@ def rebuild(user: str | None, session: str | None, store: str | None, config: st
     rebuilt, pending = work(do, store=store, config=config)
     if as_json:
         told: dict[str, Any] = {name: getattr(rebuilt, name) for name in rebuilt.__struct_fields__}
-        show_json({**told, "pending": pending})
+        damaged = [name._asdict() for name in rebuilt.damaged]
+        show_json({**told, "damaged": damaged, "pending": pending})
         return
     went_on = "; went on with one that had been cut off" if rebuilt.resumed else ""
     click.echo(f"Rebuilt {counted(rebuilt.sessions, 'session')}, {counted(rebuilt.entries, 'message')}{went_on}.")
@@ -96,6 +97,10 @@ def rebuild(user: str | None, session: str | None, store: str | None, config: st
         click.echo(f"User {line(user, NAMED)} has no sessions.", err=True)
     if rebuilt.dropped:
         click.echo(f"Dropped {counted(rebuilt.dropped, 'source')} whose session is gone.")
+    for name in rebuilt.damaged:
+        click.echo(
+            f"Warning: session {line(name.id)} of user {line(name.user_id)} is damaged and was skipped.", err=True
+        )
     if pending:
         click.echo(f"{pending:,}{'+' if pending >= 1000 else ''} wait for a vector: a server makes them behind.")
 

@@ -37,6 +37,17 @@ def keys() -> None:
 @click.option("--expires", metavar="TIME", help="When it ends, from now: 90d, 12h.  [default: never]")
 @click.option("--rate", type=click.IntRange(1, 1_000_000_000), metavar="N", help="Requests a minute.")
 @click.option("--max-body", metavar="SIZE", help="Largest request body, like 1MiB.")
+@click.option(
+    "--session-mode",
+    type=click.Choice(["auto", "transcript", "delta"]),
+    help="How messages with a session id are read where a request does not say.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(1, 1_000_000_000),
+    metavar="TOKENS",
+    help="Most tokens of a conversation in a prompt.",
+)
 @place_options
 @json_option
 def create(
@@ -48,6 +59,8 @@ def create(
     expires: str | None,
     rate: int | None,
     max_body: str | None,
+    session_mode: Any,
+    budget: int | None,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -78,6 +91,8 @@ def create(
             expires_at=None if seconds is None else now + seconds,
             rate=rate,
             max_body=most,
+            session_mode=session_mode,
+            budget=budget,
         )
         await hf.store.add_key(key)
         return made.text, key
@@ -152,7 +167,10 @@ def _table(listed: Sequence[ApiKey], now: int) -> None:
 
 def _row(key: ApiKey, now: int) -> dict[str, Any]:
     names = ("id", "name", "tenant", "user_id", "role", "created_at", "expires_at", "revoked_at", "used_at")
-    return {**{name: getattr(key, name) for name in (*names, "rate", "max_body")}, "status": _status(key, now)}
+    return {
+        **{name: getattr(key, name) for name in (*names, "rate", "max_body", "session_mode", "budget")},
+        "status": _status(key, now),
+    }
 
 
 def _status(key: ApiKey, now: int) -> str:

@@ -106,7 +106,7 @@ def sessions_in(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[Sent]
         place = f"{source}:{number}"
         try:
             data = _decoded(line)
-            if "messages" in data:
+            if "messages" in data or "contents" in data:
                 yield _sent(data, place, now)
                 continue
             room -= len(line)

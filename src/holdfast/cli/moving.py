@@ -1,4 +1,4 @@
-"""`holdfast sessions fork`, `move` and `rewind`."""
+"""`holdfast sessions fork`, `move`, `rewind` and `lift`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.cli.stores import found, json_option, place_options, user_option, 
 from holdfast.cli.terminal import counted, line, show_json
 
 if TYPE_CHECKING:
-    from holdfast.domain.session import Session
+    from holdfast.domain.session import Entry, Session
     from holdfast.holdfast import Holdfast
 
 
@@ -94,6 +94,46 @@ def rewind(
         return (await rewound(hf.engine, (await found(hf, session_id, user)).ref, at_turn))[0]
 
     _told("Went back:", work(do, store=store, config=config, ends=True), as_json=as_json)
+
+
+@click.command
+@click.argument("session_id", metavar="ID")
+@click.argument("seq", type=click.IntRange(0))
+@user_option
+@click.option("--upstream", metavar="NAME", help="Only for this one.  [default: all that refused it]")
+@place_options
+@json_option
+def lift(
+    session_id: str,
+    seq: int,
+    user: str | None,
+    store: str | None,
+    config: str | None,
+    *,
+    upstream: str | None,
+    as_json: bool,
+) -> None:
+    """Send message SEQ of a session again to the upstreams that refused it."""
+
+    async def do(hf: Holdfast) -> Entry:
+        from holdfast.domain.refusals import refusals_of
+        from holdfast.errors import EntryNotFound
+        from holdfast.sessions.annotating import annotate
+
+        ref = (await found(hf, session_id, user)).ref
+        entries = await hf.store.entries(ref, start=seq, stop=seq + 1)
+        if not entries:
+            raise EntryNotFound(ref.id, seq)
+        kept = [name for name in refusals_of(entries[0].metadata) if upstream not in (None, name)]
+        return await annotate(hf.store, ref, seq, refused_by=kept)
+
+    entry = work(do, store=store, config=config, ends=True)
+    if as_json:
+        from holdfast.wire.openai import entry_to
+
+        show_json(entry_to(entry))
+    else:
+        click.echo(f"Message {seq} is sent again.")
 
 
 def _told(verb: str, session: Session, *, as_json: bool) -> None:

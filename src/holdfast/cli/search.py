@@ -13,7 +13,7 @@ from holdfast.cli.terminal import line, moment, plain, show_json
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.search.searching import SearchHit, SearchNeighbour, SearchResults
+    from holdfast.search.results import SearchHit, SearchNeighbour, SearchResults
 
 _NAME = 60
 """Characters of a name that are shown."""

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, close, delete, prune."""
+"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, lift, close, delete, prune."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.exporting import export
 from holdfast.cli.importing import import_
-from holdfast.cli.moving import fork, move, rewind
+from holdfast.cli.moving import fork, lift, move, rewind
 from holdfast.cli.removal import delete, prune
 from holdfast.cli.stores import all_found, found, ids_argument, json_option, place_options, user_option, work
 from holdfast.cli.terminal import Column, counted, moment, show_json, show_table
@@ -34,6 +34,7 @@ sessions.add_command(verify)
 sessions.add_command(fork)
 sessions.add_command(move)
 sessions.add_command(rewind)
+sessions.add_command(lift)
 sessions.add_command(delete)
 sessions.add_command(prune)
 

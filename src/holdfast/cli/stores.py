@@ -45,6 +45,7 @@ def work(
     still: bool = False,
     models: bool = False,
     looks: bool = False,
+    agents: bool = False,
 ) -> T:
     """Open the store that flags, environment and file name, do something with it, and close it.
 
@@ -57,6 +58,7 @@ def work(
         still: no session ends meanwhile, however long it was idle or however many there are.
         models: a model may be asked for merges of memories, where the configuration names one.
         looks: it only looks at the index, and makes no file of one.
+        agents: the agents and models of the configuration are there: whose prompts are looked at.
     """
     import anyio
 
@@ -68,7 +70,7 @@ def work(
         make_room(settings.store)
     else:
         require(settings.store)
-    hf = opened(settings, **_without_turns(settings, ends=ends, still=still, models=models, looks=looks))
+    hf = opened(settings, **_without_turns(settings, ends=ends, still=still, models=models, looks=looks, agents=agents))
 
     async def done() -> T:
         async with hf:
@@ -77,7 +79,9 @@ def work(
     return anyio.run(done)
 
 
-def _without_turns(settings: ServerSettings, *, ends: bool, still: bool, models: bool, looks: bool) -> dict[str, Any]:
+def _without_turns(
+    settings: ServerSettings, *, ends: bool, still: bool, models: bool, looks: bool, agents: bool
+) -> dict[str, Any]:
     """What a command has otherwise than the configuration: it runs no turns, starts no tools, and ends nothing behind its work."""
     import msgspec
 
@@ -92,7 +96,7 @@ def _without_turns(settings: ServerSettings, *, ends: bool, still: bool, models:
     instead: dict[str, Any] = {"life": life, "python": None, "mcp_servers": ()}
     if not ends:
         instead |= {"hooks": (), "workspaces": None}
-    if not (models and config.dreaming.model):
+    if not (agents or (models and config.dreaming.model)):
         instead["roster"] = None
     if looks and (index := index_of(config)) is not None:
         instead["index"] = as_it_is(index, settings.store)

@@ -28,7 +28,7 @@ WIDEST = 90
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 HELP = {
     "/context": "the prompt as it would be sent now",
-    "/explain": "what it keeps, what not, and why",
+    "/explain [N]": "what it keeps, what not, and why; of message N alone",
     "/history [N]": f"the last N messages of the log, {SHOWN} unless said otherwise",
     "/pin N": "keep message N in every prompt; /unpin N takes that back",
     "/new": "begin another session",
@@ -92,6 +92,9 @@ class Talk:
         return [f"{head}, and {beside:,} beside the conversation", *map(_sent, built.messages)]
 
     async def _explain(self, rest: str) -> Iterable[str]:
+        if rest:
+            explanation = await self.handle.explain(seq=_number(rest, "/explain N"))
+            return plain(str(explanation)).splitlines()
         built = await self.handle.context()
         return [f"{built.tokens:,} of {built.budget:,} tokens", *map(_decided, built.decisions)]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from holdfast.cli.exporting import each_ref
+from holdfast.cli.exporting import each_session
 from holdfast.cli.frame import Failure
 from holdfast.cli.stores import all_found, json_option, place_options, user_option, work
 from holdfast.cli.terminal import counted, line, progress, show_json
 from holdfast.errors import SessionNotFound, StoreCorrupt
 
 if TYPE_CHECKING:
-    from holdfast.domain.session import SessionRef
+    from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
 
 
@@ -42,8 +42,8 @@ def verify(
 
     async def do(hf: Holdfast) -> list[Verified]:
         if everything:
-            return await _verified(hf, [ref async for ref in each_ref(hf, user)])
-        return await _verified(hf, [one.ref for one in await all_found(hf, ids, user)])
+            return await _verified(hf, [session async for session in each_session(hf, user)])
+        return await _verified(hf, await all_found(hf, ids, user))
 
     told = work(do, store=store, config=config)
     if as_json:
@@ -67,14 +67,16 @@ class Verified(NamedTuple):
     """What does not fit, and where."""
 
 
-async def _verified(hf: Holdfast, refs: Sequence[SessionRef]) -> list[Verified]:
+async def _verified(hf: Holdfast, sessions: Sequence[Session]) -> list[Verified]:
     from holdfast.stores.verify import verify as derived
 
     told = []
-    with progress(len(refs)) as bar:
-        for ref in refs:
+    with progress(len(sessions)) as bar:
+        for session in sessions:
+            ref = session.ref
             bar.about(ref.id)
             try:
+                session.require_intact()
                 told.append(Verified(ref.id, ref.user_id, await derived(hf.store, ref), None))
             except StoreCorrupt as exc:
                 name = f"session {ref.id!r}"

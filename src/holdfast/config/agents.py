@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
@@ -103,6 +103,8 @@ class Agent(Settings, frozen=True, kw_only=True):
     """Before its own instruction, and before that of every agent below it."""
     description: str | None = None
     """What it is for: told to the agents that may hand the conversation over to it, and in `GET /v1/models`."""
+    session_mode: Literal["auto", "transcript", "delta"] | None = None
+    """How chat requests to it that name a session are read, where they do not say; unset: `gateway.session_mode`."""
     context: ContextSettings | None = None
     """Unset: the top-level `context`. Without a `strategy` its keys are added to those of the top level."""
     tools: tuple[Text, ...] | None = None
@@ -130,9 +132,9 @@ class Agent(Settings, frozen=True, kw_only=True):
     silence_message: Text | None = None
     """What it says when nobody has said anything for a while: `POST …/speak` with `source: silence`."""
     memory: AgentMemory | None = None
-    """Whether it remembers across sessions, and what of that it is given."""
+    """Whether it remembers across sessions, and what of that it is given. What is left out is as the top level has it."""
     search: Search | None = None
-    """Whether it searches past conversations, and how many hits it is given."""
+    """Whether it searches past conversations, and how many hits it is given. What is left out is as the top level has it."""
 
     def mistakes(self) -> list[Mistake]:
         return [*self._workflow_mistakes(), *_output_mistakes(self.output_key), *_state_mistakes(self.state)]

@@ -7,7 +7,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.config.kinds import Most, Names, Port, Settings, Size, Text, Timeout
+from holdfast.config.kinds import Mistake, Most, Names, Port, Settings, Size, Text, Timeout, header_name_mistakes
+from holdfast.context.request_settings import FREE_STRATEGIES
+from holdfast.context.settings import STRATEGIES
 from holdfast.limits import MESSAGE_BYTES, Limits
 
 
@@ -23,6 +25,10 @@ class Timeouts(Settings, frozen=True, kw_only=True):
 
 
 _LIMITS: Final = Limits()
+
+
+PRESETS: Final = {"mistralrs": {"single_user": True, "session_mode": "transcript"}}
+"""Keys that a preset sets, by its name."""
 
 
 class Gateway(Settings, frozen=True, kw_only=True):
@@ -72,6 +78,20 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Whether a request that names no session is recognised by what it says; `session_match` of a request decides for it."""
     match_system: Literal["rank", "strict"] = "rank"
     """What another system prompt means to that: a lower rank, or that it is not the session."""
+    user_headers: Names = ()
+    """Headers that name the user of a chat request that names none itself, for a trusted proxy or chat UI. Anybody who reaches the server can send them."""
+    session_headers: Names = ()
+    """Headers that name the session, besides `X-Session-Id`."""
+    require_user: bool = False
+    """Whether a chat request is refused that names no user, and would belong to the user `default`."""
+    single_user: bool = False
+    """Whether all requests that name no user are from one person: then the user `default` counts as identified."""
+    session_mode: Literal["auto", "transcript", "delta"] = "auto"
+    """How the messages of a request that names a session are read: as the whole conversation (`transcript`), as new ones (`delta`), or by what they are."""
+    pass_fields: Names = ()
+    """Fields of a chat request that are passed to the provider without a warning, whatever they are called."""
+    allowed_strategies: Names = FREE_STRATEGIES
+    """Strategies that a chat request may name besides its agent's own; unset: those that call no model."""
     session_queue: Literal["queue", "reject", "interrupt"] = "queue"
     """What becomes of a request while a turn of its session runs: it waits, is refused, or ends that turn."""
     queue_timeout: Timeout = 300.0
@@ -86,6 +106,14 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Names by which this server may be called; loopback's always. Unset: with keys any."""
     cors_origins: Names = ()
     """Origins of pages that may call it, like `https://app.example.com`."""
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Settings.mistakes`."""
+        names = {"user_headers": self.user_headers, "session_headers": self.session_headers}
+        found = [mistake for key, headers in names.items() for mistake in header_name_mistakes(key, headers)]
+        unknown = [name for name in self.allowed_strategies if name not in STRATEGIES]
+        known = f"known: {', '.join(STRATEGIES)}"
+        return [*found, *(("allowed_strategies", f"unknown strategy {name[:80]!r}; {known}") for name in unknown)]
 
     @property
     def limits(self) -> Limits:

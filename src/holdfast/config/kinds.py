@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -99,6 +99,13 @@ def key_mistakes(key: str, value: str | None) -> list[Mistake]:
     if value is None or _PRINTABLE.fullmatch(value):
         return []
     return [(key, "must be printable ASCII without line breaks")]
+
+
+def header_name_mistakes(key: str, names: Iterable[str]) -> list[Mistake]:
+    """Return what is wrong with names of HTTP headers."""
+    return [
+        (key, f"{name[:80]!r} is not the name of an HTTP header") for name in names if not _HEADER_NAME.fullmatch(name)
+    ]
 
 
 def header_mistakes(headers: Mapping[str, str]) -> list[Mistake]:

@@ -23,11 +23,14 @@ from holdfast.config.kinds import (
 from holdfast.domain.budget import Budget
 from holdfast.errors import InvalidRequest
 from holdfast.limits import FALLBACKS
+from holdfast.wire.exports import system_messages_from
 
 Inputs = Annotated[
     tuple[Literal["text", "image", "audio", "video", "file"], ...], Meta(min_length=1, extra={"form": "names"})
 ]
 """Kinds of content; one may stand without a list around it."""
+Messages = Annotated[tuple[Any, ...], Meta(extra={"form": "names"})]
+"""System messages; one text may stand without a list around it."""
 _OWN_KEYS: Final = ("max_tokens", "model", "temperature", "top_p")
 _REQUEST_KEYS: Final = ("messages", "stream")
 
@@ -65,6 +68,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """Sent with every call."""
     params: Free = {}
     """Sent in the body of every call that does not set them itself."""
+    system_messages: Messages = ()
+    """What every prompt for it begins with, before the agent's instruction: texts, or messages of the role `system` or `developer`."""
     fallbacks: Names = ()
     """Names in `llms`, else models' names, that are asked in this order where this one does not answer; theirs are not."""
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
@@ -77,6 +82,10 @@ class LLM(Settings, frozen=True, kw_only=True):
         found += header_mistakes(self.headers)
         found += [(f"params.{key}", f"set `{key}` beside params, not in it") for key in _OWN_KEYS if key in self.params]
         found += [(f"params.{key}", "belongs to the request") for key in _REQUEST_KEYS if key in self.params]
+        try:
+            system_messages_from(list(self.system_messages))
+        except InvalidRequest as error:
+            found.append(("system_messages", str(error)))
         if len(self.fallbacks) > FALLBACKS:
             found.append(("fallbacks", f"at most {FALLBACKS}, got {len(self.fallbacks)}"))
         try:
@@ -114,3 +123,5 @@ class LLMSettings(Settings, frozen=True, kw_only=True):
     max_connections: int = 1000
     max_requests: int = 0
     """Calls at once; 0: any number."""
+    system_messages: tuple[Any, ...] = ()
+    """As in `LLM.system_messages`."""

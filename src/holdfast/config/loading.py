@@ -11,11 +11,13 @@ from holdfast.config import document
 from holdfast.config.convert import validated
 from holdfast.config.document import Listing, Node, Problems, Scalar, Section
 from holdfast.config.dotenv import Variables, variables
+from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.llms import LLM
 from holdfast.config.model import Config, Document
 from holdfast.config.overrides import overridden
 from holdfast.config.relations import check_relations
 from holdfast.config.spelling import respelt
+from holdfast.context.settings import without_recall
 from holdfast.errors import ConfigError
 from holdfast.life.settings import PRESETS
 from holdfast.limits import CONFIG_BYTES
@@ -110,6 +112,8 @@ def _preset(found: Document, lines: Mapping[str, int]) -> Document:
         return found
     said = {name: value / 1000 if name == "session_ttl" else value for name, value in PRESETS[found.preset].items()}
     left = {name: value for name, value in said.items() if f"short_term.{name}" not in lines}
+    served = GATEWAY_PRESETS[found.preset]
+    gateway = {name: value for name, value in served.items() if f"gateway.{name}" not in lines}
     sessions = found.storage.sessions
     if sessions.backend is None and sessions.database is None:
         sessions = msgspec.structs.replace(sessions, backend="inmemory")
@@ -117,6 +121,12 @@ def _preset(found: Document, lines: Mapping[str, int]) -> Document:
         found,
         short_term=msgspec.structs.replace(found.short_term, **left),
         storage=msgspec.structs.replace(found.storage, sessions=sessions),
+        gateway=msgspec.structs.replace(found.gateway, **gateway),
+        context=without_recall(found.context),
+        agents={
+            name: msgspec.structs.replace(agent, context=agent.context and without_recall(agent.context))
+            for name, agent in found.agents.items()
+        },
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.config.agents import Agent, Artifacts, McpServer
+from holdfast.config.agents import Agent, AgentMemory, Artifacts, McpServer, Search
 from holdfast.config.auth import Auth
 from holdfast.config.dreaming import Dreaming
 from holdfast.config.embedders import Embedder
@@ -70,11 +70,15 @@ class Document(Settings, frozen=True, kw_only=True):
     embedders: dict[str, Embedder] = {}
     auth: Auth = Auth()
     hooks: Hooks = Hooks()
+    search: Search = Search()
+    """Search over past conversations for every agent, and for models that are named without one."""
+    memory: AgentMemory = AgentMemory()
+    """Long-term memory for them."""
     dreaming: Dreaming = Dreaming()
     telemetry: Hidden | None = None
     """Free for now; not shown."""
     preset: Literal["mistralrs"] | None = None
-    """Defaults of `short_term` and `storage.sessions` as another system has them: what stands in the file wins."""
+    """Defaults of `short_term`, `storage.sessions` and `gateway` as another system has them: what stands in the file wins."""
 
 
 class Config(Document, frozen=True, kw_only=True):

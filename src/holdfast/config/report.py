@@ -12,9 +12,10 @@ from holdfast.config.shown import describe
 from holdfast.config.upstreams import upstream_of
 from holdfast.config.values import mask_url
 from holdfast.config.warnings import doubtful, ignored, lines_of, refused
+from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 
 class Report(NamedTuple):
@@ -27,12 +28,15 @@ class Report(NamedTuple):
     """The same for `--json`."""
 
 
-def config_check(file: str | None, env: Mapping[str, str]) -> Report:
+def config_check(
+    file: str | None, env: Mapping[str, str], *, prepare: Callable[[ServerSettings], object] = lambda _: None
+) -> Report:
     """The work of `holdfast config check [FILE]`.
 
     Args:
         file: the file; None: the one that `serve` would read.
         env: the environment.
+        prepare: builds what `serve` would run, without opening it; its errors are mistakes of the configuration.
     """
     found = settled({"config": file}, env)
     settings = found.settings
@@ -44,7 +48,22 @@ def config_check(file: str | None, env: Mapping[str, str]) -> Report:
     warnings = [line for line in _warnings(settings.config, found.wrong) if line not in {*found.problems, *further}]
     if _ill_formed(found, settings.config):
         return _refusal(name, settings.file, [*found.problems, *further], warnings)
-    return _accepted(settings, [*found.problems, *further], warnings, name)
+    problems = [*found.problems, *further]
+    if not problems:
+        problems = _refused_by(prepare, settings)
+        warnings = [line for line in warnings if line not in problems]
+    return _accepted(settings, problems, warnings, name)
+
+
+def _refused_by(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
+    """Return why the server cannot be built; nothing where it can."""
+    try:
+        prepare(settings)
+    except ConfigError as exc:
+        return list(exc.problems)
+    except HoldfastError as exc:
+        return [str(exc)]
+    return []
 
 
 def _ill_formed(found: Settled, config: Config) -> bool:

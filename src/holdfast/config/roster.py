@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
-from holdfast.config.agents import Agent as AgentSettings
 from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.gateway import is_loopback
 from holdfast.config.llms import LLMSettings
@@ -20,8 +19,10 @@ from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.domain.budget import Budget
 from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.models.client import Options
+from holdfast.wire.exports import system_messages_from
 
 T = TypeVar("T", Model, ProviderCounter)
+R = TypeVar("R", Search, AgentMemory)
 _CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
 """Providers that take `prompt_cache_key`; others may refuse a field they do not know."""
 
@@ -72,6 +73,7 @@ def roster_of(config: Config, clients: Clients | None = None) -> Roster:
             instruction=agent.instruction,
             global_instruction=agent.global_instruction,
             description=agent.description,
+            session_mode=agent.session_mode,
             context=settings,
             tools=agent.tools,
             sub_agents=agent.sub_agents,
@@ -85,21 +87,34 @@ def roster_of(config: Config, clients: Clients | None = None) -> Roster:
             greeting=agent.greeting,
             failure_message=agent.failure_message,
             silence_message=agent.silence_message,
-            recalls=_recalls(agent),
+            recalls=_recalls(config, name),
         )
-    roster = Roster(llms, agents, config.context)
+    roster = Roster(llms, agents, config.context, recalls=_recalls(config))
     clients.keep(roster)
     return roster
 
 
-def _recalls(agent: AgentSettings) -> dict[RecalledKind, RecallSettings]:
-    """What an agent may recall."""
+def _recalls(config: Config, agent: str | None = None) -> dict[RecalledKind, RecallSettings]:
+    """What may be recalled by an agent, or without one."""
     found: dict[RecalledKind, RecallSettings] = {}
-    if agent.search is not None and agent.search.enabled:
-        found["conversation"] = msgspec.structs.replace(_recall(agent.search), zone=agent.search.tz)
-    if agent.memory is not None and agent.memory.enabled:
-        found["memory"] = _recall(agent.memory)
+    search, memory = _merge(config, agent, "search", config.search), _merge(config, agent, "memory", config.memory)
+    if search.enabled:
+        found["conversation"] = msgspec.structs.replace(_recall(search), zone=search.tz)
+    if memory.enabled:
+        found["memory"] = _recall(memory)
     return found
+
+
+def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
+    """Return the top level's section with the keys that an agent gives itself."""
+    own = getattr(config.agents[agent], section) if agent is not None else None
+    if own is None:
+        return top
+    given = msgspec.structs.asdict(own)
+    usual = type(top)()
+    path = f"agents.{agent}.{section}"
+    own_keys = {key for key in given if f"{path}.{key}" in config.lines or given[key] != getattr(usual, key)}
+    return msgspec.structs.replace(top, **{key: given[key] for key in own_keys})
 
 
 def _recall(given: Search | AgentMemory) -> RecallSettings:
@@ -108,8 +123,9 @@ def _recall(given: Search | AgentMemory) -> RecallSettings:
 
 def _llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
     """A model under one of its names; all names of an entry share its client, and so its limits."""
+    system_messages = system_messages_from(list(settings.system_messages))
     if settings.provider == "offline":
-        return offline()
+        return msgspec.structs.replace(offline(), system_messages=system_messages)
     client = places.get(settings.origin)
     if client is None:
         client = places[settings.origin] = clients.of("model", settings, _client)
@@ -125,6 +141,7 @@ def _llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Cl
         inputs=None if settings.inputs is None else frozenset(settings.inputs),
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
         cache_key=_takes_cache_key(settings),
+        system_messages=system_messages,
         count=clients.of("counter", settings, _counting) if settings.count == "provider" else None,
     )
 

@@ -37,6 +37,7 @@ def json_schema() -> _Schema:
     }
     top = _mapping(Document, definitions)
     top["properties"]["server"] = _server(definitions)
+    top["properties"]["llm"] = {"$ref": "#/$defs/LLM", "description": "The same as `llms.default`."}
     top["properties"]["server"]["description"] = "Other systems' place for the keys of `gateway`, `storage` and `auth`."
     return {"$schema": DIALECT, "title": "Holdfast configuration", **top, "$defs": definitions}
 
@@ -160,8 +161,9 @@ def _option(key: Key) -> _Schema:
             return {"type": ["string", "null"], "minLength": 1}
         case "texts":
             return {"type": ["array", "null"], "items": {"type": "string"}}
-        case "flag":
-            return _or_variable({"type": ["boolean", "null"]})
+        case "flag" | "switch":
+            switch: _Schema = {"enum": ["auto", "on", "off", True, False, None]}
+            return _or_variable(switch if key.kind == "switch" else {"type": ["boolean", "null"]})
         case "clearing":
             keys = {name: _option(inner) for name, inner in STRATEGIES[CLEARING].keys.items() if name != "budget"}
             inner = {"type": "object", "properties": keys, "additionalProperties": False}

@@ -9,6 +9,7 @@ import yaml
 from msgspec import inspect
 
 from holdfast.config.convert import fields_of, form_of
+from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.kinds import Settings
 from holdfast.config.model import Config, Document
 from holdfast.config.resolve import ServerSettings, settings_from
@@ -169,4 +170,5 @@ def _of_preset(config: Config) -> set[str]:
     """Paths that the preset may have set."""
     if config.preset is None:
         return set()
-    return {"storage.sessions.backend", *(f"short_term.{name}" for name in PRESETS[config.preset])}
+    gateway = (f"gateway.{name}" for name in GATEWAY_PRESETS[config.preset])
+    return {"storage.sessions.backend", *(f"short_term.{name}" for name in PRESETS[config.preset]), *gateway}

@@ -47,6 +47,7 @@ DATABASE_IGNORED: Final = {"max_idle": "connections of the pool are kept while t
 def respelt(tree: Section, problems: Problems) -> None:
     """Put everything where the model has it, and note where it stood."""
     _server(tree, problems)
+    _llm(tree, problems)
     for name, database in _sections(tree, "databases"):
         _database(database, f"databases.{name}", problems)
     for name, agent in _sections(tree, "agents"):
@@ -79,6 +80,17 @@ def _server(tree: Section, problems: Problems) -> None:
         else:
             moved = _auth(node, problems) if key == "auth" else node
             _put(tree, SERVER[key], (at, moved), f"server.{key}", problems)
+
+
+def _llm(tree: Section, problems: Problems) -> None:
+    """`llm`, the only one that there is: the entry `default` of `llms`."""
+    line, llm = tree.entries.pop("llm", (0, None))
+    if llm is None:
+        return
+    if isinstance(llm, Section):
+        _put(tree, ("llms", "default"), (line, llm), "llm", problems)
+    else:
+        problems.add(line, "llm", "expected a mapping, which is the entry `default` of `llms`")
 
 
 def _put(tree: Section, path: tuple[str, ...], found: tuple[int, Node], spelt: str, problems: Problems) -> None:

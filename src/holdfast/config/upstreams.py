@@ -92,6 +92,7 @@ def _settled(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings
         fallbacks=llm.fallbacks,
         max_connections=llm.max_connections,
         max_requests=llm.max_requests,
+        system_messages=llm.system_messages,
     )
 
 

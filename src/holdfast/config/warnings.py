@@ -14,6 +14,7 @@ from holdfast.config.resolve import store_mistake
 from holdfast.config.upstreams import context_of, upstream_of
 from holdfast.config.workspace import workspaces_of
 from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import window_note, window_of
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.secrets.patterns import chosen, unknown
@@ -46,6 +47,22 @@ def doubtful(config: Config) -> Iterator[tuple[str, str]]:
     yield from _scorers(config)
     yield from _redaction_off(config)
     yield from _hooks(config)
+    yield from _unbounded(config)
+
+
+def _unbounded(config: Config) -> Iterator[tuple[str, str]]:
+    """A cap that somebody set, where sessions past it stay on disk for ever."""
+    sessions, key = config.storage.sessions, "short_term.max_sessions"
+    if (
+        key in config.lines
+        and config.short_term.max_sessions
+        and sessions.backend != "inmemory"
+        and not sessions.retention
+    ):
+        yield (
+            key,
+            "closes the session idle longest, and keeps it on disk for ever: set storage.sessions.retention to bound the disk",
+        )
 
 
 def ignored(config: Config) -> list[str]:
@@ -182,7 +199,7 @@ def _without_rules(config: Config) -> Iterator[tuple[str, str]]:
     }
     for key, rules in wanted.items():
         if rules and not installed():
-            yield key, f"the built-in rules need the extra {EXTRA!r}: pip install 'holdfast[{EXTRA}]'"
+            yield key, f"the built-in rules need {format_install_hint(EXTRA)}"
 
 
 def _mcp(config: Config) -> Iterator[tuple[str, str]]:

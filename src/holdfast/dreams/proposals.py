@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.context.recalled import as_line, enveloped, moment
+from holdfast.context.escaping import as_line, envelope
+from holdfast.context.recalled import moment
 from holdfast.context.summaries import identifiers
 from holdfast.context.summary_prompts import cleaned
 from holdfast.domain.memory import TRUST, Memory, MemorySource, is_held
@@ -73,7 +74,7 @@ def mergeable(memories: Iterable[Memory], now: int) -> list[Memory]:
 def question(memories: Sequence[Memory]) -> list[dict[str, Any]]:
     """The request's messages about some memories."""
     lines = [as_line({"id": one.id, "at": moment(one.updated_at), "text": one.content}) for one in memories]
-    asked = f"{enveloped(OPENING, lines, CLOSING)}\n\nThe merges of these {len(memories)} notes as strict JSON, nothing else."
+    asked = f"{envelope(OPENING, lines, CLOSING)}\n\nThe merges of these {len(memories)} notes as strict JSON, nothing else."
     return [{"role": "system", "content": PROMPT}, {"role": "user", "content": asked}]
 
 

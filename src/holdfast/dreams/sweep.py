@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.dreams.gates import DreamSettings, Finding, findings_of, promoted
 from holdfast.dreams.proposing import Proposing
@@ -26,7 +27,6 @@ from holdfast.dreams.themes import themes_of
 from holdfast.errors import StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, PAGE
 from holdfast.memory.ranking import DAY
-from holdfast.off_loop import off_loop
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import owners
 
@@ -153,7 +153,7 @@ class Dreams:
             findings = findings_of(memories.values(), of, now, self.settings)
             return findings, self._report(owner, findings, memories, signals, now)
 
-        findings, report = await off_loop(decided, long=len(signals) > _LONG)
+        findings, report = await run_cpu(decided, long=len(signals) > _LONG)
         best = [promoted(memories[one.memory_id], one, now) for one in findings if one.verdict == "promoted"]
         if dry_run or not (best or await self._is_news(owner, report["through"])):
             return Dreamt(owner, report, memories, written=False)

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple, Unpack
 import anyio
 import anyio.to_thread
 
+from holdfast.accounting import run_cpu
 from holdfast.embedders.answers import EmbeddingsClient, vectors_in
 from holdfast.embedders.base import checked
 from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.limits import EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
-from holdfast.off_loop import off_loop
 from holdfast.recall.vectors import Vector
 from holdfast.tokens import TokenCounter, counter_for
 
@@ -172,7 +172,7 @@ class EndpointEmbedder:
                     keep = 0.95 * exc.context_limit / exc.requested
                 texts = [texts[0][: max(1, int(len(texts[0]) * keep))]]
         where, count, dimension = self._client.origin, len(texts), self._dimension
-        vectors = await off_loop(vectors_in, body, count, dimension, where, long=len(body) > _SMALL_ANSWER)
+        vectors = await run_cpu(vectors_in, body, count, dimension, where, long=len(body) > _SMALL_ANSWER)
         self._dimension = len(vectors[0]) // 4
         return vectors
 

@@ -15,6 +15,7 @@ HoldfastError
 ├── NotFound                   nothing under that id for this tenant and user
 │   ├── SessionNotFound
 │   ├── EntryNotFound
+│   ├── FactNotFound
 │   ├── EndingNotFound
 │   ├── CompactionNotFound
 │   ├── ArtifactNotFound
@@ -43,6 +44,7 @@ HoldfastError
 │   ├── ModelRejected          the upstream said no (4xx): its own words in `body`
 │   │   └── ContextTooLong     the prompt is over the model's window: send less; says the limit if known
 │   └── ModelProtocolError     the upstream answered with something that is not an answer
+│       └── ModelReplyTooLarge the upstream's reply is larger than a reply may be
 ├── EmbeddingFailed            no vectors: says whether to try again, and which texts are refused for good
 ├── HookFailed                 a hook could not do its work: it is told again
 ├── PythonUnavailable          the process of the tool `python` cannot be started here, or not be held in
@@ -105,6 +107,7 @@ from holdfast.errors.missing import (
     CompactionNotFound,
     EndingNotFound,
     EntryNotFound,
+    FactNotFound,
     KeyNotFound,
     MemoryNotFound,
     NotFound,
@@ -120,6 +123,7 @@ from holdfast.errors.models import (
     ModelError,
     ModelProtocolError,
     ModelRejected,
+    ModelReplyTooLarge,
     ModelUnavailable,
 )
 
@@ -135,6 +139,7 @@ __all__ = [
     "EmbeddingFailed",
     "EndingNotFound",
     "EntryNotFound",
+    "FactNotFound",
     "GitMissing",
     "HeardMismatch",
     "HoldfastError",
@@ -151,6 +156,7 @@ __all__ = [
     "ModelError",
     "ModelProtocolError",
     "ModelRejected",
+    "ModelReplyTooLarge",
     "ModelUnavailable",
     "NoReply",
     "NotFound",

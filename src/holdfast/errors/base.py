@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
+from urllib.parse import urlsplit
+
+ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\",;)]*[^\s'\",;):.]")
+CAUSE: Final = re.compile(r"( cannot be reached): .*", re.DOTALL)
+"""The cause names host and port."""
+
+
+def hide_addresses(words: str, name: str) -> str:
+    """Return `words` with `name` in place of every address in them, which only the operator should see.
+
+    A host of one of these addresses is replaced too where it is written without a scheme: `10.0.0.5:8000`.
+    """
+    places = {urlsplit(address).netloc.rpartition("@")[2] for address in ADDRESS.findall(words)}
+    places |= {host for place in places if "." in (host := place.partition(":")[0])}
+    words = ADDRESS.sub(name, CAUSE.sub(r"\1", words))
+    for place in sorted(places, key=len, reverse=True):
+        if "." in place or ":" in place:
+            words = re.sub(rf"(?<![\w.-]){re.escape(place)}(?![\w-])", name, words)
+    return words
 
 
 class HoldfastError(Exception):
@@ -12,3 +32,10 @@ class HoldfastError(Exception):
     """A stable word for programs: `error.code` on the wire. Every class has its own."""
     http_status: ClassVar[int | None] = None
     """The status of a response that tells of it; None: it is told as a failure of the server, without its words."""
+    public: str | None = None
+    """What clients and models are told in place of the message, where that has paths, addresses or words for the operator."""
+
+    @property
+    def public_message(self) -> str:
+        """The message as clients and models may see it."""
+        return str(self) if self.public is None else self.public

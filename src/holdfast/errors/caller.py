@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.distribution import format_install_hint
 from holdfast.errors.base import HoldfastError
 
 
@@ -62,12 +63,17 @@ class ConfigError(UsageError):
 
 
 class MissingExtra(UsageError):
-    """A driver is not installed."""
+    """A library of an optional extra is not installed.
+
+    Args:
+        what: what needs it, as the beginning of a sentence.
+        extra: the extra to install.
+    """
 
     code = "missing_extra"
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra {extra!r}: pip install 'holdfast[{extra}]'")
+        super().__init__(f"{what} needs {format_install_hint(extra)}")
         self.extra = extra
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.errors.base import HoldfastError
 
 
@@ -65,10 +67,38 @@ class StoreUnavailable(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What is stored does not verify; the message says where."""
+    """What is stored does not verify, or cannot be decoded; the message says where.
+
+    Args:
+        message: what is wrong, and where.
+        session_id: the session that is affected, if one is known.
+        user_id: its owner.
+    """
 
     code = "store_corrupt"
     http_status = 500
+
+    def __init__(self, message: str, *, session_id: str | None = None, user_id: str | None = None) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+        self.user_id = user_id
+
+    def naming(self, user_id: str, session_id: str) -> StoreCorrupt:
+        """Return the same error with the session that is affected in its message."""
+        named = f"session {session_id!r} of user {user_id!r}: {self}"
+        error = StoreCorrupt(named, session_id=session_id, user_id=user_id)
+        error.public = f"session {session_id!r} of user {user_id!r}: {self.public_message}"
+        error.__cause__ = self.__cause__ or self
+        return error
+
+
+INDEX_DAMAGED: Final = "search is not available: the index is damaged"
+"""What clients and models are told of a damaged index; the log has the path and what to do."""
+
+
+def is_index_damaged(error: StoreError) -> bool:
+    """Return True if the error says that the index, and not what is stored, is damaged."""
+    return error.public == INDEX_DAMAGED
 
 
 class StoreClosed(StoreError):

@@ -32,6 +32,18 @@ class EntryNotFound(NotFound):
         self.seq = seq
 
 
+class FactNotFound(NotFound):
+    """No statement of the user with that id in a live message of the session."""
+
+    code = "fact_not_found"
+
+    def __init__(self, session_id: str, fact_id: str) -> None:
+        super().__init__(
+            f"session {session_id!r} has no fact {fact_id!r:.80}; list its facts to see their ids, like '4.1'"
+        )
+        self.fact_id = fact_id
+
+
 class EndingNotFound(NotFound):
     """No end of a session with that id, of which hooks are still to be told."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from holdfast.errors.base import HoldfastError
+from holdfast.errors.base import HoldfastError, hide_addresses
 
 
 class BudgetTooSmall(HoldfastError):
@@ -54,6 +54,11 @@ class ModelError(HoldfastError):
         self.retry_after = retry_after
         self.handed = False
         """Whether the model was called with the caller's own key."""
+
+    @property
+    def public_message(self) -> str:
+        """The message without the upstream's address."""
+        return hide_addresses(str(self), "the upstream")
 
 
 class ModelUnavailable(ModelError):
@@ -122,6 +127,12 @@ class ModelProtocolError(ModelError):
     code = "upstream_protocol_error"
 
 
+class ModelReplyTooLarge(ModelProtocolError):
+    """The upstream's reply is larger than a reply may be; what arrived of it is in the log, marked as interrupted."""
+
+    code = "upstream_reply_too_large"
+
+
 class EmbeddingFailed(HoldfastError):
     """There are no vectors: the model that makes them did not answer, refused, or gave something else.
 
@@ -150,3 +161,8 @@ class EmbeddingFailed(HoldfastError):
         self.retry_after = retry_after
         self.refused = refused
         self.vectors = dict(vectors or {})
+
+    @property
+    def public_message(self) -> str:
+        """The message without the endpoint's address."""
+        return hide_addresses(str(self), "the endpoint")

@@ -62,7 +62,7 @@ class Hooks:
         Raises:
             InvalidRequest: its name is none, or taken, or a reason is unknown; or there are too many.
         """
-        _check(hook.name, hook.reasons)
+        _check(getattr(hook, "name", None), getattr(hook, "reasons", ()))
         if hook.name in self._hooks:
             raise InvalidRequest(
                 f"a hook {hook.name!r} is registered already: give this one another name", param="name"
@@ -111,7 +111,9 @@ def callback(function: Told, name: str | None, reasons: Collection[EndReason]) -
         raise InvalidRequest(message, param="callback") from exc
     except ValueError:  # a function of an extension, which does not tell
         pass
-    return Callback(function, name if name is not None else _name_of(function), frozenset(reasons))
+    name = _name_of(function) if name is None else name
+    _check(name, reasons)
+    return Callback(function, name, frozenset(reasons))
 
 
 def _name_of(function: Told) -> str:
@@ -131,6 +133,8 @@ def _check(name: object, reasons: Collection[object]) -> None:
         size = 0
     if not 0 < size <= ID_BYTES:
         raise InvalidRequest(f"a hook's name has 1 to {ID_BYTES} bytes of Unicode", param="name")
+    if isinstance(reasons, str) or not isinstance(reasons, Collection):
+        raise InvalidRequest(f"reasons must be a list, not {type(reasons).__name__}", param="reasons")
     unknown = sorted(str(reason) for reason in reasons if reason not in get_args(EndReason))
     if unknown or not reasons:
         known = ", ".join(get_args(EndReason))

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-from msgspec import UNSET, UnsetType
-
 from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.hooks.base import Change, Observer
 from holdfast.stores.base import Append, Appended, NewSession, Store
@@ -44,12 +42,10 @@ class ObservedStore(StoreWrapper):
         with self._changing(new.ref, "replaced"):
             return await self.inner.replace(new, entries, **more)
 
-    async def annotate(
-        self, ref: SessionRef, seq: int, *, pinned: bool | None = None, importance: float | None | UnsetType = UNSET
-    ) -> Entry:
+    async def annotate(self, ref: SessionRef, seq: int, **changes: Any) -> Entry:
         """See `Store.annotate`."""
         with self._changing(ref, "annotated"):
-            return await self.inner.annotate(ref, seq, pinned=pinned, importance=importance)
+            return await self.inner.annotate(ref, seq, **changes)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """See `Store.erase`."""

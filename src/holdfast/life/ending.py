@@ -225,9 +225,14 @@ class Life:
             idle_since: not if it was used after this time, milliseconds since the epoch.
             withdrawn: whether it gives up its name; None: as the reason and the store have it.
         """
+        if session.damaged and reason != "delete":
+            _log.error(
+                "session %r of user %r is damaged (%s): it is not ended", session.id, session.user_id, session.damaged
+            )
+            return False
         gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
         ending = self._ending(session, reason, withdrawn=gone)
-        if reason == "delete" and not ending.hooks:
+        if reason == "delete" and (session.damaged or not ending.hooks):  # hooks are given whole sessions
             did = await self.store.delete(session.ref)
         else:
             did = await self._ended(ending, idle_since)
@@ -297,7 +302,7 @@ class Life:
 
     async def close(self, ref: SessionRef) -> Session:
         """End a session because somebody asks; as it is then. One that has ended stays as it is. Raises `SessionNotFound`."""
-        session = await self.store.get(ref)
+        session = (await self.store.get(ref)).require_intact()
         if self.expired(session):
             await self.expire(session)
             if not self.durable:
@@ -412,7 +417,7 @@ class Life:
         while True:
             while self._oldest:
                 session = self._oldest.popleft()
-                if session.ref != but and not self.in_use(session.ref):
+                if session.ref != but and not session.damaged and not self.in_use(session.ref):
                     return session
             if fresh:
                 return None

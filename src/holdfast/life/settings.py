@@ -41,7 +41,7 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidRequest: an unknown preset or setting, no duration, or no whole number.
         """
-        if preset is not None and preset not in PRESETS:
+        if preset is not None and preset not in tuple(PRESETS):
             raise InvalidRequest(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}"[:300], param="preset")
         found: dict[str, Any] = dict(PRESETS[preset]) if preset else {}
         for name, value in given.items():

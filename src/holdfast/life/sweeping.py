@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from holdfast.domain.session import Session, SessionRef
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreCorrupt
 from holdfast.life.ending import Life
 from holdfast.life.telling import Teller
 from holdfast.stores.lease import Lease, leased
@@ -222,10 +222,20 @@ class Sweeper:
         loop, did = asyncio.get_running_loop(), list[bool]()
         for at in range(0, len(sessions), self.pace.step):
             began = loop.time()
-            did += await asyncio.gather(*map(do, sessions[at : at + self.pace.step]))
+            did += await asyncio.gather(*(_unless_damaged(do, one) for one in sessions[at : at + self.pace.step]))
             took = loop.time() - began
             await asyncio.sleep(max(self.pace.least, took * (1 / self.pace.share - 1)))
         return did
+
+
+async def _unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:
+    """Do something with a session; a damaged one is skipped and named in the log, so that the others get their turn."""
+    try:
+        session.require_intact()
+        return await do(session)
+    except StoreCorrupt as exc:
+        _log.error("skipped by the sweep: %s", exc)
+        return False
 
 
 async def _expired(life: Life, session: Session) -> bool:

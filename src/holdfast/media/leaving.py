@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.media.parts import hashes_of, put_back, seen
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
+from holdfast.limits import INLINE_MESSAGES
 from holdfast.media.store import THREAD_CHARS
-from holdfast.off_loop import off_loop
 from holdfast.stores.base import Store
 from holdfast.wire.media import chat
 
@@ -21,7 +22,7 @@ async def whole(store: Store, ref: SessionRef, messages: Sequence[Message]) -> t
 
     Of one that was erased in between, a mark stays in the place of its data.
     """
-    hashes = hashes_of(messages)
+    hashes = await run_cpu(hashes_of, messages, long=len(messages) > INLINE_MESSAGES)
     if not hashes:
         return tuple(messages)
     contents = await store.media(ref, hashes)
@@ -29,7 +30,7 @@ async def whole(store: Store, ref: SessionRef, messages: Sequence[Message]) -> t
     def made() -> tuple[Message, ...]:
         return tuple(put_back(message, contents) for message in messages)
 
-    return await off_loop(made, long=sum(map(len, contents.values())) > THREAD_CHARS)
+    return await run_cpu(made, long=sum(map(len, contents.values())) > THREAD_CHARS)
 
 
 async def whole_entries(
@@ -64,5 +65,6 @@ async def for_model(
         inputs: what the model takes, as `Llm.inputs`.
         as_chat: with the parts of other dialects as Chat Completions have them.
     """
-    told = await whole(store, ref, [seen(message, inputs) for message in messages])
-    return tuple(map(chat, told)) if as_chat else told
+    many = len(messages) > INLINE_MESSAGES
+    told = await whole(store, ref, await run_cpu(lambda: [seen(message, inputs) for message in messages], long=many))
+    return await run_cpu(lambda: tuple(map(chat, told)), long=many) if as_chat else told

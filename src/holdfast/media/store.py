@@ -9,11 +9,11 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.media.parts import chars_of, hashes_of, moved
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
-from holdfast.limits import MEDIA_CACHE_BYTES
-from holdfast.off_loop import off_loop
+from holdfast.limits import INLINE_MESSAGES, MEDIA_CACHE_BYTES
 from holdfast.stores.base import Append, Appended, NewSession, Store
 from holdfast.stores.wrapper import StoreWrapper
 
@@ -76,10 +76,15 @@ async def taken_apart(
         plain: see `holdfast.domain.medium.apart`; False where somebody has yet to look for secrets.
     """
     contents: dict[bytes, bytes] = {}
-    if not any(message.media for message in messages):
+    many = len(messages) > INLINE_MESSAGES
+    if not await run_cpu(_have_media, messages, long=many):
         return tuple(messages), contents
     taken = partial(moved, messages, contents, plain=plain)
-    return await off_loop(taken, long=chars_of(messages) >= THREAD_CHARS), contents
+    return await run_cpu(taken, long=many or chars_of(messages) >= THREAD_CHARS), contents
+
+
+def _have_media(messages: Sequence[Message]) -> bool:
+    return any(message.media for message in messages)
 
 
 class ReferringStore(StoreWrapper):
@@ -163,11 +168,12 @@ async def _referring(
     entries: Sequence[NewEntry], given: Mapping[bytes, bytes]
 ) -> tuple[Sequence[NewEntry], dict[bytes, bytes]]:
     """Entries that name what they refer to, and those contents of it that are at hand; the same entries where none refers."""
+    many = len(entries) > INLINE_MESSAGES
     messages = [entry.message for entry in entries]
-    if not any(message.media for message in messages):
+    if not await run_cpu(_have_media, messages, long=many):
         return entries, {}
     told, contents = await taken_apart(messages)
-    named = [hashes_of([message]) for message in told]
+    named = await run_cpu(lambda: [hashes_of([message]) for message in told], long=many)
     if not any(named):
         return entries, {}
     made = [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
+from holdfast.context.escaping import marker_of
 from holdfast.context.policies import Policy
 from holdfast.context.view import ViewState
 from holdfast.domain.log import extend
@@ -176,6 +178,10 @@ def play(
 # -- one session -------------------------------------------------------------
 
 
+MARKER: Final = marker_of(b"replay", "")
+"""Of every session that is played: nobody speaks to these, and equal recordings give equal figures."""
+
+
 class Player:
     """A session's log so far and a view of it, in memory: what a store would hold.
 
@@ -192,7 +198,7 @@ class Player:
         self.count: TokenCounter = STORED
         overhead = PRIMING + sum(self.count.message(message) for message in system)
         window = budget + overhead if rule.name == "none" else UNLIMITED
-        self.request = Request(policy=rule, count=self.count, input_budget=window, system=system)
+        self.request = Request(policy=rule, count=self.count, input_budget=window, system=system).with_marker(MARKER)
         self.entries: list[Entry] = []
         self.tail = Tail()
         self.state: ViewState | None = None

@@ -22,7 +22,7 @@ from holdfast.context.summaries import Plan, compaction_of, plan, room_for_text,
 from holdfast.context.summary_prompts import PROMPT
 from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, ViewState
-from holdfast.context.window import Room
+from holdfast.context.window import NO_CANDIDATES, Room
 from holdfast.domain.session import Entry
 from holdfast.models import Collector, Model, closing
 from holdfast.overlays.summarizers import Reading, Spent, Unwritten, allowed, capacity, write
@@ -172,9 +172,16 @@ class SessionSummaries:
         self.made, self._in_a_row = self.made + 1, 0
         first = planned.first(reading.units)
         summary = compaction_of(
-            self._text, first=first, last=planned.last, total=planned.total, count=self._request.count
+            self._text,
+            first=first,
+            last=planned.last,
+            total=planned.total,
+            count=self._request.count,
+            marker=self._request.marker,
         )
-        return summarized(policy, self._room, summary, [*kept, *entries], anchor=anchor).state()
+        candidates = bytes(state.candidates) if state else NO_CANDIDATES
+        view = summarized(policy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates)
+        return view.state()
 
     def _reading(self, planned: Plan, log: Sequence[Entry]) -> Reading:
         """What is to be read: what will be covered, what the digest covers as far as it can be read, the earlier summary."""
@@ -183,7 +190,9 @@ class SessionSummaries:
             units=planned.units,
             earlier=self._text if planned.earlier is not None else None,
             tokens=self._writer.allowed(
-                room_for_text(planned.first(planned.units), planned.last, planned.allowance, count)
+                room_for_text(
+                    planned.first(planned.units), planned.last, planned.allowance, count, self._request.marker
+                )
             ),
             count=count,
             prompt=self._request.policy.prompt or PROMPT,

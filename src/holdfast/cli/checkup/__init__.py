@@ -1,6 +1,7 @@
 """What `holdfast doctor` looks at: each check gives findings, and a finding that is not well says what to do.
 
 machine   Python, libraries, tokenizer, open files, clock, sandbox     store   the database and what it lies on
+installation  other distributions that provide the package `holdfast`
 upstream  the models that are configured                               config  the file, and where the server listens
 index     what search looks things up in                               embedder  what makes its vectors
 workspaces  git, where agents have workspaces
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.checkup import config, embedder, index, machine, store, upstream, workspaces
+from holdfast.cli.checkup import config, embedder, index, installation, machine, store, upstream, workspaces
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
     from holdfast.config import python_of, settings_from
 
     yield machine.python()
+    yield installation.check_distribution()
     yield machine.libraries()
     yield from config.file(flags.get("config"), env)
     yield machine.tokenizer()

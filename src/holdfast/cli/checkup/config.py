@@ -16,9 +16,10 @@ CHECK = "config"
 
 def file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
     """The file that would be read: every mistake and warning in it, each a finding of its own."""
+    from holdfast.cli.config import prepared
     from holdfast.config import config_check
 
-    report = config_check(flag, env)
+    report = config_check(flag, env, prepare=prepared)
     name, problems, warnings = (
         report.data["file"] or "no file, defaults",
         report.data["problems"],

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from importlib import metadata
 
+from holdfast import distribution
 from holdfast._version import __version__
 from holdfast.cli.checkup.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import moment
@@ -23,7 +24,7 @@ EARLIEST, LATEST = 1_735_689_600, 4_102_444_800
 PROBES = {"o200k_base": ("gpt-4o", "Hold fast!", 3), "cl100k_base": ("gpt-4", "Hold fast!", 3)}
 """Vocabulary: a model of its family, a text, and its tokens."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(;.*)?")
-_REINSTALL = "install holdfast again: pip install --force-reinstall holdfast"
+_REINSTALL = "install Holdfast again, from a clone: pip install --force-reinstall ."
 
 
 def python() -> Finding:
@@ -114,7 +115,7 @@ def _yes(there: bool) -> str:  # noqa: FBT001  # one word for it
 def _required() -> Iterator[tuple[str, str, bool]]:
     """Name, least version, and whether it is needed on every system; extras are left out."""
     try:
-        requirements = metadata.requires("holdfast") or []
+        requirements = metadata.requires(distribution.NAME) or []
     except metadata.PackageNotFoundError:
         return
     for requirement in requirements:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCo
 
 if TYPE_CHECKING:
     from holdfast.domain.session import Session
+    from holdfast.holdfast import Holdfast
 
 PATIENCE = 5.0
 """Seconds to wait for another program that holds the file."""
@@ -29,6 +30,8 @@ NETWORK = frozenset(
 NETWORK |= {"ocfs2", "smb3", "smbfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.davfs"}
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 MOUNTS = Path("/proc/self/mounts")
+SESSIONS, OWNERS, NAMED = 10_000, 1_000, 5
+"""Sessions and owners of memories that are looked at, and damaged ones that are named."""
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 _DAMAGED = "restore a backup; `holdfast sessions export` saves what can still be read"
 _HELD = "stop the program that holds it, or name another with --store"
@@ -40,7 +43,7 @@ def findings(url: str) -> Iterator[Finding]:
     from holdfast.stores.sql.address import MEMORY, path_of
 
     if not url.startswith("sqlite:"):
-        yield _server(url, mask_url(url))
+        yield from _server(url, mask_url(url))
         if url.startswith(redis.SCHEMES):
             yield from redis.findings(url)
         return
@@ -74,7 +77,7 @@ def _file(url: str, path: Path) -> Iterator[Finding]:
     import anyio
 
     try:
-        newest = anyio.run(_looked, url)
+        newest, damaged = anyio.run(_looked, url)
     except TimeoutError:
         yield fail("store", f"{path}: another program has held it for {PATIENCE:g} s", _HELD)
         return
@@ -84,6 +87,7 @@ def _file(url: str, path: Path) -> Iterator[Finding]:
         return
     used = f", last used {moment(newest.updated_at)}" if newest else ", no sessions yet"
     yield ok("store", f"{path}: opens, schema up to date, can be written; {path.stat().st_size:,} bytes{used}")
+    yield from _damage(damaged)
     if newest and newest.updated_at > time.time() * 1000 + AHEAD:
         yield warn(
             "clock", f"session {newest.id!r} is of {moment(newest.updated_at)}, ahead of the clock", "set the clock"
@@ -91,38 +95,76 @@ def _file(url: str, path: Path) -> Iterator[Finding]:
     yield durability(path)
 
 
-def _server(url: str, shown: str) -> Finding:
+def _server(url: str, shown: str) -> Iterator[Finding]:
     import anyio
 
     try:
-        newest = anyio.run(_looked, url)
+        newest, damaged = anyio.run(_looked, url)
     except TimeoutError:
-        return fail("store", f"{shown}: it did not answer within {PATIENCE:g} s", "is the server there, and reachable?")
+        yield fail("store", f"{shown}: it did not answer within {PATIENCE:g} s", "is the server there, and reachable?")
+        return
     except InvalidRequest as error:
-        return fail("store", str(error), "name one with --store sqlite:///chat.db")
+        yield fail("store", str(error), "name one with --store sqlite:///chat.db")
+        return
     except MissingExtra as error:
-        return fail("store", str(error), "install the extra that it names")
+        yield fail("store", str(error), "install the extra that it names")
+        return
     except HoldfastError as error:
-        return fail("store", str(error), "start the server, or set the URL right: the message says what it is")
+        yield fail("store", str(error), "start the server, or set the URL right: the message says what it is")
+        return
     used = f", last used {moment(newest.updated_at)}" if newest else ", no sessions yet"
-    return ok("store", f"{shown}: opens, schema up to date, can be written{used}")
+    yield ok("store", f"{shown}: opens, schema up to date, can be written{used}")
+    yield from _damage(damaged)
 
 
-async def _looked(url: str) -> Session | None:
-    """Open, which brings the schema up to date, write nothing, and find the session that was last used."""
+def _damage(damaged: Sequence[str]) -> Iterator[Finding]:
+    """Name what cannot be decoded."""
+    if damaged:
+        more = f" and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
+        yield warn(
+            "data",
+            f"damaged: {'; '.join(damaged[:NAMED])}{more}",
+            "`holdfast sessions verify --all` finds all damaged sessions; then repair, delete or restore them",
+        )
+
+
+async def _looked(url: str) -> tuple[Session | None, list[str]]:
+    """Open, which brings the schema up to date; return the session that was last used, and what is damaged."""
     import anyio
 
-    from holdfast.holdfast import Holdfast
+    from holdfast.holdfast import Holdfast as Opened
 
-    hf = Holdfast(url)
+    hf = Opened(url)
     with anyio.fail_after(PATIENCE):
         await hf.__aenter__()
     try:
         await hf.store.ping()
         page = await hf.sessions(limit=1)
+        return (page.sessions[0] if page.sessions else None), await _damaged(hf)
     finally:
         await hf.close()
-    return page.sessions[0] if page.sessions else None
+
+
+async def _damaged(hf: Holdfast) -> list[str]:
+    """Name sessions and owners of memories whose rows cannot be decoded, among the newest ones."""
+    from holdfast.limits import PAGE
+    from holdfast.stores.walk import owners, pages
+
+    found: list[str] = []
+    looked = 0
+    async for some in pages(hf.store, descending=True):
+        found += [f"session {one.id!r} of user {one.user_id!r}" for one in some if one.damaged]
+        looked += len(some)
+        if looked >= SESSIONS:
+            break
+    looked = 0
+    async for owner, _ in owners(hf.store):
+        if damaged := (await hf.store.memories(owner, limit=PAGE)).damaged:
+            found.append(f"{len(damaged)} memories of {owner.kind} {owner.id!r}")
+        looked += 1
+        if looked >= OWNERS:
+            break
+    return found
 
 
 def _told(path: Path, error: HoldfastError) -> str:
