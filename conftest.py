@@ -97,9 +97,52 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return found
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Workers ignore Ctrl-C, and so would the programs that tests start in them: these are to end by it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(UnfinishedRun(config.rootpath / ".pytest_cache" / "unfinished"))
+
+
+class UnfinishedRun:
+    """Write down which test files are left where the workers' controller breaks a run off, so that `make test` can run them.
+
+    It does so when a worker ends with an internal error; the other workers' tests are lost then, though none has failed.
+
+    Args:
+        path: of the list, one file a line. It is there only after such a run, and only if no test had failed in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._left: set[str] = set()
+        self._failed = False
+        self._errors: list[str] = []
+        path.unlink(missing_ok=True)
+
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Learn what there is to run; every worker has collected the same."""
+        self._left = self._left or set(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note which tests are done."""
+        self._failed = self._failed or report.failed
+        if report.when == "teardown":
+            self._left.discard(report.nodeid)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Keep the error: the first one says why, and is printed long before the last."""
+        self._errors.append(str(excrepr))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Write the list, and print the first error again, last of all."""
+        if not self._errors:
+            return
+        print("the run was broken off by:", *self._errors[0].splitlines()[-40:], sep="\n")  # noqa: T201
+        if not self._failed:
+            self._path.parent.mkdir(exist_ok=True)
+            self._path.write_text("".join(sorted({f"{name.split('::')[0]}\n" for name in self._left})))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -19,7 +19,7 @@ from tests.edges.server import Served, gateway
 
 CHAT = ("POST", "/v1/chat/completions")
 TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
-LOG = [{"role": "user", "content": "ada's secret"}, {"role": "assistant", "content": "kept"}]
+LOG = [{"role": "user", "content": "Always keep ada's secret"}, {"role": "assistant", "content": "kept"}]
 BODIES: dict[tuple[str, str], Any] = {
     CHAT: {**TURN, "session_id": "s"},
     ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
@@ -42,6 +42,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/messages"): TURN,
     ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
     ("POST", "/v1/sessions/{session_id}/context"): {},
+    ("PATCH", "/v1/sessions/{session_id}/facts/{fact_id}"): {"pinned": True},
     ("POST", "/v1/sessions/{session_id}/compactions"): {"preview": True},
     ("POST", "/v1/sessions/{session_id}/interrupt"): {},
     ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
@@ -153,6 +154,7 @@ def url(path: str, **names: str) -> str:
         "session_id": "s",
         "seq": "0",
         "compaction_id": "1",
+        "fact_id": "0.0",
         "name": "a.txt",
         "user_id": "ada",
         "agent": "default",

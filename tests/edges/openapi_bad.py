@@ -40,6 +40,7 @@ BODIES = {
     "CountRequest": b'{"messages":[{"role":"user","content":"canary-77"}]}',
     "State": b"{}",
     "CheckpointRequest": b"{}",
+    "FactChange": b'{"pinned":true}',
     "NewMemory": b'{"content":"x"}',
     "MemoryChanges": b'{"importance":1}',
     "MemoryReview": b'{"decision":"accept"}',

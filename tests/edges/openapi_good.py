@@ -32,6 +32,7 @@ async def goods(walk: Walk) -> None:
     for query in ("", "?user_id=ada"):
         await walk("GET", ONE, query)
         await walk("GET", f"{ONE}/history", query)
+        await walk("GET", f"{ONE}/explain", query)
         await walk("GET", "/sessions/{session_id}", query)
     await walk("GET", "/v1/search", "?q=kelp&user_id=ada&limit=2&neighbours=1&tz=UTC&level=session")
     await walk("GET", "/v1/index")
@@ -55,6 +56,7 @@ async def goods(walk: Walk) -> None:
     await stored(walk)
     await kept(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
+    await stated(walk)
     await walk("DELETE", ONE)
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
         await walk("GET", path)
@@ -69,8 +71,20 @@ async def prompted(walk: Walk) -> None:
     await walk("POST", f"{ONE}/context", body=composed)
     small = {"strategy": "token_window", "budget": 60, "preserve_recent": 1, "target": 0.5, "explain": True}
     assert (await walk("POST", f"{ONE}/context", body=small)).json()["decisions"]
+    for query in ("?seq=0", "?q=a&limit=2&before=9", "?seq=0&turn=0&model=gpt-4o", "?seq=1&agent=support"):
+        await walk("GET", f"{ONE}/explain", query)
     for dialect in DIALECTS:
         await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": dialect, "model": "gpt-4o"})
+
+
+async def stated(walk: Walk) -> None:
+    """Standing facts: listed, pinned and dropped."""
+    kept = await walk("PUT", ONE, "?user_id=ada", {"messages": [{"role": "user", "content": "I never eat any nuts."}]})
+    assert kept.is_success
+    (fact,) = (await walk("GET", f"{ONE}/facts", "?strategy=digest&budget=10000")).json()["data"]
+    assert (fact["text"], fact["source"]) == ("I never eat any nuts.", "message")
+    for body in ({"pinned": True}, {"dropped": True}, {"dropped": False}):
+        await walk("PATCH", f"{ONE}/facts/{{fact_id}}", body=body, fact=fact["id"])
 
 
 async def chatted(walk: Walk) -> None:

@@ -33,6 +33,7 @@ from holdfast.models import Limited
 from holdfast.server.app import make_app
 from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
+from holdfast.server.requester import RequestRules
 from holdfast.server.run import access_of
 from holdfast.testing import ScriptedUpstream
 from tests.clocks import Pauses, TickingClock
@@ -127,6 +128,7 @@ async def serving(
                 hosts=found.gateway.allowed_hosts,
                 origins=found.gateway.cors_origins,
                 relays=Relays(found.gateway.keep_alive, found.gateway.on_disconnect),
+                rules=RequestRules.from_gateway(found.gateway),
                 close=False,
             ),
             http=protocol_of(found.gateway.send_timeout),

@@ -88,7 +88,7 @@ def test_the_shell_completes_commands_and_strategies() -> None:
 
 
 def ended_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
-    def fail(*args: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("holdfast.config.config_check", fail)

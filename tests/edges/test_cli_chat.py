@@ -166,12 +166,16 @@ def test_what_is_a_command(text: str, command: tuple[str, str] | None) -> None:
 
 
 def test_the_commands_tell_of_the_session() -> None:
-    result = chat("--session", "s", say="Hello\n/pin 0\n/context\n/explain\n/history 1\n/help\n/quit\nnever said\n")
+    result = chat(
+        "--session", "s", say="Hello\n/pin 0\n/context\n/explain\n/explain 0\n/history 1\n/help\n/quit\nnever said\n"
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     out = result.stdout
     assert "pinned 0: Hello" in out
     assert "  user       Hello" in out
     assert "0  anchored         5 tokens  the task" in out
+    assert "message 0 of turn 0, user, " in out
+    assert "in block task" in out
     assert out.count("\nturn 0") == 1
     assert "/unpin N" in out
     assert "never said" not in out

@@ -59,6 +59,7 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
     told = found()
     assert list(told) == [
         "python",
+        "distribution",
         "libraries",
         "config",
         "tokenizer",

@@ -54,6 +54,21 @@ def test_fork_and_rewind() -> None:
     assert json.loads(sessions("rewind", "a", "--at-turn", "0", "--json").stdout)["message_count"] == 2
 
 
+def test_lift() -> None:
+    """A message that upstreams refused is sent again, to one of them or to all."""
+    refused = {
+        "role": "user",
+        "content": "look",
+        "metadata": {"refused_by": {"main": "400", "other": "400"}, "kept": 1},
+    }
+    store({"schema": 1, "id": "a", "messages": [refused]})
+    kept = json.loads(sessions("lift", "a", "0", "--upstream", "main", "--json").stdout)
+    assert kept["metadata"] == {"refused_by": {"other": "400"}, "kept": 1}
+    assert sessions("lift", "a", "0").stdout == "Message 0 is sent again.\n"
+    assert json.loads(sessions("export", "a").stdout)["messages"][0]["metadata"] == {"kept": 1}
+    assert sessions("lift", "a", "7").exit_code == 1
+
+
 def test_move() -> None:
     """To another user, under another id; what is not there, is taken, or goes nowhere, is refused."""
     store(said("a", user_id="ada"), said("b", user_id="bob"))

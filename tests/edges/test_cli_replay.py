@@ -199,7 +199,7 @@ def test_a_picture_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = replay("s.jsonl", "--plot", "x.svg")
     assert result.exit_code == 1
-    assert "pip install 'holdfast[plot]'" in result.stderr
+    assert "pip install '.[plot]'" in result.stderr
 
 
 # -- specs and compositions --------------------------------------------------------

@@ -19,7 +19,7 @@ TELLING = "The user asks about orders; ORD-3 is urgent."
 async def summarized() -> None:
     """A session in `holdfast.db` with a summary that was superseded, one that is sent, and one that failed."""
     said = iter([TELLING, TELLING + " ORD-5 was sent.", ""])
-    context = ContextSettings("summary_buffer", {"budget": 50_000, "summarizer_llm": "mine"})
+    context = ContextSettings("summary_buffer", {"budget": 50_000, "summarizer_llm": "mine", "facts": False})
 
     def mine(messages: object, *, earlier: str | None, tokens: int) -> str:
         return next(said)

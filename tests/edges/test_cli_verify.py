@@ -95,6 +95,6 @@ def test_a_damaged_file_is_told_without_a_traceback() -> None:
     command = [sys.executable, "-m", "holdfast", "sessions", "verify", "--all"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: corrupt: session 'big': ")
+    assert done.stderr.startswith("Error: corrupt: session 'big' of user 'default': the database is damaged")
     assert "Traceback" not in done.stderr
     assert "Sound: 2 sessions, 3 entries checked." in done.stdout

@@ -166,8 +166,8 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
 async def talking(
     kind: type[Client], script: Any, *, stream: bool, named: str | None = None, header: bool = False
 ) -> AsyncIterator[tuple[Client, Served, ScriptedUpstream]]:
-    """A client of a server whose model follows a script."""
-    async with gateway(script) as (served, upstream):
+    """A client of one person's server, whose model follows a script."""
+    async with gateway(script, "gateway: {single_user: true}") as (served, upstream):
         yield kind(served, stream=stream, named=named, header=header), served, upstream
 
 

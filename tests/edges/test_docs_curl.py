@@ -23,7 +23,21 @@ async def test_a_body_that_a_page_sends_is_one_that_is_read(page: str, sent: Req
         headers = {name: value for name, value in sent.headers.items() if name != "authorization"}
         told = await served.http.request(sent.method, sent.path, headers=headers, content=sent.body)
         found = told.json().get("error", {}).get("code")
-        assert (told.status_code, found) in [(200, None), (201, None), (404, "session_not_found")], (page, told.text)
+        about_session = [(404, "session_not_found"), (409, "no_reply")]
+        assert (told.status_code, found) in [(200, None), (201, None), *about_session], (page, told.text)
+
+
+async def test_those_about_voice_do_what_their_page_says() -> None:
+    """One after the other: records come in, and an empty list has what was said last answered."""
+    async with gateway(["A joke.", "Another one.", "A third one."]) as (served, upstream):
+        for sent in commands(ROOT / "docs/voice.md"):
+            told = await served.http.request(sent.method, sent.path, headers=sent.headers, content=sent.body)
+            assert told.status_code == 200, told.text
+        contents = (await served.http.get("/v1/sessions/call-9/history")).json()["contents"]
+        assert [one["metadata"]["source"] for one in contents] == ["greeting", "asr", "llm", "llm", "asr", "llm"]
+        assert (contents[3]["content"], contents[3]["metadata"]["original"]) == ("An", "Another one.")
+        assert (contents[1]["turn_id"], contents[1]["timestamp"]) == (2, 1678901235000)
+        assert len(upstream.requests) == 3
 
 
 async def test_those_about_state_do_what_their_page_says() -> None:

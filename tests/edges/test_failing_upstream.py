@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -63,6 +64,7 @@ def raw(*pieces: bytes, content_type: str = "text/event-stream", **more: Any) ->
 ONE, TWO, END = (event(**one) for one in (chunk(role="assistant", content="one "), chunk(content="two"), chunk("stop")))
 DONE = b"data: [DONE]\n\n"
 DOWN, WRONG, REFUSED = "upstream_unavailable", "upstream_protocol_error", "upstream_rejected"
+LARGE = "upstream_reply_too_large"
 NEVER = Gate()
 QUOTA = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
 TOO_LONG = {"error": {"message": "the prompt is too long", "code": "context_length_exceeded"}}
@@ -108,7 +110,10 @@ WAYS: dict[str, Way] = {
     "bytes that are no text": Way(raw(b"\x00\xff\xfe garbage\n\n"), 502, WRONG),
     "an event that is no JSON": Way(raw(b"data: {nonsense\n\n"), 502, WRONG),
     "an event that is no UTF-8": Way(raw(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG),
-    "an event that is too long": Way(raw(b"data: " + b"x" * 5000), 502, WRONG, options={"_max_event_bytes": 1000}),
+    "an event that is too long": Way(raw(b"data: " + b"x" * 5000), 502, LARGE, options={"_max_event_bytes": 1000}),
+    "an answer that is too long": Way(
+        raw(b'{"x": "' + b"x" * 5000, content_type=JSON), 502, LARGE, options={"_max_event_bytes": 1000}
+    ),
     "`[DONE]` alone": Way(raw(DONE), 502, WRONG),
     "chunks without choices": Way(raw(event(id="x", choices=[]), DONE), 502, WRONG),
     "choices that are none": Way(raw(event(choices=[1]), DONE), 502, WRONG),
@@ -134,6 +139,22 @@ WAYS: dict[str, Way] = {
     "an error in mid-stream": Way(raw(ONE, TWO, event(error="overloaded")), 502, DOWN, "one two", over=False),
     "silence in mid-stream": Way(
         raw(ONE, TWO, TWO, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
+    ),
+    "more words than a reply may have": Way(
+        raw(ONE, TWO, endless=event(**chunk(reasoning_content="hm"))),
+        502,
+        LARGE,
+        "one two",
+        over=False,
+        options={"_max_stream_bytes": 100_000},
+    ),
+    "words without an end that always arrive": Way(
+        raw(ONE, TWO, endless=event(**chunk(reasoning_content="hm")) * 500),
+        502,
+        DOWN,
+        "one two",
+        over=False,
+        options={"_total_timeout": 0.1},
     ),
     "words without an end": Way(
         raw(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"_total_timeout": 0.1}
@@ -294,6 +315,9 @@ async def test_an_upstream_that_fails(provider: str, way: Way, mode: str, caplog
     model = mode.partition(" ")[0]
     async with failing_at(way, provider) as (served, upstream, pauses):
         got = await ask(served, model, mode, stream="streamed" in mode)
+        client: Any = served.hf.roster.llms["alone"].client
+        place = urlsplit(client.origin).netloc
+        assert place not in f"{got} {getattr(got.error, 'body', '')}"
         assert len(pauses) + 1 == way.attempts
         if isinstance(way.reply, Reply):
             assert len(upstream.requests) == way.attempts

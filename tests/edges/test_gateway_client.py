@@ -336,8 +336,8 @@ async def test_upstream_errors(status: int, kind: type[openai.APIStatusError], t
         assert await served.log() == [("user", "Hi")]
 
 
-async def test_an_upstream_that_is_down() -> None:
-    """It is a 502 with a clear message, and the user's message is kept."""
+async def test_an_upstream_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
+    """It is a 502 with a clear message, and the user's message is kept; where it should be is for the log."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -346,7 +346,10 @@ async def test_an_upstream_that_is_down() -> None:
                 await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body={"session_id": "s"})
             assert caught.value.status_code == 502
             assert caught.value.code == "upstream_unavailable"
-            assert "cannot be reached" in str(caught.value)
+            assert "the upstream cannot be reached" in str(caught.value)
+            assert str(taken.getsockname()[1]) not in caught.value.response.text
+            assert "127.0.0.1" not in caught.value.response.text
+            assert f"upstream_unavailable: {nobody.removesuffix('/v1')} cannot be reached: " in caplog.text
             assert await served.log() == [("user", "Hi")]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from holdfast.domain.session import SessionRef
+from holdfast import liveness
+from holdfast.domain.session import Claim, SessionRef
 from holdfast.engine.claiming import LEASE
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.clocks import TickingClock
 from tests.edges.server import CLIENT_KEY, Process, Served, config_text, gateway, serving
+from tests.other_process import LINUX
 from tests.service.turns_kit import line_of, looked
 from tests.stores.servers import place
 from tests.waiting import until
@@ -237,9 +241,40 @@ async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
                 assert [content for _, content in await one.log()] == ["a", "one ", "c", "re: c"]
 
 
+@LINUX
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-async def test_a_killed_server_leaves_its_session_to_others(kind: str, tmp_path: Path) -> None:
+async def test_a_server_killed_on_this_host_blocks_nothing(kind: str, tmp_path: Path) -> None:
+    """Its turn is over when it is: no time passes here."""
+    async with _killed(kind, tmp_path) as (other, claim, kill, clock):
+        clock.now = claim.until - LEASE + 1
+        assert (await other.chat("b", session_queue="reject"))["status"] == 409
+        await kill()
+        assert (await other.chat("b", session_queue="reject"))["status"] == 200
+        assert [content for _, content in await other.log()] == ["a", "b", "re: b"]
+        assert (await other.hf.store.get(REF)).claim is None
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_a_server_killed_on_another_host_leaves_its_session_to_others(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When its lease is over: until then it might be alive, and nobody can tell."""
+    async with _killed(kind, tmp_path) as (other, claim, kill, clock):
+        monkeypatch.setattr(liveness, "_lock", None)
+        await kill()
+        clock.now = claim.until - 1
+        assert (await other.chat("b", session_queue="reject"))["status"] == 409
+        clock.now = claim.until
+        assert (await other.chat("b", session_queue="reject"))["status"] == 200
+        assert [content for _, content in await other.log()] == ["a", "b", "re: b"]
+        assert (await other.hf.store.get(REF)).claim is None
+
+
+@asynccontextmanager
+async def _killed(
+    kind: str, tmp_path: Path
+) -> AsyncIterator[tuple[Served, Claim, Callable[[], Awaitable[None]], TickingClock]]:
+    """A server, the claim of another one whose model is thinking, what kills that, and the first one's clock."""
     gate, clock = Gate(), TickingClock()
     with place(kind, tmp_path) as url:
         async with ScriptedUpstream(script(gate)) as upstream:
@@ -253,14 +288,13 @@ async def test_a_killed_server_leaves_its_session_to_others(kind: str, tmp_path:
                 await upstream.until(lambda: upstream.requests)
                 claim = (await other.hf.store.get(REF)).claim
                 assert claim is not None
-                server.kill()
-                with pytest.raises(httpx2.TransportError):
-                    await first
-                clock.now = claim.until - 1
-                assert (await other.chat("b", session_queue="reject"))["status"] == 409
-                clock.now = claim.until
-                assert (await other.chat("b", session_queue="reject"))["status"] == 200
-                assert [content for _, content in await other.log()] == ["a", "b", "re: b"]
-                taken = (await other.hf.store.get(REF)).claim
-                assert taken is None
-                assert claim.until < clock.now + LEASE
+
+                async def kill() -> None:
+                    server.kill()
+                    with pytest.raises(httpx2.TransportError):
+                        await first
+
+                try:
+                    yield other, claim, kill, clock
+                finally:
+                    server.kill()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from typing import Any
 
 import pytest
@@ -251,6 +253,42 @@ async def test_a_retry_of_unanswered_results_writes_nothing_twice() -> None:
         assert [role for role, _ in await served.log()] == ["user", "assistant", "tool", "tool", "assistant"]
 
 
+def ids_of(events: str) -> set[str]:
+    """The completion ids of a stream."""
+    return {json.loads(line[6:])["id"] for line in events.splitlines() if line.startswith("data: {")}
+
+
+async def test_a_replay_of_a_stream_has_its_completion_id() -> None:
+    """Another key and a request without one have ids of their own."""
+    async with gateway(["found", "second", "third"]) as (served, upstream):
+        body = {"messages": [user("find")], "session_id": "s", "stream": True}
+        first, again = [
+            (await served.http.post("/v1/chat/completions", json=body, headers={"Idempotency-Key": "k-1"})).text
+            for _ in range(2)
+        ]
+        assert len(upstream.requests) == 1
+        assert len(ids_of(first)) == 1
+        assert ids_of(again) == ids_of(first)
+        other = await served.chat("b", headers={"Idempotency-Key": "k-2"})
+        plain = await served.chat("c")
+        assert len({*ids_of(first), other["id"], plain["id"]}) == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_replay_at_the_messages_api_has_its_message_id(stream: bool) -> None:
+    """Whichever of the two was streamed."""
+    async with gateway(["only once"]) as (served, _):
+        body = {"messages": [user("pay")], "session_id": "s", "max_tokens": 100, "model": "default"}
+        found = set()
+        for streamed in (stream, not stream):
+            answer = await served.http.post(
+                "/v1/messages", json={**body, "stream": streamed}, headers={"Idempotency-Key": "k"}
+            )
+            assert answer.status_code == 200, answer.text
+            found |= set(re.findall(r'"id":\s*"(msg_[^"]+)"', answer.text))
+        assert len(found) == 1
+
+
 @pytest.mark.parametrize("session_id", ["s", None])
 async def test_an_idempotency_key_replays_the_reply(session_id: str | None) -> None:
     """The same key gets the stored reply, whole or streamed, and the model is not called again."""
@@ -259,11 +297,13 @@ async def test_an_idempotency_key_replays_the_reply(session_id: str | None) -> N
         first = await served.chat("pay", session_id, headers=key)
         again = await served.chat("pay", session_id, headers=key)
         assert again["session_id"] == first["session_id"]
+        assert again["id"] == first["id"]
         assert again["choices"][0]["message"]["content"] == "only once"
         assert again["session"]["reconciled"] == "replayed"
         body = {"messages": [user("pay")], "stream": True, **({"session_id": session_id} if session_id else {})}
         streamed = await served.http.post("/v1/chat/completions", json=body, headers=key)
         assert "only once" in streamed.text
+        assert ids_of(streamed.text) == {first["id"]}
         assert streamed.text.endswith("data: [DONE]\n\n")
         assert len(upstream.requests) == 1
         assert await contents(served, first["session_id"]) == ["pay", "only once"]

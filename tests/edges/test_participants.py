@@ -11,7 +11,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.limits import PARTICIPANTS
 from holdfast.stores.base import SessionPatch
-from tests.edges.access_kit import OWN, ROUTES, ask, everything, furnish, same, server
+from tests.edges.access_kit import LOG, OWN, ROUTES, ask, everything, furnish, same, server
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served
 
@@ -144,7 +144,7 @@ async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Pat
             body = {"session_id": "s", "session_user": "ada", "messages": messages, **fields}
             return (await served.http.post("/v1/chat/completions", json=body, headers=headers)).status_code
 
-        begin = [user("ada's secret"), {"role": "assistant", "content": "kept"}]
+        begin = [*LOG]
         assert await chat(ada, user("the plan")) == 200
         before = await everything(served)
         assert await chat(carl, user("another"), session_mode="transcript") == 409
@@ -167,6 +167,7 @@ async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Pat
         {"role": "user", "content": "x", "agent": "writer"},
         {"role": "user", "content": "x", "pinned": True},
         {"role": "user", "content": "x", "importance": 1.0},
+        {"role": "user", "content": "x", "metadata": {"standing_facts": {"0": "pinned"}}},
     ],
 )
 async def test_a_participant_speaks_and_no_more(tmp_path: Path, said: dict[str, Any]) -> None:

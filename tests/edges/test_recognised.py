@@ -23,8 +23,8 @@ def answer(body: dict[str, Any]) -> str:
 
 
 async def asked(served: Served, *messages: dict[str, Any], headers: dict[str, str] | None = None, **body: Any) -> Any:
-    """The answer to a request that names no session."""
-    sent = {"model": "gpt-4o", "messages": list(messages), **body}
+    """The answer to a request that names its user and no session."""
+    sent = {"model": "gpt-4o", "user": "ada", "messages": list(messages), **body}
     response = await served.http.post("/v1/chat/completions", json=sent, headers=headers)
     return response.json()
 
@@ -69,17 +69,17 @@ def held(gate: Gate) -> Any:
 
 @pytest.mark.parametrize(
     ("body", "headers", "relation"),
-    [({}, {}, "forked"), ({"session_queue": "interrupt"}, {}, "edited"), ({}, {"idempotency-key": "k"}, "edited")],
+    [({}, {}, "forked"), ({"session_queue": "interrupt"}, {}, "edited"), ({}, {"idempotency-key": "k"}, "forked")],
 )
 async def test_an_edit_of_what_is_being_answered(body: dict[str, Any], headers: dict[str, str], relation: str) -> None:
-    """Is given a copy, unless it is to end that turn; by its key it waits, so that sent again it finds its answer."""
+    """Is given a copy, unless it is to end that turn; sent again with its key it finds its answer."""
     gate = Gate()
     async with gateway(held(gate)) as (served, upstream):
         first = await begun(served)
         running = asyncio.create_task(asked(served, *OPENING, MORE))
         await upstream.until(lambda: len(upstream.requests) == 2)
         editing = asyncio.create_task(asked(served, *OPENING, EDIT, headers=headers, **body))
-        if not headers:  # it waits for nobody
+        if not body:  # it waits for no other turn
             await editing
         gate.open()
         told, edited = await running, await editing

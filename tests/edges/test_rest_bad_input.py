@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
+import httpx2
 import pytest
 
 from holdfast.limits import Limits
@@ -280,10 +283,22 @@ async def test_a_body_over_the_limit() -> None:
 
 
 async def test_a_body_far_over_the_limit() -> None:
-    """A client that sends 40 MB gets its answer all the same."""
-    async with gateway([]) as (served, _):
-        response = await served.http.post("/v1/sessions", content=b"x" * 40_000_000)
-        is_error(response, 413)
+    """A client that sends 40 MB and reads meanwhile gets its answer all the same, and no second one; others go on."""
+    async with gateway(["Hello!"]) as (served, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Length: 40000000\r\n\r\n"
+        writer.write(head.encode() + b"x" * 40_000_000)
+        first, *lines = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines if line)
+        content = await reader.readexactly(int(httpx2.Headers(headers)["content-length"]))
+        error = is_error(httpx2.Response(int(first.split()[1]), headers=headers, content=content), 413)
+        assert error["code"] == "too_large"
+        rest = b""
+        with suppress(ConnectionError):
+            rest = await asyncio.wait_for(reader.read(), 20)
+        assert rest == b""
+        writer.close()
+        assert (await served.chat("hi"))["status"] == 200
 
 
 async def test_a_message_with_everything_in_it() -> None:

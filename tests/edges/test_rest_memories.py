@@ -235,3 +235,40 @@ async def test_what_is_too_long_is_refused() -> None:
         response = await post(served, {"content": "tea " * 3000})
         assert response.status_code == 413
         assert "tea tea" not in response.text
+
+
+async def test_the_origin_of_a_memory_is_decided_by_the_callers_role() -> None:
+    """A program's key cannot pass words off as the user's; a user's key and an admin's can, and each can state a lower one."""
+    async with gateway() as (served, _):
+        keys = {
+            "admin": bearer(await made(served.hf, role="admin")),
+            "program": bearer(await made(served.hf, role="write")),
+            "ann": bearer(await made(served.hf, user_id="ann", role="write")),
+        }
+        found = {}
+        for who, headers in keys.items():
+            for stated, content in (
+                (None, "Tea comes from Assam"),
+                ("user", "The gate code is 4711"),
+                ("tool", "Parking is behind the mill"),
+            ):
+                body: dict[str, Any] = {"content": content, "user_id": "ann" if who == "ann" else f"user-{who}"}
+                body |= {"origin": stated} if stated else {}
+                reply = await served.http.post("/v1/memories", json=body, headers=headers)
+                assert reply.status_code == 201, reply.text
+                found[who, stated] = reply.json()["origin"]
+        assert {stated: found["admin", stated] for stated in (None, "user", "tool")} == {
+            None: "user",
+            "user": "user",
+            "tool": "tool",
+        }
+        assert {stated: found["ann", stated] for stated in (None, "user", "tool")} == {
+            None: "user",
+            "user": "user",
+            "tool": "tool",
+        }
+        assert {stated: found["program", stated] for stated in (None, "user", "tool")} == {
+            None: "assistant",
+            "user": "assistant",
+            "tool": "tool",
+        }

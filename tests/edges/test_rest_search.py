@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -202,3 +203,15 @@ async def test_a_client_asks_what_was_asked_about_yesterday(tmp_path: Path, stre
         await turn("today", "Thank you.")
         assert block not in upstream.requests[-1].body["messages"]
         assert [content for _, content in await served.log("today", "ada")] == [question, "ok", "Thank you.", "ok"]
+
+
+async def test_an_embedder_that_is_down_is_reported_without_its_address(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        place = f"127.0.0.1:{unused.getsockname()[1]}"
+    embedder = f"embedders: {{far: {{base_url: 'http://{place}/v1', model: m}}}}"
+    async with gateway([], embedder, "storage: {index: {type: hybrid, embedder: far}}") as (served, _):
+        answer = await asked(served, mode="vector")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "embedding_failed")
+    assert "the endpoint cannot be reached" in answer.json()["error"]["message"]
+    assert place not in answer.text
+    assert place in caplog.text

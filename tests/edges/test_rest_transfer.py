@@ -175,6 +175,20 @@ async def test_fork() -> None:
         assert await whole(served) == before
 
 
+async def test_an_erased_message_is_erased_in_forks() -> None:
+    """The answer says where else."""
+    async with gateway([]) as (served, _):
+        await filled(served)
+        await served.http.post(f"{ONE}/fork", json={"id": "new"})
+        answer = await served.http.delete("/v1/sessions/new/messages/0", params={"user_id": "ada"})
+        assert answer.json()["copies"] == [{"session_id": "s", "seq": 0}]
+        again = await served.http.delete(f"{ONE}/messages/3")
+        assert (again.status_code, again.json()["copies"]) == (200, [{"session_id": "new", "seq": 3}])
+        for name in ("s", "new"):
+            kept = await served.hf.store.entries(SessionRef("ada", name))
+            assert [entry.seq for entry in kept if entry.erased] == [0, 3, 4]  # 4 was erased before
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "param"),
     [

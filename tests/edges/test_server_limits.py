@@ -13,16 +13,11 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from starlette.requests import Request
 
 from holdfast import limits
 from holdfast.config import load
 from holdfast.config.gateway import Gateway
 from holdfast.limits import Limits
-from holdfast.server.intake import Held, Intake, Room
-from holdfast.server.refused import Refused
 from tests.edges.rest_kit import BODIES, HI, is_error, peak, raw, with_session
 from tests.edges.server import Process, Served, gateway
 
@@ -244,59 +239,6 @@ async def test_large_bodies_that_do_not_end() -> None:
         assert [response.status_code for response in done] == [201] * len(done)
 
 
-async def test_a_large_body_that_finds_no_room() -> None:
-    """503 after a while, with a hint when to try again; a small one needs no room, and with room it is read."""
-    intake, others = Intake(HASTY), Held()
-    await others.take(intake._room, SMALL.body * limits.BODIES)
-
-    async def read(size: int) -> Any:
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"[" + b" " * size + b"]", "more_body": False}
-
-        held = Held()
-        try:
-            return await intake.read(Request({"type": "http", "headers": []}, receive), held)
-        finally:
-            held.release()
-
-    with pytest.raises(Refused, match="busy") as refused:
-        await read(100_000)
-    assert (refused.value.status, refused.value.headers["retry-after"]) == (503, "1")
-    assert await read(1000) == []
-    others.release()
-    assert await read(100_000) == []
-    assert intake._room._free == SMALL.body * limits.BODIES
-
-
-@given(st.lists(st.tuples(st.integers(1, 10), st.integers(0, 6), st.booleans()), max_size=20))
-def test_room_is_given_in_turn_and_never_lost(wishes: list[tuple[int, int, bool]]) -> None:
-    """Whoever is cancelled, before or after it was their turn: in the end all of it is there, and never less than none."""
-
-    async def once() -> None:
-        room = Room(10)
-
-        async def one(size: int, for_: int) -> None:
-            await room.take(size)
-            try:
-                assert room._free >= 0
-                for _ in range(for_):
-                    await asyncio.sleep(0)
-            finally:
-                room.give(size)
-
-        tasks = []
-        for size, for_, cancelled in wishes:
-            tasks.append(asyncio.create_task(one(size, for_)))
-            await asyncio.sleep(0)
-            if cancelled:
-                tasks[len(tasks) // 2].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert room._free == 10
-        assert not room._waiting
-
-    asyncio.run(once())
-
-
 async def cut_off(served: Served, request: bytes) -> str | None:
     """The code of the error that a request is refused by; None where the connection was closed before it was all sent."""
     try:
@@ -399,7 +341,10 @@ async def too_much(http: httpx2.AsyncClient, *, declared: bool, sent: list[int])
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
 async def test_memory_stays_flat(tmp_path: Path) -> None:
-    """Fifty requests of 100 MB at once, declared and not: all are refused, and the server hardly grows."""
+    """Fifty requests of 100 MB at once, declared and not: all are refused before their end, and the server hardly grows.
+
+    This client reads no answer before it has sent all, so it may see no more than a connection that was closed.
+    """
     with Process(f"sqlite:///{tmp_path}/s.db") as server:
         pid = server.process.pid
         limit = httpx2.Limits(max_connections=REQUESTS)
@@ -409,7 +354,7 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
             wanted = [too_much(http, declared=at % 2 == 0, sent=sent) for at in range(REQUESTS)]
             statuses = await asyncio.gather(*wanted)
             assert set(statuses) <= {413, 503, 0}
-            assert 413 in statuses
+            assert sum(sent) < REQUESTS * 100 * MIB * 0.7
             assert peak(pid) - before < GROWTH
             assert (await http.post("/v1/sessions", json={})).status_code == 201
 

@@ -18,6 +18,7 @@ from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.doors import doors
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text, gateway
+from tests.markers import unmarked
 from tests.service.turns_kit import SHARED
 from tests.stores.servers import place
 from tests.unit.blocks import TEAM
@@ -114,7 +115,7 @@ async def test_nobody_takes_anothers_words_for_its_own() -> None:
         await said(served, "well, this is for the writer")
         messages = upstream.requests[-1].body["messages"]
         assert [one["role"] for one in messages] == ["user"] * len(messages)
-        told = "\n".join(str(one["content"]) for one in messages)
+        told = "\n".join(unmarked(one["content"]) for one in messages)
         assert (
             "[agent coordinator]: To the researcher.\n[agent coordinator handed the conversation over to researcher]"
             in told

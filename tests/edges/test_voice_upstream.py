@@ -97,8 +97,8 @@ async def test_a_chat_request_goes_on_in_the_next_turn() -> None:
 
 
 @pytest.mark.parametrize("vendor", ["vendor: openai", "vendor: custom"])
-async def test_what_a_client_sends_of_a_record_stays_here(vendor: str) -> None:
-    """Fields of messages and of the request, as Agora sends them: another vendor would refuse them, a custom one gets ours."""
+async def test_only_a_custom_model_gets_what_a_client_sends_of_a_record(vendor: str) -> None:
+    """Fields of messages and of the request, as Agora sends them: another vendor would refuse them; the request's are ours."""
     async with custom(["Yes.", "And?"], vendor=vendor) as (served, upstream):
         said = [{**CONTENTS[1], "x_note": "kept"}]
         told = await served.chat(said, turn_id=99, timestamp=98, interruptable=False)
@@ -116,7 +116,7 @@ async def test_what_a_client_sends_of_a_record_stays_here(vendor: str) -> None:
         if vendor == "vendor: openai":
             assert not {"turn_id", "timestamp", "interruptable"} & first.keys()
         else:
-            assert (first["turn_id"], first["interruptable"]) == (0, False)
+            assert (first["turn_id"], first["interruptable"]) == (2, False)  # of the record, not of the request
             assert first["timestamp"] != 98
 
 

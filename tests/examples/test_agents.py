@@ -12,6 +12,7 @@ import pytest
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.tools.python.process import supported
 from tests.examples.gallery import README, Example
+from tests.markers import unmarked
 
 HELD = pytest.mark.skipif(bool(supported().missing), reason=f"not held in here: {supported().missing}")
 KEY = "sk-real-0123456789abcdef"
@@ -46,7 +47,7 @@ def test_the_support_bot(tmp_path: Path) -> None:
     assert '"outcome":"merged"' in example.run()
     (command,) = [part for part in README.split("`") if part.endswith("holdfast memories list --user ada")]
     (memory,) = json.loads(example.shell(f"{command} --json"))
-    assert memory["content"] == "Ada is allergic to peanuts"
+    assert memory["content"] == "The user is allergic to peanuts"
     assert len({source["session_id"] for source in memory["sources"]}) > 1
 
 
@@ -138,7 +139,7 @@ def test_the_team(tmp_path: Path) -> None:
     example = Example("team/team.py", tmp_path)
     output = example.run()
     example.shown_by(output)
-    desk, expert = output.split("What desk would be sent:")[1].split("What expert would be sent:")
+    desk, expert = unmarked(output).split("What desk would be sent:")[1].split("What expert would be sent:")
     theirs, own = "[agent expert's tool look_up returned]: kettle: 12 euro, in stock", "tool: kettle: 12 euro, in stock"
     assert (theirs in desk, own in desk) == (True, False)
     assert (theirs in expert, own in expert) == (False, True)

@@ -23,6 +23,16 @@ def test_the_openai_client(tmp_path: Path) -> None:
     assert '3. user "A window seat, please."' in output
 
 
+def test_the_openai_client_a_second_time(tmp_path: Path) -> None:
+    """The conversation of the first run is in the same database, word for word."""
+    example = Example("openai_client.py", tmp_path)
+    for _ in range(2):
+        output = example.run()
+        example.shown_by(output)
+        assert "recognised: True" in output
+        assert "the log has 8 messages" in output
+
+
 def test_the_openai_client_with_a_real_model(tmp_path: Path) -> None:
     """The server's key makes the model real; the program stays as it is. The model is sent what the program says it was given."""
     with ScriptedUpstream(lambda body: f"I see {len(body['messages'])}.").in_thread() as upstream:

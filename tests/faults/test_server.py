@@ -43,9 +43,12 @@ async def test_a_server_whose_files_may_not_grow(tmp_path: Path) -> None:
             unavailable(await http.put("/v1/sessions/t", json={"messages": [BIG]}), "lets no file grow")
             chat = {"messages": [BIG], "session_id": "s"}
             unavailable(await http.post("/v1/chat/completions", json=chat), "lets no file grow")
+            for _ in range(2):
+                unavailable(await http.get("/readyz"), "lets no file grow")  # a row of a few bytes would find room
             assert (await http.get("/v1/sessions/t")).status_code == 404
             assert [item["content"] for item in (await http.get("/v1/sessions/s/messages")).json()["data"]] == ["hi"]
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, usual)
+            assert (await http.get("/readyz")).status_code == 200
             assert (await http.post("/v1/sessions/s/messages", json={"messages": [BIG]})).status_code == 200
             assert (await http.post("/v1/chat/completions", json=chat)).status_code == 200
     assert any("store_unavailable" in line for line in server.log)
@@ -90,6 +93,43 @@ async def test_every_route_that_writes_while_the_disk_is_full(tmp_path: Path) ->
             assert (await served.http.get("/readyz")).status_code == 200
             assert (await served.chat("more"))["choices"][0]["message"]["content"] == "two"
             assert [text for _, text in await served.log()] == ["hi", "one", "more", "two"]
+
+
+class Seconds:
+    """Stands in for `time` where a store waits for a lock: sleeping takes no time, and is counted."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def monotonic(self) -> float:
+        """The time of day, as it were."""
+        return self.slept
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.slept += max(seconds, 0.05)
+
+
+async def test_a_file_that_another_program_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that cannot be stored fails within 30 seconds, however often it would write; the next ones, and `/readyz`, sooner."""
+    seconds = Seconds()
+    async with gateway(["one", "two"], store=f"sqlite:///{tmp_path}/s.db") as (served, upstream):
+        await served.chat("hi")
+        holder = apsw.Connection(str(tmp_path / "s.db"))
+        holder.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("holdfast.stores.sqlite_connection.time", seconds)
+        body = {"messages": [HI], "session_id": "s"}
+        unavailable(await served.http.post("/v1/chat/completions", json=body), "another program holds the database")
+        assert 29 < seconds.slept < 30
+        before = seconds.slept
+        unavailable(await served.http.post("/v1/chat/completions", json=body), "another program holds the database")
+        unavailable(await served.http.get("/readyz"), "another program holds the database")
+        assert seconds.slept - before < 2
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert (await served.http.get("/readyz")).status_code == 200
+        assert (await served.chat("more"))["choices"][0]["message"]["content"] == "two"
+        assert len(upstream.requests) == 2
 
 
 def full_after(vfs: FaultVFS) -> Any:

@@ -20,7 +20,7 @@ EVERY = 4
 """Of the recordings one in so many: the way of all is the same."""
 CONFIGS = {
     "the default": ("{}", 0.88),
-    "a small digest": ("{strategy: digest, budget: 1024}", 0.75),
+    "a small digest": ("{strategy: digest, budget: 1024}", 0.74),
     "a token window": ("{strategy: token_window, budget: 1500}", 0.75),
     "a summary": ("{strategy: summary_buffer, budget: 1500}", 0.75),
     "cleared results": ("{strategy: clear_tool_results, trigger: 1500, keep: 1, clear_at_least: 200}", 0.75),

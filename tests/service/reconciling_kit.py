@@ -11,11 +11,11 @@ from holdfast.domain.messages import Message, Part, ToolCall, canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.recognition.recognising import recognised
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.turns.reconciling import reconcile
 from holdfast.turns.turn import Turn, TurnRequest
+from tests.service.matching_kit import landing_of
 
 T = TypeVar("T")
 REF = SessionRef("ada", "s")
@@ -86,7 +86,7 @@ class Desk:
     async def found(self, messages: Sequence[Message], *system: str, **more: Any) -> str | None:
         """The session that a request without a name goes on with."""
         prompt = [Message(role="system", content=text) for text in system]
-        landing = await recognised(self.store, "ada", messages, prompt, **more)
+        landing = await landing_of(self.store, "ada", messages, prompt, **more)
         return None if landing is None else landing.place.ref.id
 
 

@@ -87,7 +87,7 @@ async def desk(
     }
     if strategy == "summary_buffer":
         options = {"budget": 1000, "summarizer_llm": "pen", **options}
-    roster = Roster(llms, context=ContextSettings(strategy, options))
+    roster = Roster(llms, context=ContextSettings(strategy, {"recall": "off", "facts": False, **options}))
     clock = clock or Clock()
     async with Holdfast(url, roster=roster, clock=clock, summarizers=summarizers) as hf:
         if pace is not None:

@@ -16,9 +16,9 @@ from holdfast.domain.state import Increment
 from holdfast.engine.engine import random_id
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
-from holdfast.recognition.recognising import recognised
 from holdfast.tools.context import ToolContext
 from holdfast.turns.flow import respond
+from tests.service.matching_kit import landing_of
 from tests.service.told_model import REF
 from tests.service.tools_kit import Bench, content, said, short, shout
 from tests.service.workflow_kit import DOWN, agents, asked_as, benched, who
@@ -228,10 +228,10 @@ async def test_no_transcript_is_taken_for_one_of_it(url: str) -> None:
             Message(role="assistant", content="Hello!"),
             Message(role="user", content="And now?"),
         ]
-        assert await recognised(desk.hf.store, "default", transcript) is None
+        assert await landing_of(desk.hf.store, "default", transcript) is None
         mine = await desk.hf.session("mine", agent="summarizer")
         await mine.send("Hi")
-        found = await recognised(desk.hf.store, "default", transcript)
+        found = await landing_of(desk.hf.store, "default", transcript)
         assert found is not None
         assert found.place.ref.id == "mine"
 
@@ -253,7 +253,7 @@ async def test_a_longer_likeness_with_a_call_does_not_hide_the_session_that_is_m
             Message(role="assistant", content="More."),
             Message(role="user", content="And?"),
         ]
-        found = await recognised(desk.hf.store, "default", transcript)
+        found = await landing_of(desk.hf.store, "default", transcript)
         assert found is not None
         assert (found.place.ref.id, found.shared) == ("mine", 2)
 

@@ -25,6 +25,7 @@ from holdfast.tools.tool import ToolLimits
 from holdfast.turns.flow import respond
 from tests.amounts import examples
 from tests.made_up import KEY
+from tests.markers import unmarked
 from tests.service.told_model import REF
 from tests.service.tools_kit import Bench, bench, said
 from tests.service.workflow_kit import agents, benched
@@ -293,7 +294,7 @@ async def test_a_cleared_result_is_loaded_back_by_the_name_in_its_place() -> Non
     load = said(None, ("l", "load_artifact", {"name": "result-2"}))
     async with bench([*LOOKS, load, said("done")], many, agents=clearing(("many", "load_artifact"))) as made:
         await made.ask("Hi", agent="a")
-        marker = next(one["content"] for one in made.model.prompts[-2] if one["role"] == "tool")
+        marker = next(unmarked(one["content"]) for one in made.model.prompts[-2] if one["role"] == "tool")
         assert marker.startswith("[result of many cleared: ")
         assert marker.endswith('; load_artifact("result-2") gives it back]')
         assert (await made.log())[-2].message.text == (await made.log())[2].message.text == "word0 " * 200
@@ -302,7 +303,7 @@ async def test_a_cleared_result_is_loaded_back_by_the_name_in_its_place() -> Non
 async def test_without_the_tool_the_marker_stays_as_it_was() -> None:
     async with bench([*LOOKS, said("done")], many, agents=clearing(("many",))) as made:
         await made.ask("Hi", agent="a")
-        markers = [one["content"] for one in made.model.prompts[-1] if one["role"] == "tool"]
+        markers = [unmarked(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
         assert markers[0].endswith("tokens, message 2 of the log]")
 
 
@@ -323,7 +324,7 @@ async def test_a_cut_result_says_how_it_is_loaded() -> None:
         replies = [LOOKS[0], load, said("done")] if "load_artifact" in tools else [LOOKS[0], said("done")]
         async with bench(replies, many, agents={"a": Agent(name="a", tools=tools, context=context)}) as made:
             await made.ask("Hi", agent="a")
-            result = next(one["content"] for one in made.model.prompts[1] if one["role"] == "tool")
+            result = next(unmarked(one["content"]) for one in made.model.prompts[1] if one["role"] == "tool")
             assert f"characters cut, {told} …]" in result
             if "load_artifact" in tools:
                 assert "[bytes 0 to 100 of 1200 of result-2; offset=100 goes on]" in (await made.log())[-2].message.text

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import SessionRef
+from holdfast import liveness
+from holdfast.domain.session import Claim, SessionRef
 from holdfast.engine.claiming import LEASE, RENEWED
+from holdfast.engine.queueing import QueueSettings
 from holdfast.errors import (
     BudgetTooSmall,
     ModelUnavailable,
@@ -24,10 +26,12 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Append
+from holdfast.stores.logic.claims import STALLED
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.clocks import Clock
+from tests.other_process import LINUX, OtherProcess, other_process
 from tests.service.turns_kit import (
     REF,
     SHARED,
@@ -111,6 +115,25 @@ async def test_the_pauses_grow(tmp_path: Path) -> None:
         assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
 
+async def test_who_waits_looks_when_the_claim_expires(tmp_path: Path) -> None:
+    """Not up to a second later: a dead process of another host blocks its session for no longer than its claim is good."""
+    url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
+    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running, slept = await begun(one, stage, "a"), 0.0
+
+        async def pause(seconds: float) -> None:
+            nonlocal slept
+            slept += seconds
+            clock.now += round(1000 * seconds)
+
+        two.engine.queues.pause = pause
+        assert await say(two, "b") == "re: b"
+        assert slept == pytest.approx(LEASE / 1000)
+        stage.go_on()
+        with pytest.raises(TurnLost):
+            await running
+
+
 async def test_who_waits_for_another_server_may_go(tmp_path: Path) -> None:
     """Nothing of it is left: no message, no claim, no place in the queue."""
     url = f"sqlite:///{tmp_path}/s.db"
@@ -134,7 +157,7 @@ async def test_who_waits_for_another_server_may_go(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_interrupts_as_a_rule_listens_often(tmp_path: Path) -> None:
-    """Each second, by a look; else with the renewals, each ten."""
+    """Each second, by a look; else with the renewals."""
     url = f"sqlite:///{tmp_path}/s.db"
     for mode, every in (("interrupt", 1000), ("queue", RENEWED)):
         clock = Clock()
@@ -241,6 +264,78 @@ async def test_a_write_that_was_on_its_way_for_too_long(tmp_path: Path, monkeypa
         with pytest.raises(TurnLost):
             await late
         assert await log(one) == ["a", "b", "re: b"]
+
+
+async def _claim_for(hf: Holdfast, other: OtherProcess) -> None:
+    """Claim the session as a turn of another process does that has just begun."""
+    now = hf.clock()
+    await hf.store.append(REF, Append(timestamp=now, claim=Claim(f"{other.holder}-0", now + LEASE)))
+
+
+@LINUX
+@SHARED
+async def test_a_turn_of_a_killed_process_blocks_nothing(kind: str, tmp_path: Path) -> None:
+    """The clock does not move: no lease expires, and still the next turn runs. A turn of a running process is waited for."""
+    with place(kind, tmp_path) as url, other_process() as other:
+        async with on_stage(url, openings=2) as ([one, two], _):
+            await _claim_for(one, other)
+            for hf in (one, two):
+                with pytest.raises(SessionBusy):
+                    await say(hf, "no", session_queue="reject")
+            other.kill()
+            assert await say(two, "a", session_queue="reject") == "re: a"
+            assert await log(one) == ["a", "re: a"]
+            assert await claim_of(one) is None
+
+
+@LINUX
+async def test_a_turn_that_waits_goes_on_when_the_other_process_is_killed(tmp_path: Path) -> None:
+    """It looks again, at most a second later."""
+    with other_process() as other:
+        async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+            at_once(hf)
+            await _claim_for(hf, other)
+            waits = asyncio.create_task(say(hf, "a"))
+            await until(lambda: _refused(hf), waits)
+            other.kill()
+            assert await waits == "re: a"
+
+
+@LINUX
+@SHARED
+async def test_a_slow_process_on_this_host_keeps_its_session(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not renew in time, and is alive: only when that has lasted for long, or where nobody can know it, is it taken over."""
+    clock = Clock()
+    with place(kind, tmp_path) as url, other_process() as other:
+        async with on_stage(url, clock=clock) as ([hf], _):
+            await _claim_for(hf, other)
+            clock.now += LEASE + STALLED - 1
+            with pytest.raises(SessionBusy):
+                await say(hf, "no", session_queue="reject")
+            hf.engine.queues.settings = QueueSettings(timeout=0.001)
+            with pytest.raises(SessionBusy) as waited:
+                await say(hf, "no")
+            assert waited.value.until == clock.now + 1
+            clock.now += 1
+            assert await say(hf, "a", session_queue="reject") == "re: a"
+            await _claim_for(hf, other)
+            clock.now += LEASE
+            monkeypatch.setattr(liveness, "_lock", None)
+            assert await say(hf, "b", session_queue="reject") == "re: b"
+
+
+@LINUX
+async def test_a_session_is_moved_after_its_process_was_killed(tmp_path: Path) -> None:
+    """Its claim is not one of a turn that runs."""
+    with other_process() as other:
+        async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+            await _claim_for(hf, other)
+            with pytest.raises(SessionBusy):
+                await hf.move(REF, user_id="ada")
+            other.kill()
+            assert (await hf.move(REF, user_id="ada")).ref == SessionRef("ada", "s")
 
 
 async def test_who_finds_the_session_taken_over_stops(tmp_path: Path) -> None:

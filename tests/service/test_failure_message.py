@@ -84,7 +84,8 @@ async def test_it_stands_in_place_of_a_reply(error: Any) -> None:
         assert reply.metadata == {"source": "llm_failure", "error": error.code}
         assert (reply.agent, reply.turn_id) == ("a", 0)
         assert turn.summary()["failure"]["code"] == error.code
-        assert str(error) in turn.summary()["failure"]["message"]
+        assert error.public_message in turn.summary()["failure"]["message"]
+        assert "http://model" not in turn.summary()["failure"]["message"]
         assert made.hf.engine.failures == {error.code: 1}
         assert await made.hf.store.calls(turn.request.ref) == ()
 

@@ -73,7 +73,7 @@ class Watch:
         self.turn: Turn | None = None
         self._patch = patch
         self._around(Hold, "opened", "load")
-        self._around(prompting, "built_from", "filter", of="filter")
+        self._around(prompting, "draft_from", "filter", of="filter")
         self._around(ToldModel, "stream", "run", of="run")
         self._saving()
         for step in ("index", "compact", "clear_temp"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ async def texts(handle: SessionHandle) -> list[Any]:
 
 
 async def test_a_fork_goes_on_by_itself(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """Turns up to the one that is named, state and metadata with where it came from; neither sees the other's messages."""
+    """Turns up to the one that is named, state, metadata with where it came from; neither sees the other's messages."""
     before = await hf.export(session.ref, retired=True)
     fork = await session.fork(at_turn=1)
     info = await fork.info()
@@ -239,3 +240,39 @@ async def test_a_fork_reads_what_it_copies(session: SessionHandle, monkeypatch: 
     assert len(await fork.entries()) == 7
     assert len(read) < 20
     assert sum(read) < 150
+
+
+async def test_a_fork_at_an_earlier_turn_has_no_later_state() -> None:
+    """State written by the end of that turn comes along; keys written later do not, whatever they were before."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        await hf.create("s", user_id="ada", state={"made": 1, "raised": 1, "same": 1})
+        session = await hf.session("s", user_id="ada")
+        for turn in range(3):
+            await session.append([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
+            await session.update(state={f"turn{turn}": turn, "raised": turn, "same": 1})
+        states = [(await (await session.fork(at_turn=turn)).info()).state for turn in range(3)]
+        assert states[0] == {"made": 1, "same": 1, "turn0": 0}
+        assert states[1] == {"made": 1, "same": 1, "turn0": 0, "turn1": 1}
+        assert states[2] == (await session.info()).state == (await (await session.fork()).info()).state
+        again = await (await session.fork(at_turn=1, id="again")).fork(at_turn=1)
+        assert (await again.info()).state == states[1]
+
+
+@pytest.mark.parametrize("url", ["memory", "file"])
+async def test_the_turns_of_state_are_no_part_of_it(url: str, tmp_path: Path) -> None:
+    """They are in no answer and no export; what an import brings was written by its last turn."""
+    place = "sqlite://:memory:" if url == "memory" else f"sqlite:///{tmp_path}/s.db"
+    async with holdfast.open(place) as hf:
+        await hf.create("s", user_id="ada", state={"k": 1})
+        session = await hf.session("s", user_id="ada")
+        await session.append(LOG)
+        await session.update(state={"late": [1]})
+        assert (await session.info()).state == {"k": 1, "late": [1]}
+        export = await hf.export(session.ref)
+        assert export["state"] == {"k": 1, "late": [1]}
+        copy = await hf.import_(export, session_id="copy")
+        assert (await hf.fork(copy.session.ref, at_turn=1, id="early")).id == "early"
+        early = await hf.session("early", user_id="ada")
+        assert (await early.info()).state == {}
+        await session.update(state={"k": None, "late": None})
+        assert (await session.info()).state == {}

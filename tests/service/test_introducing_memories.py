@@ -16,6 +16,7 @@ from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.sessions.looking import Look, looked
 from tests.clocks import START, Clock
+from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench
 
 ANN, DESK, APP = Owner("user", "default"), Owner("agent", "a"), Owner("app")
@@ -44,7 +45,7 @@ def told(made: Bench) -> list[dict[str, Any]]:
 
 def block(made: Bench) -> str:
     texts = [one["content"] for one in made.model.bodies[-1]["messages"] if one["role"] == "system"]
-    return next((text for text in texts if text.startswith(OPENING)), "")
+    return next((text for text in map(unmarked, texts) if text.startswith(OPENING)), "")
 
 
 async def asked(made: Bench, agent: str = "a", text: str = "Hello!") -> list[str]:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreUnavailable
+from holdfast.stores import open_store
 from holdfast.stores.lease import Lease, leased
 from tests.clocks import Clock, Pauses
+from tests.other_process import LINUX, other_process
 from tests.waiting import until
 
 
@@ -70,6 +72,28 @@ async def test_it_is_renewed_when_half_of_it_is_over() -> None:
     clock.now = 10_500
     assert await lease.kept()
     assert table.asked[1:] == [("sweep", "me", 10_500, 11_500)]
+
+
+@LINUX
+async def test_a_lease_of_a_killed_process_is_taken_over_at_once() -> None:
+    """And that of a running one when it has expired."""
+    store = await open_store("sqlite://:memory:", tenant="acme")
+    lease = Lease(store, "sweep", "me", lambda: 1, 1000)
+    with other_process() as other:
+        assert await store.lease("sweep", other.holder, now=1, until=60_001)
+        assert not await lease.renew()
+        assert not await lease.kept()
+        other.kill()
+        assert await lease.renew()
+        assert await store.leased_by("sweep", now=1) == "me"
+    await store.close()
+
+
+async def test_a_store_that_names_no_holders_has_leases_too() -> None:
+    """One that was written for version 0.1: what another process holds expires."""
+    store: Any = (table := Table())
+    table.says = False
+    assert not await Lease(store, "sweep", "me", lambda: 1, 1000).renew()
 
 
 # -- a block -----------------------------------------------------------------

@@ -340,15 +340,15 @@ async def test_turns_of_one_session_queue() -> None:
 
 
 async def test_sessions_by_id() -> None:
-    """Made when unknown, the same when known; without an id a new one; system prompt and agent of the first time stay."""
+    """Made when unknown, the same when known; without an id a new one; the agent of the first time stays, a changed system prompt is stored."""
     roster = Roster(agents={"support": holdfast.Agent(name="support", instruction="Be kind.")})
     async with opened(roster=roster) as hf:
         first = await hf.session("s", system="One.", agent="support")
         again = await hf.session("s", system="Two.")
         info = await again.info()
-        assert (info.agent, info.system_messages[0].content) == ("support", "One.")
+        assert (info.agent, info.system_messages[0].content) == ("support", "Two.")
         async with again.turn("hi") as turn:
-            assert [message["content"] for message in turn.messages] == ["Be kind.", "One.", "hi"]
+            assert [message["content"] for message in turn.messages] == ["Be kind.", "Two.", "hi"]
         assert (await hf.session()).id != (await hf.session()).id
         with pytest.raises(InvalidRequest):
             await hf.session("new", agent="nobody")
@@ -361,7 +361,7 @@ async def test_sessions_by_id() -> None:
 
 
 async def test_a_turn_takes_what_is_said_of_its_messages() -> None:
-    """As `append` does, but for the turn that a message is of: `send` and `turn`, the new message or a whole transcript."""
+    """As `append` does: `send` and `turn`, the new message or a whole transcript."""
     spoken = {"role": "user", "content": "Where is it?", "metadata": {"source": "asr", "user": "u1"}, "pinned": True}
     async with opened() as hf:
         session = await hf.session("s")
@@ -370,7 +370,7 @@ async def test_a_turn_takes_what_is_said_of_its_messages() -> None:
             turn.add("Here.")
         first, _, second, _ = await session.entries()
         assert (first.metadata, first.pinned, first.importance) == (spoken["metadata"], True, 0.5)
-        assert (first.turn_id, second.turn_id, second.timestamp, second.metadata) == (0, 1, 7, None)
+        assert (first.turn_id, second.turn_id, second.timestamp, second.metadata) == (9, 10, 7, None)
         whole = [*await session.messages(), {"role": "user", "content": "Sure?", "metadata": {"source": "command"}}]
         await session.send(whole)
         assert (await session.entries())[4].metadata == {"source": "command"}

@@ -73,12 +73,15 @@ async def test_a_summary_that_was_asked_for_stays_with_any_strategy(strategy: st
         assert made is not None
         await at.talk(20)
         built = (await look(at)).built
-        assert built.explanation()["compactions"][0] | {"tokens": 0} == {
+        laid = built.explanation()["compactions"][0]
+        assert laid | {"tokens": 0, "source_tokens": 0} == {
             "kind": "summary",
             "from": made.first,
             "to": made.last,
             "tokens": 0,
+            "source_tokens": 0,
         }
+        assert laid["source_tokens"] > laid["tokens"]
         await seen_again(at)
 
 

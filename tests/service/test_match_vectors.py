@@ -20,8 +20,9 @@ Data = dict[str, Any]
 
 
 async def landed(door: Door, sent: list[Data] | str, **body: Any) -> str:
-    """Which session a request without id comes to: its id, or `new`."""
-    answer = good(await door.chat(messages(sent) if isinstance(sent, str) else sent, **body))
+    """Which session a request without id comes to, of a user that is named: its id, or `new`."""
+    sender = {"user": "default", **body}
+    answer = good(await door.chat(messages(sent) if isinstance(sent, str) else sent, **sender))
     known = {"s", "A", "B", "C"}
     return answer.session_id if answer.session_id in known else "new"
 
@@ -244,6 +245,6 @@ async def test_a_reply_of_which_the_client_saw_less() -> None:
                 cut = {**message("a2"), "content": "one two", "metadata": {"interrupted": True}}
                 await session.append([*messages("u1 a1 u2"), cut])
                 sent = [*messages("u1 a1 u2"), {"role": "assistant", "content": seen}, message("u3")]
-                answer = good(await door.chat(sent, session_id="s" if named else None))
+                answer = good(await door.chat(sent, session_id="s" if named else None, user="default"))
                 assert (answer.session_id, answer.session["reconciled"]) == ("s", "continued" if known else "edited")
                 assert await live(door) == ("u1 a1 u2 one two u3 r" if known else f"u1 a1 u2 {seen} u3 r")

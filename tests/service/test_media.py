@@ -367,3 +367,31 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_base64_is_what_it_was() -> None:
     """The pictures of these tests are no special ones."""
     assert base64.b64decode(b64(PICTURE)) == PICTURE
+
+
+@pytest.mark.parametrize(
+    "inputs", [None, frozenset({"text"}), frozenset({"text", "image"}), frozenset({"text", "video"})]
+)
+async def test_an_imported_video_leaves_in_a_form_that_the_upstream_takes(inputs: frozenset[str] | None) -> None:
+    """Frames as images where the model takes images alone, else words: no Chat Completions upstream knows the part."""
+    frames = [b64(png(64, 48, size=3000, seed=seed)) for seed in range(20)]
+    message = {
+        "role": "user",
+        "content": [{"type": "text", "text": "see"}, {"type": "video", "fps": 2.0, "frames": frames}],
+    }
+    async with ScriptedUpstream(["ok"]) as upstream:
+        model = Llm(name="m", model="m", client=OpenAIModel(upstream.url, api_key="none"), inputs=inputs)
+        async with holdfast.Holdfast("sqlite://:memory:", roster=Roster({"m": model}, {})) as hf:
+            session = await hf.session("s")
+            await session.append(message)
+            await session.send("What is on it?")
+            assert (await session.messages())[0] == message, "the log keeps it"
+        sent = upstream.requests[0].body["messages"][0]["content"]
+    kinds = {part["type"] for part in sent}
+    if inputs is not None and "image" in inputs:
+        images = [part["image_url"]["url"] for part in sent if part["type"] == "image_url"]
+        assert images == [f"data:image/png;base64,{frames[at]}" for at in range(0, 20, 3)]
+        assert sent[1]["text"] == "[video: 20 frames, of which 7 follow as images]"
+    else:
+        assert kinds == {"text"}
+        assert "video" in sent[1]["text"]

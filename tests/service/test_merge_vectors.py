@@ -69,13 +69,30 @@ UNNAMED = {row: case for row, case in MERGED.items() if case[2] == "auto" and ro
 
 @pytest.mark.parametrize("row", UNNAMED)
 async def test_a_row_without_an_id(row: str) -> None:
-    """The same rows where the session is found by what was said: an assistant's message is in common."""
+    """The same rows where a user's session is found by what was said: an assistant's message is in common."""
+    log, sent, _, wanted, relation = UNNAMED[row]
+    async with opened() as door:
+        await stored(door, log, user="ada")
+        answer = good(await door.chat(messages(sent), user="ada"))
+        assert answer.session_id == "s"
+        assert (await live(door, user="ada"), answer.session["reconciled"]) == (f"{wanted} r", relation)
+
+
+@pytest.mark.parametrize("row", UNNAMED)
+async def test_a_row_without_an_id_or_a_user(row: str) -> None:
+    """Who is not identified goes on with a session, and edits none: the request is given one with its own messages."""
     log, sent, _, wanted, relation = UNNAMED[row]
     async with opened() as door:
         await stored(door, log)
         answer = good(await door.chat(messages(sent)))
-        assert answer.session_id == "s"
-        assert (await live(door), answer.session["reconciled"]) == (f"{wanted} r", relation)
+        if relation == "continued":
+            assert (answer.session_id, answer.session["reconciled"]) == ("s", relation)
+            assert await live(door) == f"{wanted} r"
+            return
+        assert answer.session["reconciled"] == "forked"
+        assert answer.session_id != "s"
+        assert await live(door, answer.session_id) == f"{sent} r"
+        assert await live(door) == await whole(door) == log
 
 
 @pytest.mark.parametrize("named", [False, True])

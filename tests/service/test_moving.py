@@ -24,12 +24,12 @@ from holdfast.errors import (
 )
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.life.settings import LifeSettings
-from holdfast.recognition.recognising import recognised
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moving import CLAIMED
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.testing.contract.kit import compaction
 from tests.clocks import Clock
+from tests.service.matching_kit import landing_of
 from tests.service.turns_kit import REF as STAGE_REF
 from tests.service.turns_kit import begun, on_stage
 from tests.stores.servers import place
@@ -102,7 +102,7 @@ async def found(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
     """Which of a user's sessions a transcript is taken for that names none."""
     said = [Message(role="user", content=SAID), Message(role="assistant", content="on the rocks")]
     said.append(Message(role="user", content="what then?"))
-    landing = await recognised(hf.store, user_id, said, (), match_system="rank", whole=False)
+    landing = await landing_of(hf.store, user_id, said, (), match_system="rank", whole=False)
     return None if landing is None else landing.place.ref
 
 

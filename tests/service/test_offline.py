@@ -67,7 +67,7 @@ async def test_it_tells_what_it_sees_of_a_conversation(label: str) -> None:
     text = await said(
         {"role": "system", "content": "You are kind.\nAlways."},
         user("Find my order A-17"),
-        user(f"{label.format(first=2, last=9)}\norder A-17"),
+        user(f"{label.format(first=2, last=9, tag=' #qwertzui')}\norder A-17"),
         {"role": "assistant", "content": "Looking."},
         user("Any  news?"),
         tools=[TOOL],

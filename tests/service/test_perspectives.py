@@ -14,6 +14,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.looking import Look, looked
 from holdfast.tools.tool import ToolLimits
+from tests.markers import unmarked
 from tests.service.team_kit import TEAM, TeamBench, by, over, team
 from tests.service.told_model import REF, ToldModel
 from tests.service.tools_kit import Bench, said, shout
@@ -49,21 +50,23 @@ async def test_each_sees_its_own_as_its_own_and_the_others_as_others() -> None:
             "writer",
             "coordinator",
         ]
+        own = f"#{await bench.hf.engine.markers.of(await bench.session.info())}"
+        coordinator, researcher = "agent coordinator", "agent researcher"
         told = [
             ("user", "How deep?"),
-            ("user", '[agent coordinator]: Hm.\n[agent coordinator called shout with]: {"text":"kelp"}'),
-            ("user", "[agent coordinator's tool shout returned]: KELP"),
+            ("user", f'[{coordinator} {own}]: Hm.\n[{coordinator} called shout with {own}]: {{"text":"kelp"}}'),
+            ("user", f"[{coordinator}'s tool shout returned {own}]: KELP"),
             (
                 "user",
-                "[agent coordinator]: I pass.\n[agent coordinator handed the conversation over to researcher]: Page 3.",
+                f"[{coordinator} {own}]: I pass.\n[{coordinator} handed the conversation over to researcher {own}]: Page 3.",
             ),
         ]
         assert bench.told_by.prompt(2)[1:] == told
         assert bench.told_by.prompt(3)[1:] == [*told, ("assistant", None), ("tool", "DEEP")]
         researched = [
-            ("user", '[agent researcher called shout with]: {"text":"deep"}'),
-            ("user", "[agent researcher's tool shout returned]: DEEP"),
-            ("user", "[agent researcher]: It is 12 m."),
+            ("user", f'[{researcher} called shout with {own}]: {{"text":"deep"}}'),
+            ("user", f"[{researcher}'s tool shout returned {own}]: DEEP"),
+            ("user", f"[{researcher} {own}]: It is 12 m."),
             ("user", "A poem of it!"),
         ]
         assert bench.told_by.prompt(4)[1:] == [*told, *researched]
@@ -71,9 +74,9 @@ async def test_each_sees_its_own_as_its_own_and_the_others_as_others() -> None:
         assert [role for role, _ in last[:5]] == ["user", "assistant", "tool", "assistant", "tool"]
         assert last[5:] == [
             *researched,
-            ("user", "[agent writer]: A poem."),
+            ("user", f"[agent writer {own}]: A poem."),
             ("user", "Is that all?"),
-            ("user", "[agent writer handed the conversation over to coordinator]"),
+            ("user", f"[agent writer handed the conversation over to coordinator {own}]"),
         ]
 
 
@@ -168,9 +171,9 @@ async def test_a_summary_is_made_of_what_its_view_sees() -> None:
         laid = await bench.session.compact()
         assert laid is not None
         assert laid.error is None
-    assert not any("[agent ada]" in str(one["content"]) and one["role"] != "user" for one in given)
+    assert not any("[agent ada]" in unmarked(one["content"]) and one["role"] != "user" for one in given)
     calls = [one for one in given if one.get("tool_calls")]
-    told = [one for one in given if str(one["content"]).startswith("[agent bob called shout with]")]
+    told = [one for one in given if unmarked(one["content"]).startswith("[agent bob called shout with]")]
     assert calls
     assert told
     assert all(one["role"] == "user" for one in told)
@@ -183,7 +186,7 @@ async def test_records_of_other_agents_are_the_users_and_name_the_agent() -> Non
     async with team(SCRIPTS, shout, llm={"records": True}) as bench:
         await three_turns(bench)
         sent = bench.told_by.asked[4][1]["messages"]
-        reply = next(one for one in sent if one["content"] == "[agent researcher]: It is 12 m.")
+        reply = next(one for one in sent if unmarked(one["content"]) == "[agent researcher]: It is 12 m.")
         assert (reply["role"], reply["turn_id"], reply["metadata"]) == ("user", 0, {"agent": "researcher"})
         own = bench.told_by.asked[6][1]["messages"]
         assert next(one for one in own if one["role"] == "assistant")["metadata"]["source"] == "llm"
@@ -221,7 +224,7 @@ async def test_those_who_speak_side_by_side_do_not_see_each_other_and_others_see
             assert not any(f"{other.upper()} " in str(text) for _, text in second)
         written = prompts["writer"][0]
         assert [role for role, _ in written] == ["system", "user", "user", "user", "user", "user"]
-        assert all(str(text).startswith("[agent panel]: ") for _, text in (written[2], written[4]))
+        assert all(unmarked(text).startswith("[agent panel]: ") for _, text in (written[2], written[4]))
         assert not any("HOPE" in str(text) or "hand_over" in str(text) for _, text in written)
         log = await bench.log()
         assert ("doubt", "doubt says 2") in by(log)

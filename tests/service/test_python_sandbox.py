@@ -237,12 +237,23 @@ class TestWriting:
         found = await tried(start, f"{code}[attempt(lambda: fcntl.ioctl(file, n, bytes(128))) for n in {numbers}]")
         assert found == str(["PermissionError 1"] * 3)
 
+    @pytest.mark.parametrize("flags", ["os.O_NONBLOCK", "os.O_DIRECT | os.O_NONBLOCK", "os.O_ASYNC"])
+    async def test_flags_of_all_descriptors_end_nothing(self, start: Start, flags: str) -> None:
+        """Those on which the process hears of calls, and answers them, are made to block again."""
+        process = start()
+        ran = await process.run(
+            f"kept, large = 5, 'x' * 300_000\nimport fcntl, os\nfor n in range(256):\n    try: fcntl.fcntl(n, fcntl.F_SETFL, {flags})\n    except OSError: pass\nlarge"
+        )
+        assert ran.status == "success", ran.note
+        ran = await process.run("kept")
+        assert (ran.status, ran.result, ran.restarted) == ("success", "5", False)
+
     async def test_the_server_reads_output_by_flags_of_its_own(self, start: Start) -> None:
         process = start()
         ran = await process.run(
             "import fcntl, os\nfor n in range(256):\n    try: fcntl.fcntl(n, fcntl.F_SETFL, os.O_DIRECT | os.O_NONBLOCK)\n    except OSError: pass"
         )
-        assert ran.status == "success"
+        assert ran.status == "success", ran.note
         assert process._worker is not None
         for output in process._worker._outputs:
             assert not fcntl.fcntl(output, fcntl.F_GETFL) & (os.O_DIRECT | os.O_NONBLOCK)

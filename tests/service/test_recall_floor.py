@@ -19,6 +19,7 @@ from holdfast.recall.vectors import vector_of
 from holdfast.search.asking import Asked
 from holdfast.search.searching import searched
 from holdfast.tools.search import NOTHING
+from tests.markers import unmarked
 from tests.service.search_kit import DAY, Talks, talks
 from tests.service.tools_kit import said
 
@@ -123,7 +124,7 @@ async def test_a_hit_says_how_near_it_is_itself() -> None:
 
 def recalled(prompt: Sequence[dict[str, Any]]) -> list[str]:
     """What the block of a prompt says; nothing: it has none."""
-    blocks = [one["content"] for one in prompt if str(one["content"]).startswith(OPENING)]
+    blocks = [text for one in prompt if (text := unmarked(one["content"])).startswith(OPENING)]
     return [json.loads(one)["text"] for block in blocks for one in block.split("\n")[1:-1]]
 
 

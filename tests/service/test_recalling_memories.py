@@ -15,6 +15,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
 from holdfast.memory.remembering import random_id
+from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench, said
 
 DEFAULT = Owner("user", "default")
@@ -50,7 +51,7 @@ class Away:
 def recalled(made: Bench) -> list[dict[str, Any]]:
     """What the last prompt had recalled."""
     texts = [one["content"] for one in made.model.bodies[-1]["messages"] if isinstance(one.get("content"), str)]
-    block = next((text for text in texts if text.startswith(OPENING)), "")
+    block = next((text for text in map(unmarked, texts) if text.startswith(OPENING)), "")
     return [msgspec.json.decode(line) for line in block.splitlines()[1:-1]]
 
 

@@ -26,12 +26,12 @@ def test_the_longest_common_prefix_wins() -> None:
 
 
 def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
-    """Whatever ids the client gives them; a session that went on is not taken for one that waits for just these results."""
+    """By the ids of the calls; a session that went on is not taken for one that waits for just these results."""
 
     async def work(desk: Desk) -> None:
-        asked = [u("1"), tc("1"), t("1")]
+        asked = [u("1"), tc("x"), t("x")]
         await desk.tell([u("1"), tc("x")], SessionRef("ada", "waits"))
-        await desk.tell([u("1"), tc("y"), t("y"), a("1")], SessionRef("ada", "done"))
+        await desk.tell([u("1"), tc("x"), t("x"), a("1")], SessionRef("ada", "done"))
         await desk.tell([u("1"), tc("z"), t("z", "else")], SessionRef("ada", "other result"))
         await desk.tell([u("1"), tc("x", name="g")], SessionRef("ada", "other call"))
         await desk.tell([u("1")], SessionRef("ada", "none"))
@@ -39,17 +39,18 @@ def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
         await desk.send(asked, ref=SessionRef("ada", "waits"))
         assert await desk.live(SessionRef("ada", "waits")) == [u("1"), tc("x"), t("x")]
         await desk.add([tc("w")], SessionRef("ada", "waits"))
-        assert await desk.found([*asked, tc("2"), t("2")]) == "waits"
+        assert await desk.found([*asked, tc("w"), t("w")]) == "waits"
+        assert await desk.found([u("1"), tc("2"), t("2")]) is None, "ids of its own mean another session"
         await desk.store.delete(SessionRef("ada", "waits"))
         assert await desk.found(asked) == "done", "made anew"
-        assert await desk.found([u("1"), tc("1", name="h"), t("1")]) is None
+        assert await desk.found([u("1"), tc("x", name="h"), t("x")]) is None
         assert await desk.found([u("2"), tc("1"), t("1")]) is None
 
     at_a_desk(work)
 
 
 def test_of_like_calls_the_ids_tell_which_session() -> None:
-    """And the system prompt, where there is one."""
+    """Ids that no session has mean a new one, whatever the system prompt."""
 
     async def work(desk: Desk) -> None:
         for name in ("p", "q"):
@@ -57,8 +58,8 @@ def test_of_like_calls_the_ids_tell_which_session() -> None:
             await desk.tell([u("1"), tc(name)], SessionRef("ada", name), system_messages=prompt)
         assert await desk.found([u("1"), tc("p"), t("p")]) == "p"
         assert await desk.found([u("1"), tc("q"), t("q")]) == "q"
-        assert await desk.found([u("1"), tc("else"), t("else")], "p") == "p"
-        assert await desk.found([u("1"), tc("else"), t("else")], "other", match_system="strict") is None
+        assert await desk.found([u("1"), tc("else"), t("else")], "p") is None
+        assert await desk.found([u("1"), tc("p"), t("p")], "other", match_system="strict") is None
 
     at_a_desk(work)
 

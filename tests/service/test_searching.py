@@ -13,7 +13,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.indexes.following import FollowedStore
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.asking import Asked
-from holdfast.search.searching import SearchResults, searched
+from holdfast.search.results import SearchResults
+from holdfast.search.searching import searched
 from holdfast.stores.base import Append, NewSession
 from tests.clocks import START
 from tests.service.search_kit import DAY, talks

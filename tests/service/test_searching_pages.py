@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
 from holdfast.search.paging import Place, cursor_of, place_in
-from holdfast.search.searching import SearchResults
+from holdfast.search.results import SearchResults
 from tests.service.search_kit import DAY, Talks, talks
 
 

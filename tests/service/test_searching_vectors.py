@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import vector_of
+from holdfast.search.searching import WITHOUT_VECTORS
 from tests.service.search_kit import talks
 
 
@@ -44,6 +45,20 @@ async def test_a_vector_finds_what_words_do_not() -> None:
         assert hit.parts["vector"] > 0.9
         results = await at.hf.search("kelp", "ada")
         assert (results.mode, results.hits[0].id) == ("hybrid", "s#0")
+
+
+async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
+    """Until all of them have one, by vector and by both; nothing is said of other users' messages."""
+    sea = Sea()
+    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+        await at.said("s", "I like seaweed")
+        assert (await at.hf.search("kelp", "ada")).notes == ()
+        sea.failure = EmbeddingFailed("away", again=True)
+        await at.said("t", "I like dulse")
+        sea.failure = None
+        for mode in ("vector", "hybrid"):
+            assert (await at.hf.search("kelp", "ada", mode=mode)).notes == (WITHOUT_VECTORS,)
+        assert (await at.hf.search("kelp", "bob")).notes == ()
 
 
 async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:

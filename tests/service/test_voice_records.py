@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.context import recalled
 from holdfast.context.build import Request, WorkingSet, build, build_on
-from holdfast.context.dialects import CLOSING, OPENING
+from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
 from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.units import NO_RESULT
@@ -40,7 +40,10 @@ _NOBODYS = (
     "[original task:",
     OPENING,
     CLOSING,
+    RECEIVED,
     recalled.OPENING,
+    recalled.SESSION_OPENING,
+    "[Earlier statements of the user",
 )
 """How messages begin that stand for no entry."""
 

@@ -9,10 +9,10 @@ import pytest
 
 import holdfast
 from holdfast.domain.messages import Message
-from holdfast.recognition.recognising import recognised
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
+from tests.service.matching_kit import landing_of
 from tests.service.turns_kit import REF, SHARED, log, on_stage, say
 from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, result, said, told, user
 from tests.stores.servers import place
@@ -46,7 +46,7 @@ async def test_a_client_that_names_no_session_is_known_again() -> None:
                 Message(role=role, content=text)
                 for role, text in (("user", "joke?"), ("assistant", knows), ("user", "x"))
             ]
-            found = await recognised(session._engine.store, "default", sent)
+            found = await landing_of(session._engine.store, "default", sent)
             assert found is not None, knows
             assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
 

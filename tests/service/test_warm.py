@@ -119,9 +119,12 @@ steps = st.lists(
 @settings(max_examples=examples(40))
 @given(life=steps)
 async def test_a_prompt_is_the_same_remembered_or_read(name: str, life: list[tuple[str, int, str]]) -> None:
-    """Whatever happens to a session, also behind the process's back."""
+    """Whatever happens to a session, also in another process."""
     warm, cold = Side(SETTINGS[name], forgets=False), Side(SETTINGS[name], forgets=True)
     async with AsyncExitStack() as stack:
+        # Two stores derive two markers, which may also differ in tokens.
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: "qwertyui")
         await stack.enter_async_context(warm.hf)
         await stack.enter_async_context(cold.hf)
         for step in life:
@@ -254,7 +257,7 @@ async def test_a_view_of_which_nothing_fits_is_read_anew(monkeypatch: pytest.Mon
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf as hf:
         await side.turn([_user("one")])
-        monkeypatch.setattr("holdfast.turns.prompting.build_on", refuses)
+        monkeypatch.setattr("holdfast.turns.prompting.draft_on", refuses)
         await side.turn([_user("two")])
         warm = hf.engine.warm.get(REF)
         assert [one["content"] for one in side.model.prompts[-1]] == ["one", "You said: one", "two"]

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.agents import Agent
 from holdfast.domain.session import Entry
 from holdfast.errors import ModelUnavailable
+from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench, short
 
 DOWN = ModelUnavailable("http://model answered 503: down", status=503)
@@ -69,9 +70,9 @@ def told(entries: list[Entry]) -> list[str]:
 
 
 def asked_as(desk: Bench, name: str) -> list[str]:
-    """What an agent was told in its last prompt, behind its instruction."""
+    """What an agent was told in its last prompt, behind its instruction; without the session's marker."""
     prompt = next(prompt for prompt in reversed(desk.model.prompts) if who({"messages": prompt}) == name)
-    return [f"{one['role']}: {one['content']}" for one in prompt[1:]]
+    return [f"{one['role']}: {unmarked(one['content'])}" for one in prompt[1:]]
 
 
 def check_units(entries: Sequence[Entry]) -> None:

@@ -1,0 +1,81 @@
+"""Commands go on past a damaged session, and name it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import holdfast
+from holdfast.cli import commands
+from holdfast.domain.session import SessionRef
+from tests.stores.damage_kit import NO_JSON, damage_profile, store_with_damaged_text
+
+BAD = SessionRef("ada", "bad")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A file with a damaged session and a sound one."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+
+    async def fill() -> None:
+        async with holdfast.open(url) as hf:
+            for name in ("bad", "good"):
+                await (await hf.session(name, user_id="ada")).append(f"the harbour of {name}")
+            await damage_profile(hf.store, BAD, metadata=NO_JSON)
+
+    asyncio.run(fill())
+    return url
+
+
+@pytest.mark.parametrize("column", ["agent", "id", "user_id"])
+def test_text_that_is_no_utf8_is_named(tmp_path: Path, column: str) -> None:
+    store = asyncio.run(store_with_damaged_text(tmp_path, column))
+    verified = run("sessions", "verify", "--all", "--store", store)
+    assert verified.exit_code == 1
+    assert f"{column} damaged" in verified.stderr
+    exported = run("sessions", "export", "--all", "--store", store)
+    assert exported.exit_code == 1
+    assert [json.loads(text)["id"] for text in exported.stdout.splitlines()] == ["good"]
+    rebuilt = run("index", "rebuild", "--store", store)
+    assert rebuilt.exit_code == 0
+    assert "is damaged and was skipped" in rebuilt.stderr
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(commands, args, prog_name="holdfast")
+
+
+def test_verify_all(store: str) -> None:
+    result = run("sessions", "verify", "--all", "--store", store)
+    assert result.exit_code == 1
+    assert "session bad of user ada: corrupt" in result.stdout
+    assert "Sound: 1 session" in result.stdout
+
+
+def test_export_all(store: str) -> None:
+    result = run("sessions", "export", "--all", "--store", store)
+    assert result.exit_code == 1
+    assert [json.loads(text)["id"] for text in result.stdout.splitlines()] == ["good"]
+    assert "Skipped: session 'bad' of user 'ada'" in result.stderr
+
+
+def test_index_rebuild(store: str) -> None:
+    result = run("index", "rebuild", "--store", store)
+    assert result.exit_code == 0
+    assert "Rebuilt 1 session" in result.stdout
+    assert "session bad of user ada is damaged" in result.stderr
+
+
+def test_list_and_delete(store: str) -> None:
+    assert "bad" in run("sessions", "list", "--store", store).stdout
+    assert run("sessions", "delete", "bad", "--user", "ada", "--yes", "--store", store).exit_code == 0
+    assert run("sessions", "verify", "--all", "--store", store).exit_code == 0
+
+
+def test_doctor_names_it(store: str) -> None:
+    assert "session 'bad' of user 'ada'" in run("doctor", "--store", store).stdout

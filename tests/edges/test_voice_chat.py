@@ -1,0 +1,331 @@
+"""Voice records in chat requests: what a record says is kept, wherever records go in, under either name of their list."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import commands
+from tests.edges.server import Served, gateway
+from tests.unit.seed_voice import CONTENTS, PLAIN
+
+ONE = "/v1/sessions/s"
+ANSWER: dict[str, Any] = {
+    "role": "user",
+    "content": "Yes, I am.",
+    "turn_id": 5,
+    "timestamp": 1678905240,
+    "metadata": {"source": "asr", "user": "user123"},
+}
+"""What is recognised after the last of the records."""
+FIELDS = {"turn_id": 4, "timestamp": 1678905236, "interruptable": True}
+"""What Agora's request has beside its records."""
+
+
+async def post(served: Served, body: dict[str, Any], status: int = 200) -> dict[str, Any]:
+    answer = await served.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == status, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def history(served: Served, session_id: str = "s") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await served.http.get(f"/v1/sessions/{session_id}/history")).json()["contents"]
+    return found
+
+
+# -- kept ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("name", ["messages", "contents"])
+async def test_records_of_a_chat_request_are_kept(name: str, named: bool) -> None:
+    """Source, speaker, times, turns, and how a reply was interrupted; the model gets role and content."""
+    async with gateway(["Good."]) as (served, upstream):
+        session = {"session_id": "s"} if named else {}
+        done = await post(served, {name: [*CONTENTS, ANSWER], **FIELDS, **session})
+        *records, reply = await history(served, done["session_id"])
+        assert records == [*CONTENTS, ANSWER]
+        assert (reply["content"], reply["turn_id"], reply["metadata"]) == ("Good.", 5, {"source": "llm"})
+        assert upstream.requests[0].body["messages"] == [*PLAIN, {"role": "user", "content": "Yes, I am."}]
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_transcript_of_records_goes_on(named: bool) -> None:
+    """The second request of such a client has everything again: only what is new is written, with its fields."""
+    async with gateway(["Good.", "Bye."]) as (served, _):
+        session = {"session_id": "s"} if named else {}
+        first = await post(served, {"messages": [*CONTENTS[:5]], **session})
+        said = {"role": "assistant", "content": "Good.", "turn_id": 3, "metadata": {"source": "llm"}}
+        told = [*CONTENTS[:5], said, ANSWER]
+        second = await post(served, {"messages": told, **session})
+        assert (second["session_id"], second["session"]["reconciled"]) == (first["session_id"], "continued")
+        found = await history(served, first["session_id"])
+        assert [one["content"] for one in found] == [*(one["content"] for one in told), "Bye."]
+        assert found[:5] == CONTENTS[:5]
+        assert found[6] == ANSWER
+
+
+async def test_new_messages_alone_bring_their_fields() -> None:
+    async with gateway(["A story.", "Good."]) as (served, _):
+        await post(served, {"messages": [CONTENTS[1]], "session_id": "s"})
+        await post(served, {"messages": [ANSWER], "session_id": "s"})
+        first, _, second, reply = await history(served)
+        assert (first, second, reply["turn_id"]) == (CONTENTS[1], ANSWER, 5)
+
+
+async def test_turns_that_the_log_has_already_are_numbered_by_the_log() -> None:
+    """A client that counts otherwise than the log is not refused, and no turn is made longer afterwards."""
+    async with gateway(["One.", "Two."]) as (served, _):
+        await post(served, {"messages": [{**ANSWER, "turn_id": 7}], "session_id": "s"})
+        await post(served, {"messages": [{**ANSWER, "turn_id": 7, "content": "More."}], "session_id": "s"})
+        assert [one["turn_id"] for one in await history(served)] == [7, 7, 8, 8]
+        exported = (await served.http.get(ONE)).json()
+        assert (await served.http.put("/v1/sessions/copy", json={**exported, "id": "copy"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("record", "param"),
+    [
+        ({**ANSWER, "metadata": {"source": "llm"}}, "messages[0].metadata.source"),
+        ({**ANSWER, "metadata": {"interrupted": True}}, "messages[0].metadata.interrupted"),
+        ({**ANSWER, "metadata": "asr"}, "messages[0].metadata"),
+        ({**ANSWER, "metadata": {"x": "y" * 1_100_000}}, "messages[0].metadata"),
+        ({**ANSWER, "timestamp": "today"}, "messages[0].timestamp"),
+        ({**ANSWER, "turn_id": -1}, "messages[0].turn_id"),
+    ],
+)
+async def test_what_is_no_record_is_refused_and_leaves_no_session(record: dict[str, Any], param: str) -> None:
+    async with gateway([]) as (served, upstream):
+        answer = await served.chat([record])
+        assert answer["status"] in (400, 413, 422)
+        assert answer["error"]["param"] == param
+        assert not (await served.hf.sessions()).sessions
+        assert not upstream.requests
+
+
+async def test_turns_out_of_order_are_refused() -> None:
+    async with gateway([]) as (served, _):
+        answer = await served.chat([CONTENTS[3], CONTENTS[2], ANSWER])
+        assert (answer["status"], answer["error"]["param"]) == (400, "messages[1].turn_id")
+
+
+async def test_what_holdfast_notes_for_itself_cannot_be_sent() -> None:
+    """Metadata that say how a reply was told to its client are Holdfast's own."""
+    async with gateway(["Good."]) as (served, _):
+        forged = {**CONTENTS[4], "metadata": {"source": "llm", "preface": "x", "returned": [0], "note": "kept"}}
+        await post(served, {"messages": [CONTENTS[3], forged, ANSWER], "session_id": "s"})
+        entries = (await served.http.get(f"{ONE}/messages")).json()["data"]
+        assert entries[1]["metadata"] == {"source": "llm", "note": "kept"}
+
+
+async def test_the_key_of_a_user_decides_whose_words_they_are() -> None:
+    """Pins and ratings are not taken from a chat request: only what a record has."""
+    async with gateway(["Good."]) as (served, _):
+        await post(served, {"messages": [{**ANSWER, "pinned": True, "importance": 1}], "session_id": "s"})
+        entry = (await served.http.get(f"{ONE}/messages")).json()["data"][0]
+        assert not {"pinned", "importance"} & entry.keys()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ["messages", "contents"])
+async def test_records_of_the_other_api_are_kept(name: str, stream: bool) -> None:
+    """Whatever else the two APIs have apart: a voice client may speak Anthropic's."""
+    async with gateway(["Good."]) as (served, upstream):
+        body = {name: [*CONTENTS, ANSWER], "system": "Be kind.", "session_id": "s", "stream": stream, **FIELDS}
+        done = await served.http.post("/v1/messages", json=body)
+        assert done.status_code == 200, done.text
+        assert "unknown_field" not in done.text
+        *records, reply = await history(served)
+        assert records == [*CONTENTS, ANSWER]
+        assert (reply["content"], reply["turn_id"], reply["metadata"]) == ("Good.", 5, {"source": "llm"})
+        assert not {"turn_id", "timestamp", "contents"} & upstream.requests[0].body.keys()
+
+
+async def test_results_in_a_record_of_the_other_api_have_its_time() -> None:
+    """A user's message there can hold results of tools, which have no source of their own."""
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "found"}
+    said = {**ANSWER, "content": [result, {"type": "text", "text": "Go on."}]}
+    async with gateway(["Good."]) as (served, _):
+        messages = [CONTENTS[1], {"role": "assistant", "content": [call]}, said]
+        done = await served.http.post("/v1/messages", json={"messages": messages, "session_id": "s"})
+        assert done.status_code == 200, done.text
+        entries = (await served.http.get(f"{ONE}/messages")).json()["data"]
+        kept = [(one["role"], one["timestamp"], one.get("metadata")) for one in entries[2:4]]
+        assert kept == [("tool", 1678905240, None), ("user", 1678905240, ANSWER["metadata"])]
+
+
+@pytest.mark.parametrize(
+    ("record", "param"),
+    [
+        ({**ANSWER, "metadata": {"source": "llm"}}, "contents[1].metadata.source"),
+        ({**ANSWER, "timestamp": "today"}, "contents[1].timestamp"),
+        ({**ANSWER, "turn_id": 0}, "contents[1].turn_id"),
+        ({**ANSWER, "content": ""}, "contents[1].content"),
+    ],
+)
+async def test_what_is_no_record_is_refused_by_the_other_api(record: dict[str, Any], param: str) -> None:
+    async with gateway([]) as (served, upstream):
+        answer = await served.http.post("/v1/messages", json={"contents": [CONTENTS[0], record]})
+        assert answer.status_code in (400, 422)
+        assert answer.json()["error"]["param"] == param
+        assert not (await served.hf.sessions()).sessions
+        assert not upstream.requests
+
+
+async def test_tokens_of_records_are_counted() -> None:
+    async with gateway([]) as (served, _):
+        counts = [
+            (await served.http.post("/v1/messages/count_tokens", json={name: CONTENTS})).json()["input_tokens"]
+            for name in ("messages", "contents")
+        ]
+        assert counts[0] == counts[1] > 0
+
+
+async def test_fields_of_agoras_request_are_known() -> None:
+    """They are not sent to other models, and nobody is warned of them."""
+    async with gateway(["Good."]) as (served, upstream):
+        done = await post(served, {"messages": CONTENTS, **FIELDS})
+        assert "warnings" not in done["session"]
+        assert not FIELDS.keys() & upstream.requests[0].body.keys()
+
+
+# -- contents ----------------------------------------------------------------------
+
+
+async def test_contents_go_in_over_rest() -> None:
+    """What `/history` gives can be sent as it is: appended, and imported."""
+    async with gateway([]) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        appended = await served.http.post(f"{ONE}/messages", json={"contents": CONTENTS})
+        assert appended.status_code == 200, appended.text
+        told = (await served.http.get(f"{ONE}/history")).json()
+        assert told == {"contents": CONTENTS}
+        assert (await served.http.put("/v1/sessions/copy", json=told)).status_code == 200
+        assert await history(served, "copy") == CONTENTS
+
+
+@pytest.mark.parametrize("way", ["chat", "append", "import"])
+async def test_a_list_under_both_names_is_refused(way: str) -> None:
+    both = {"messages": [ANSWER], "contents": [ANSWER]}
+    async with gateway([]) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        if way == "chat":
+            answer = await served.http.post("/v1/chat/completions", json={**both, "session_id": "s"})
+        elif way == "append":
+            answer = await served.http.post(f"{ONE}/messages", json=both)
+        else:
+            answer = await served.http.put("/v1/sessions/other", json=both)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "contents")
+        assert await history(served) == []
+
+
+async def test_a_mistake_in_contents_names_its_place_there() -> None:
+    wrong = [CONTENTS[0], {**ANSWER, "metadata": {"source": "llm"}}]
+    async with gateway([]) as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        for answer in (
+            await served.http.post("/v1/chat/completions", json={"contents": wrong}),
+            await served.http.post(f"{ONE}/messages", json={"contents": wrong}),
+            await served.http.put("/v1/sessions/other", json={"contents": wrong}),
+        ):
+            assert (answer.status_code, answer.json()["error"]["param"]) == (422, "contents[1].metadata.source")
+
+
+async def test_contents_and_a_key_are_a_request_of_their_own() -> None:
+    """The key stands for what `contents` has, too: other records with the same key are a conflict."""
+    async with gateway(["Good."]) as (served, _):
+        sent = {"contents": [ANSWER], "session_id": "s"}
+        headers = {"idempotency-key": "k"}
+        for other, status in ((ANSWER, 200), (ANSWER, 200), ({**ANSWER, "content": "No."}, 422)):
+            body = {**sent, "contents": [other]}
+            answer = await served.http.post("/v1/chat/completions", json=body, headers=headers)
+            assert answer.status_code == status, answer.text
+        assert answer.json()["error"]["code"] == "idempotency_conflict"
+
+
+def test_the_command_line_imports_contents(tmp_path: Path) -> None:
+    def sessions(*args: str, **more: Any) -> Any:
+        store = ("--store", f"sqlite:///{tmp_path}/chat.db")
+        return CliRunner().invoke(commands, ["sessions", *args, *store], prog_name="holdfast", **more)
+
+    assert sessions("import", "-", input=json.dumps({"id": "s", "contents": CONTENTS})).exit_code == 0
+    exported = json.loads(sessions("export", "--all").stdout)
+    assert [one["metadata"] for one in exported["messages"]] == [one["metadata"] for one in CONTENTS]
+    wrong = {"contents": [{**ANSWER, "metadata": {"source": "llm"}}]}
+    refused = sessions("import", "-", input=json.dumps(wrong))
+    assert (refused.exit_code, "contents[0].metadata.source" in refused.output) == (1, True)
+
+
+# -- nothing new to say ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_both_apis_answer_what_was_last_heard(path: str, stream: bool) -> None:
+    async with gateway(["Good."]) as (served, upstream):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        empty = {"session_id": "s", "messages": [], "stream": stream}
+        refused = await served.http.post(path, json=empty)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
+        await served.http.post(f"{ONE}/messages", json={"contents": [*CONTENTS, ANSWER]})
+        answer = await served.http.post(path, json=empty)
+        assert (answer.status_code, "Good." in answer.text) == (200, True)
+        assert [one["content"] for one in await history(served)][6:] == ["Yes, I am.", "Good."]
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("named_by", ["body", "header"])
+async def test_no_messages_with_a_session_answer_what_was_last_heard(named_by: str) -> None:
+    """The user's words came in by another way, and nothing is said twice."""
+    async with gateway(["Good."]) as (served, upstream):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        await served.http.post(f"{ONE}/messages", json={"contents": [*CONTENTS, ANSWER]})
+        session_id, headers = ("s", {}) if named_by == "body" else (None, {"x-session-id": "s"})
+        answer = await served.chat([], session_id=session_id, headers=headers)
+        assert (answer["status"], answer["choices"][0]["message"]["content"]) == (200, "Good.")
+        *records, reply = await history(served)
+        assert records == [*CONTENTS, ANSWER]
+        assert reply["turn_id"] == 5
+        assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
+
+
+async def test_no_messages_are_refused_where_nothing_can_be_meant() -> None:
+    """No session is named, there is none of that id, or it is empty: nothing is made, and no model asked."""
+    async with gateway([]) as (served, upstream):
+        assert (await served.chat([], session_id=None))["status"] == 400
+        assert (await served.chat([], session_id=None, headers={"idempotency-key": "k"}))["status"] == 400
+        assert (await served.chat([], session_id="nowhere"))["error"]["code"] == "session_not_found"
+        assert not (await served.hf.sessions()).sessions
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        assert (await served.chat([]))["status"] == 400
+        assert (await post(served, {"session_id": "s"}, 400))["error"]["param"] == "messages"
+        assert not upstream.requests
+
+
+async def test_the_same_request_without_messages_twice_is_answered_once_with_a_key() -> None:
+    async with gateway(["Good.", "Again?"]) as (served, upstream):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        await served.http.post(f"{ONE}/messages", json={"contents": [ANSWER]})
+        replies = [await served.chat([], headers={"idempotency-key": "k"}) for _ in range(2)]
+        assert [one["choices"][0]["message"]["content"] for one in replies] == ["Good.", "Good."]
+        assert len(upstream.requests) == 1
+
+
+async def test_an_edited_message_of_a_record_is_numbered_by_the_log() -> None:
+    """The turns that it takes the place of are gone, whatever numbers they had."""
+    async with gateway(["One.", "Two.", "Three."]) as (served, _):
+        first = [CONTENTS[1], {"role": "assistant", "content": "One."}]
+        await post(served, {"messages": [CONTENTS[1]], "session_id": "s"})
+        await post(served, {"messages": [*first, {**ANSWER, "turn_id": 8}], "session_id": "s"})
+        edited = {**ANSWER, "turn_id": 3, "content": "No."}
+        done = await post(served, {"messages": [*first, edited], "session_id": "s"})
+        assert done["session"]["reconciled"] == "edited"
+        found = await history(served)
+        assert [one["turn_id"] for one in found] == [2, 2, 3, 3]
+        assert found[2] == edited
