@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help serve test quick lint format types contracts docs docs-links docs-test shapes bench chaos mutants dist trial lock clean
 BIN := .venv/bin
+# The files that are left where the controller of the workers broke a run off; see UnfinishedRun in conftest.py.
+UNFINISHED := .pytest_cache/unfinished
 # A fifth of the time a test waits, for a server or for time to pass: so one worker more than there are cores.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1) + 1 )))
 
@@ -17,7 +19,9 @@ test quick: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/.dev  ## all tests on all cores, documentation examples included (ARGS="-k tokens": these, one after the other)
 	@scripts/services
-	@$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder) || \
+	  { status=$$?; [ $$status = 3 ] && [ -s $(UNFINISHED) ] && echo "The files that were left run now, one after the other." && \
+	    $(BIN)/python -m pytest @$(UNFINISHED) || exit $$status; }
 
 quick: .venv/.dev  ## in less than a minute: the unit tests with few examples, and a turn through the library and the store
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal tests/unit tests/service/test_library.py tests/service/test_turn.py

@@ -19,14 +19,18 @@ from typing import Any
 
 from benchmarks import (
     doors,
+    facts,
+    fairness,
     gateway,
     many,
     matching,
+    memory,
     python,
     replay,
     search,
     servers,
     sessions,
+    statement_peers,
     stored,
     streams,
     turn,
@@ -38,9 +42,11 @@ from benchmarks.timing import clock, settle, told
 
 PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "window": window.measure,
+    "facts": facts.measure,
     "turn": turn.measure,
     "sessions": sessions.measure,
     "replay": replay.measure,
+    "statements": statement_peers.measure,
     "gateway": gateway.measure,
     "doors": doors.measure,
     "streams": streams.measure,
@@ -49,7 +55,9 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "stored": stored.measure,
     "servers": servers.measure,
     "many": many.measure,
+    "memory": memory.measure,
     "python": python.measure,
+    "fairness": fairness.measure,
 }
 
 
@@ -98,7 +106,8 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
         "sqlite3": sqlite3.sqlite_version,
-        **{name: version(name) for name in ("holdfast", *peers)},
+        "holdfast": version("holdfast-memory"),
+        **{name: version(name) for name in peers},
     }
 
 

@@ -69,6 +69,8 @@ class Trimmer:
     def back_to(self, length: int) -> None:
         """Forget what came after the first `length` messages."""
         del self.said[length:], self.history[length:]
+        if self._counts is not None:
+            self._counts = {name: tokens for name, tokens in self._counts.items() if int(name) < length}
 
     def exact(self, messages: Sequence[BaseMessage]) -> int:
         """The exact (o200k) counter: the very one that Holdfast counts with."""

@@ -268,7 +268,7 @@ def _with_summary(request: Request, log: Sequence[Entry]) -> ViewState:
     """The view of a session whose older part a model has summarized, in some 500 tokens."""
     last = log[-RECENT - 1]
     text = "\n".join(corpus.prose(at) for at in range(8))
-    summary = compaction_of(text, first=1, last=last.seq, total=last.total, count=request.count)
+    summary = compaction_of(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
     room = request.room(request.limit(request.overhead()))
     return summarized(request.policy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
 

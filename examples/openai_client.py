@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from typing import Any
 from urllib.request import urlopen
 
@@ -15,12 +16,15 @@ from openai import OpenAI
 GATEWAY = os.environ.get("HOLDFAST_URL", "http://127.0.0.1:8377")
 
 # The key is for the gateway, which asks for none on this machine. The model's own key is the server's.
+# A new user each time the program runs: two conversations of one user that are equal word for word cannot be told apart
+# by what was said, so a client that names no session should at least name its user.
+USER = f"traveller-{uuid.uuid4().hex[:8]}"
 client = OpenAI(base_url=f"{GATEWAY}/v1", api_key="unused")
 
 
 def ask(messages: list[Any], **more: Any) -> Any:
     """One request. `default` is the model that the server is configured with."""
-    return client.chat.completions.create(model="default", messages=messages, **more)
+    return client.chat.completions.create(model="default", messages=messages, user=USER, **more)
 
 
 def show(what: str, session: dict[str, Any]) -> None:
@@ -59,7 +63,7 @@ def main() -> None:
     print("recognised:", last.session_id == session_id)
 
     # The log has each message once, whichever way it came.
-    with urlopen(f"{GATEWAY}/v1/sessions/{session_id}/messages") as answer:
+    with urlopen(f"{GATEWAY}/v1/sessions/{session_id}/messages?user_id={USER}") as answer:
         log = json.load(answer)["data"]
     print(f"the log has {len(log)} messages:", " ".join(entry["role"] for entry in log))
 

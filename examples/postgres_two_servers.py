@@ -1,6 +1,6 @@
 """Two servers on one PostgreSQL: any of them answers any session, and one that is killed takes nothing with it.
 
-Needs `pip install 'holdfast[postgres]'` and `HOLDFAST_STORE=postgresql://…`. The program starts both servers itself; in production
+Needs `pip install '.[postgres]'` in a clone and `HOLDFAST_STORE=postgresql://…`. The program starts both servers itself; in production
 a load balancer stands before them, and needs no sticky sessions. (The tool `python` alone keeps something in one server's memory.)
 """
 

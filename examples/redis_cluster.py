@@ -1,6 +1,6 @@
 """A Redis Cluster under several workers: many users at once, each on a node of the cluster, and counts that add up.
 
-Needs `pip install 'holdfast[redis]'` and `HOLDFAST_STORE=redis+cluster://…`; one node is enough to find the others. All sessions of
+Needs `pip install '.[redis]'` in a clone and `HOLDFAST_STORE=redis+cluster://…`; one node is enough to find the others. All sessions of
 a user are in one slot, so that a write is one script, all or nothing; users are spread over the nodes. What a crash of a node can
 take is what its configuration says: `holdfast doctor` tells for each of them.
 """

@@ -20,12 +20,12 @@ _KINDS = {
 
 
 def strategies() -> str:
-    """Every strategy with its keys, as a table in Markdown. `clear_tool_results` as a key of the others is told once, in words."""
+    """Every strategy with its keys, as a table in Markdown. `clear_tool_results` and `recall` as keys of all are described once, in words."""
     lines = ["| strategy | key | type | default | |", "| --- | --- | --- | --- | --- |"]
     for name, strategy in STRATEGIES.items():
         lines.append(f"| `{name}`{' (default)' if name == DEFAULT_STRATEGY else ''} | | | | {strategy.about} |")
         for key, what in strategy.keys.items():
-            if what.kind != "clearing":
+            if what.kind not in ("clearing", "switch"):
                 kind = f"{_KINDS[what.kind]}, from {what.low}" if what.kind == "integer" else _KINDS[what.kind]
                 lines.append(f"| | `{key}` | {kind} | {_default(what.default)} | {what.about} |")
     return "\n".join(lines) + "\n"

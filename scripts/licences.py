@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "licences.md"
-OURS = "holdfast"
+OURS = "holdfast-memory"
 SPOKEN = {
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",

@@ -129,7 +129,7 @@ def measured(trial: Trial) -> None:
             check=True,
         ).stdout
     )
-    brought = [one["name"] for one in listed if one["name"] not in {"pip", "setuptools", "wheel", "holdfast"}]
+    brought = [one["name"] for one in listed if one["name"] not in {"pip", "setuptools", "wheel", "holdfast-memory"}]
     site = next((trial.folder / "venv" / "lib").glob("python3*/site-packages"))
     size = {
         folder.name: sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")

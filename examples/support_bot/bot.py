@@ -40,10 +40,11 @@ async def main() -> None:
         await facts.set("user:plan", "premium")
 
     print("== Monday, Ada")
-    remember = "Please remember that I am allergic to peanuts."
+    said = ["My parcel 7461 arrived with a broken lid.", "Please remember that I am allergic to peanuts."]
     if not REAL:
-        remember = 'call memory {"action": "remember", "content": "Ada is allergic to peanuts", "type": "user"}'
-    await conversation("ada", "My parcel 7461 arrived with a broken lid.", remember)
+        # Her own words stand above: what is only quoted, as in this call, would be held for a review.
+        said.append('call memory {"action": "remember", "content": "The user is allergic to peanuts", "type": "user"}')
+    await conversation("ada", *said)
 
     print("== What is remembered of Ada")
     async with holdfast.from_config(CONFIG) as hf:
