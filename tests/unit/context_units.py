@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.context.build import Request, WorkingSet
 from holdfast.context.contents import EMPTY
+from holdfast.context.dialects import SYSTEM_NOTE
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part
 from holdfast.domain.session import Entry
 from holdfast.limits import SYSTEM_IN_FORCE
@@ -106,6 +107,11 @@ def called(request: Request, entries: Sequence[Entry]) -> bool:
     others = any(told(request.policy.perspective, group) for group in newest)
     whole = all(results_of(group) == len(group[0].message.tool_calls) for group in newest)
     return (others and whole) or callable_behind(visible)
+
+
+def only_system_notes(conversation: Sequence[Message]) -> bool:
+    """Return True if only system messages are sent, as user messages because the dialect requires one."""
+    return all(message.role == "user" and message.text.startswith(SYSTEM_NOTE.split("{")[0]) for message in conversation)
 
 
 def conversation_of(request: Request, built: WorkingSet) -> list[Message]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count as counting
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
@@ -374,6 +374,7 @@ def test_it_is_deterministic(rounds: list[list[Message]], tokens: int) -> None:
 
 
 @given(_HISTORY, st.lists(st.integers(0, 5), max_size=5))
+@example([call("get", {}, "Order KX-7731 is in business."), user(""), reply("Order KX-7731 is in business.")], [2])
 def test_folding_in_pieces_is_folding_at_once_while_nothing_has_to_leave_the_pool(
     rounds: list[list[Message]], sizes: list[int]
 ) -> None:

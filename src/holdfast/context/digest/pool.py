@@ -48,7 +48,7 @@ HOLDERS = 4
 SAID = 300
 """Words said in conversation that are remembered, to know what later results matter for."""
 
-EMPTY = b"[[],{},{},-1]"
+EMPTY = b"[[],{},{},-1,false]"
 """The pool before anything left. A pool is bytes outside of this file: it is opened only when the frontier moves."""
 
 
@@ -62,6 +62,8 @@ class Pool(msgspec.Struct, array_like=True):
     """Keys that calls asked with, or whose values they used: what the tools of this session want to know."""
     first: int
     """Where the first unit began that was folded in; -1 before there was one."""
+    after_calls: bool = False
+    """The newest unit that was folded in is a round of calls: what the assistant says next is a conclusion."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -97,11 +99,10 @@ def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
     pool.first = min([unit.first for unit in units[:1]] + [pool.first] * (pool.first >= 0), default=-1)
     lines = {line.key: line for line in pool.lines}
     index = _Index(lines)
-    after_calls = bool(pool.lines) and pool.lines[-1].kind == "call"
     for unit in units:
         calls = unit.entries[0].kind == "calls"
         for line in lines_of(unit):
-            if line.kind == "assistant" and after_calls and not calls:
+            if line.kind == "assistant" and pool.after_calls and not calls:
                 _conclude(line, lines.values())
             if line.kind == "user" and _answers(line, lines.get(f"assistant said#{line.seq - 1}")):
                 continue
@@ -116,7 +117,7 @@ def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
                 _update(index, line)
             lines[line.key] = line
             index.add(line)
-        after_calls = calls
+        pool.after_calls = calls
     kept = [line for line in lines.values() if line.facts or line.kind == "call"]
     pool.lines = _trimmed(kept, max(POOL_LEAST, room * POOL_FACTOR), pool.asked)
     pool.said, pool.asked = _recent(pool.said), dict(list(pool.asked.items())[-SAID:])
