@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from holdfast.agents import Llm, Roster
@@ -164,3 +166,18 @@ async def remembered(hf: Holdfast, user: str = "ada") -> list[Memory]:
 async def recalled(hf: Holdfast, questions: Iterable[str] = REMEMBERED, user: str = "ada", **asked: Any) -> list[Any]:
     """All memories that answer, with scores, in their order."""
     return [(await hf.memories.recall(one, user_id=user, signal=False, **asked)).found for one in questions]
+
+
+def assert_same(after: Sequence[Any], before: Sequence[Any]) -> None:
+    """Require the same hits in the same order; what they were ranked by may differ by rounding.
+
+    The similarity of two vectors depends in its last digits on which other vectors are compared in the same product,
+    so on the order in which a database returns rows.
+    """
+    assert [[_bare(hit) for hit in found] for found in after] == [[_bare(hit) for hit in found] for found in before]
+    for now, then in zip(chain(*after), chain(*before), strict=True):
+        assert {**now.parts, "score": now.score} == pytest.approx({**then.parts, "score": then.score}, abs=1e-5)
+
+
+def _bare(hit: Any) -> Any:
+    return msgspec.structs.replace(hit, parts={}, score=0.0)

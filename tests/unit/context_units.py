@@ -111,7 +111,9 @@ def called(request: Request, entries: Sequence[Entry]) -> bool:
 
 def only_system_notes(conversation: Sequence[Message]) -> bool:
     """Return True if only system messages are sent, as user messages because the dialect requires one."""
-    return all(message.role == "user" and message.text.startswith(SYSTEM_NOTE.split("{")[0]) for message in conversation)
+    return all(
+        message.role == "user" and message.text.startswith(SYSTEM_NOTE.split("{")[0]) for message in conversation
+    )
 
 
 def conversation_of(request: Request, built: WorkingSet) -> list[Message]:
