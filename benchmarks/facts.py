@@ -6,7 +6,7 @@ from benchmarks.lengths import Cell, by_length
 from benchmarks.run import Run
 from benchmarks.tables import Table
 from benchmarks.timing import Block, clock, in_turn, told
-from holdfast.context import standing_facts, statements
+from holdfast.context import corrections, statements
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.standing_facts import CANDIDATES, decode_candidates
@@ -76,7 +76,8 @@ def _steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
         for entry in entries[length:]:
             before = view.frontier
             statements._analyse.cache_clear()  # noqa: SLF001
-            standing_facts._topics.cache_clear()  # noqa: SLF001
+            corrections._features.cache_clear()  # noqa: SLF001
+            corrections._values.cache_clear()  # noqa: SLF001
             started = clock()
             view.extend([entry])
             taken = clock() - started

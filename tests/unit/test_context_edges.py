@@ -410,3 +410,34 @@ def test_groups_and_anchor_of_the_checks_themselves() -> None:
     entries = log_with(called("a"), answer("z", "?"), answer("a", "1"), answer("a", "again"))
     assert [[entry.seq for entry in group] for group in groups_of(entries)] == [[0, 1, 2], [3]]
     assert anchor_of(entries) is None
+
+
+# -- the reply that is answered, and the message that is served ------------------------
+
+
+@pytest.mark.parametrize("budget", [800, 1024, 2048, 4096])
+def test_the_reply_that_the_user_answers_stays_at_least_in_part(budget: int) -> None:
+    """Without it nobody knows what "the second one" is."""
+    talk = [
+        Message(role=("user", "assistant")[at % 2], content=f"Remark {at} on the harbour. " * 30) for at in range(40)
+    ]
+    question = Message(
+        role="assistant", content="Shall I take the Almudena, or the Fennel? " + "Both are fine boats. " * 90
+    )
+    made = policy(ContextSettings("digest", {"budget": budget}))
+    log = log_with(*talk, question, Message(role="user", content="The second one."))
+    built = build(Request(policy=made, count=STORED, input_budget=UNLIMITED), None, [], log)
+    assert built.messages[-2].role == "assistant"
+    assert "Shall I take the Almudena" in built.messages[-2].text
+    assert built.tokens <= budget
+
+
+def test_the_digest_gives_way_before_the_current_message_is_cut() -> None:
+    talk = [
+        Message(role=("user", "assistant")[at % 2], content=f"Remark {at} on berth {at}. " * 30) for at in range(40)
+    ]
+    asked = Message(role="user", content=" ".join(f"What about berth {at} of the harbour?" for at in range(50)))
+    made = policy(ContextSettings("digest", {"budget": 1024}))
+    built = build(Request(policy=made, count=STORED, input_budget=UNLIMITED), None, [], log_with(*talk, asked))
+    assert STORED.message(asked) > 400
+    assert built.messages[-1] == asked

@@ -379,3 +379,64 @@ def test_statements_are_inert_data() -> None:
     assert "prefer" in text
     assert "<|im_start|>" not in text
     assert text.count("[end]") == 1
+
+
+def test_a_correction_of_the_task_comes_first() -> None:
+    """The task is always in the prompt: what it says must not stand without what changed."""
+    task = user("Hello. Plan the party for 24 guests at the harbour hall of Vigo. It starts at noon.")
+    wishes = [
+        f"One more thing. I always want a seat number {at} by the window, and never the aisle." for at in range(40)
+    ]
+    changed = "On numbers. It is 31 guests at the harbour hall now."
+    rest = [message for text in (changed, *wishes) for message in (user(text), reply())]
+    facts = facts_in(built_of([task, reply(), *rest, user("Go on.")], budget=1000))
+    assert "31 guests" in facts
+    assert "seat number" in facts, "there was no room for all"
+
+
+def test_the_block_uses_the_room_that_it_may_have() -> None:
+    """Tokens are counted, not estimated: words with accents had been taken for twice as many."""
+    said = [f"Une chose. Je préfère l'étagère numéro {at} à gauche, jamais près de la fenêtre." for at in range(60)]
+    facts = built_of(conversation(*said), budget=4000).window.facts
+    assert facts is not None
+    assert facts.tokens >= 0.85 * SHARE * 4000
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Please go ahead with the change of my second bag.", "I'll get back to you if I need help with my second bag."],
+)
+def test_what_matters_only_at_its_moment_gives_way(said: str) -> None:
+    """To a statement of the same form that holds on."""
+    passing, holds = (
+        statements_of(f"A remark.\n{text}", 1)[-1] for text in (said, "I always travel with my second bag.")
+    )
+    assert passing.score < holds.score
+
+
+def test_what_harms_a_person_counts_more() -> None:
+    harm, other = (
+        statements_of(f"A remark.\nOne bite of {text}", 1)[-1]
+        for text in ("cashew and my lips swell.", "cashew and my lips smile.")
+    )
+    assert harm.score > other.score
+
+
+def test_what_is_left_of_a_sentence_whose_beginning_was_quoted_is_no_statement() -> None:
+    said = statements_of(
+        'A remark.\n"Never put handles on the cupboards of a kitchen", and then he always laughs at me.', 1
+    )
+    assert [one.text for one in said if one.text.startswith(",")] == []
+
+
+def test_news_of_the_user_are_the_users() -> None:
+    said = "Hello again.\nGood news: my start at the harbour office was moved to 6 January."
+    assert any("6 January" in one.text for one in statements_of(said, 1))
+    assert not any("6 January" in one.text for one in statements_of(said.replace("Good news:", "From the news:"), 1))
+
+
+def test_items_of_a_list_are_told_apart() -> None:
+    facts = facts_in(
+        built_of(conversation("Rules:\nI always want the window seat\nMy sister Almudena never flies at night"))
+    )
+    assert "window seat / My sister" in facts

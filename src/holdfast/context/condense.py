@@ -20,8 +20,10 @@ MORE = 0.25
 """The same of all further ones. What has to be told of a session does not grow with the room."""
 MOST = 2000
 """Most tokens of a digest, however large the room."""
-FIRM = 0.8
-"""Part of the digest's share that it keeps when a long newest unit wants the room."""
+STATED = 0.5
+"""Part of the standing facts' tokens that the digest takes less: they tell what it would tell."""
+FIRM, YIELDING = 0.8, 0.3
+"""Part of the digest's share that it keeps when a long newest unit wants the room, and when that is the user's message."""
 SHOWN = 12
 """Newest units that a digest is chosen beside: what they hold needs less telling."""
 
@@ -29,13 +31,13 @@ NAMING = 4_000
 """Characters of a user's message that are searched for values that name rows."""
 
 
-def reserve(room: int) -> int:
-    """Tokens that a digest may take of a room of so many."""
+def reserve(room: int, stated: int = 0) -> int:
+    """Return the tokens that a digest may take of a room, beside standing facts of so many, which tell a part of it."""
     told, below = 0.0, 0
     for until, share in SHARES:
         told += share * (min(room, until) - min(room, below))
         below = until
-    return min(MOST, int(told + MORE * max(0, room - below)))
+    return min(MOST, int(told + MORE * max(0, room - below))) - int(stated * STATED)
 
 
 def condensed(window: Window) -> Window:
@@ -43,8 +45,8 @@ def condensed(window: Window) -> Window:
     if not window.left and window.compaction is None and not window.cuts:
         return window
     room = window.room.tokens
-    cut, most = _cut_units(window), reserve(room)
     stated = window.facts.tokens if window.facts else 0
+    cut, most = _cut_units(window), reserve(room, stated)
     pool = opened(window.pool)
     fold_in(pool, window.left, room=most)
     saved = encoded(pool)

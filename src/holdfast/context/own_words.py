@@ -25,7 +25,7 @@ _QUOTED: Final = re.compile(
 )
 MEDIA: Final = (
     r"(?:e-?mail|mail|message|letter|text|article|page|note|document|newsletter|site|website|post|ad|brochure|flyer|poster|blog|forum|thread|chat"
-    r"|news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
+    r"|(?<!good )(?<!bad )(?<!great )(?<!big )news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
     r"|annonce|journal|correo|mensaje|carta|texto|artículo|anuncio|página|mensagem|bilhete|anúncio)"
 )
 """Nouns of what others write."""

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.context import salience
 from holdfast.context.clearing import Clearing
-from holdfast.context.condense import FIRM, condensed, reserve
+from holdfast.context.condense import FIRM, YIELDING, condensed, reserve
 from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.perspective import Perspective
 from holdfast.context.settings import CLEARING, RECALL, STRATEGIES, ContextSettings, is_recalling
@@ -27,6 +27,8 @@ from holdfast.domain.budget import Budget
 
 RECENT_LEAST = 0.5
 """Part of `target` of the room beside the digest that the newest messages get at least."""
+REPLY_PART, REPLY_LEAST_ROOM = 8, 768
+"""The part of a room that the reply takes at most which the newest message answers; tokens of the room from which it has a place."""
 NO_CONTENT = "no content: providers refuse such a message"
 """Why a reply, or a system message, is not seen; see `holdfast.context.contents`."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
@@ -154,8 +156,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return stepped
 
     def _cut_down(self, window: Window, floor: int) -> Window:
-        room, told = window.room.tokens, reserve(window.room.tokens) if self.condense else 0
-        stated = reserve_for_facts(window) if self.facts else 0
+        room, stated = window.room.tokens, reserve_for_facts(window) if self.facts else 0
+        told = reserve(room, stated) if self.condense else 0
         allowed = room - stated - int(told * FIRM)
         if self.choose is not None:
             chosen = with_stub(self._chosen(window, self.choose, allowed), floor)
@@ -166,7 +168,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             if chosen.body <= allowed:
                 return chosen
         goal = allowed if self.target is None else self._goal(room - stated, told)
-        window = with_stub(window.drop(_expendable(window, goal, allowed, self.preserve_recent)), floor)
+        leaving = _expendable(window, goal, allowed, self.preserve_recent)
+        if self.condense and (reply := _answered(window, leaving)) is not None:
+            leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
+        window = with_stub(window.drop(leaving), floor)
         if window.body > allowed and window.summary is not None:
             # A summary that leaves no room for what must stay goes: the log has what it told.
             window = window.unsummarized()
@@ -176,6 +181,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         window = squeezed(window, allowed, floor, older)
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)
+        if window.units[-1].asks:  # the digest gives way before the message is cut that it serves
+            allowed = room - stated - int(told * YIELDING)
         return squeezed(window, allowed, floor, all_of)
 
     def _chosen(self, window: Window, choose: Chooser, allowed: int) -> Window:
@@ -315,6 +322,15 @@ def _expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -
         if window.protected(unit):
             head += min(size, int(ANCHOR_SHARE * window.room.tokens)) if unit.first == window.anchor else size
     return len(window.units) - 1
+
+
+def _answered(window: Window, leaving: int) -> int | None:
+    """Return the `seq` of the reply that the newest message answers, if it would be the last to leave a room that has a place for it."""
+    if window.room.tokens < REPLY_LEAST_ROOM or not 0 < leaving == len(window.units) - 1:
+        return None
+    reply, newest = window.units[-2].entries, window.units[-1]
+    is_reply = len(reply) == 1 and reply[0].message.role == "assistant" and not reply[0].message.tool_calls
+    return reply[0].seq if newest.asks and is_reply else None
 
 
 def _recent(window: Window, messages: int) -> int:

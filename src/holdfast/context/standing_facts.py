@@ -8,23 +8,21 @@ what has left and the candidates, never what the session holds.
 from __future__ import annotations
 
 import math
-from collections import Counter
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from operator import attrgetter
 from typing import Final, Literal
 
 import msgspec
 
-from holdfast.context.cues import cues_of, spoken_language
-from holdfast.context.cut import Count
+from holdfast.context.corrections import find_corrections
 from holdfast.context.escaping import END, escape_inline, tag
-from holdfast.context.statements import Statement, statements_of, values_in
+from holdfast.context.statements import Position, Statement, statements_of
 from holdfast.context.units import Unit
-from holdfast.context.window import Compaction, Window
+from holdfast.context.window import Compaction, Room, Window
 from holdfast.domain.fact_choices import Choice, choices_of
 from holdfast.domain.messages import Message
 from holdfast.limits import FACT_DROPS, FACT_PINS
-from holdfast.recall.terms import terms_of
 
 HEADER: Final = "[Earlier statements of the user{tag}; the system prompt and newer messages take precedence]"
 SHARE: Final = 0.25
@@ -39,18 +37,24 @@ LEAST: Final = 0.03
 """Probability of being worth keeping below which a statement is not sent, however much room there is."""
 POWER: Final = 0.6
 """How strongly cost counts against promise."""
-RARE: Final = 3
-"""Statements up to which a word that they share says that they are about the same thing."""
+LINE_TOKENS, LEAST_LINE = 3, 8
+"""Tokens of a line besides its statement, and those that the shortest one takes."""
 EARLIER: Final = " (earlier: {text})"
 """How a statement follows the one that corrects it: never alone."""
+
+
+_UNFINISHED: Final = re.compile(r"[\w)]\Z")
+"""Ends a line of a list, rather than a sentence."""
 
 
 class Candidates(msgspec.Struct, array_like=True):
     """Every statement that may still be sent."""
 
     statements: list[Statement]
-    chosen: list[tuple[int, int]]
-    """Those in the block, by message and place in it."""
+    chosen: list[Position]
+    """Those in the block."""
+    corrected: list[Position] = []
+    """Those that a later one corrects."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -96,7 +100,7 @@ def reserve_for_facts(window: Window) -> int:
     if not limit:
         return 0
     statements = (*decode_candidates(window.candidates).statements, *_stated_in(window.units))
-    costs = {_position(one): one.cost for one in statements if _is_worth_it(one)}
+    costs = {one.position: one.cost for one in statements if _is_worth_it(one)}
     overhead = 2 * len(HEADER) // 5
     return min(limit, int(sum(costs.values()) + overhead)) if costs else 0
 
@@ -113,10 +117,13 @@ def lay_facts(window: Window, room: int) -> Window:
     new = [*_stated_in(window.left)]
     if not new and (window.facts is None or window.facts.tokens <= limit):
         return window
-    merged = {_position(one): one for one in (*known.statements, *new)}
-    statements = sorted(_most_promising(merged.values()), key=_position)
-    block, chosen = _compose(statements, limit, window.room.count, window.room.marker)
-    saved = _encoder.encode(Candidates(statements, [_position(one) for one in chosen]))
+    merged = {one.position: one for one in (*known.statements, *new)}
+    statements = sorted(_most_promising(merged.values()), key=attrgetter("position"))
+    task = [*_stated_in(window.head)]
+    corrected = find_corrections(sorted((*task, *statements), key=attrgetter("position")))
+    first = {corrected[one.position].position for one in task if one.position in corrected}
+    block, chosen = _compose(statements, corrected, first, limit, window.room)
+    saved = _encoder.encode(Candidates(statements, [one.position for one in chosen], sorted(corrected)))
     return window.with_facts(block, saved)
 
 
@@ -126,17 +133,17 @@ def facts_of(window: Window) -> list[Fact]:
     A digest or a summary may repeat words of a statement; that does not count as being in the prompt.
     """
     known = decode_candidates(window.candidates)
-    places: dict[tuple[int, int], Literal["block", "message"]] = {}
+    places: dict[Position, Literal["block", "message"]] = {}
     if window.facts is not None:
         places.update(dict.fromkeys(known.chosen, "block"))
     sent = {seq: " ".join(cut.message.text.split()) for seq, cut in window.cuts.items() if not cut.whole}
     verbatim = [*_stated_in((*window.head, *window.units))]
     for one in verbatim:
         if one.seq not in sent or one.text in sent[one.seq]:
-            places[_position(one)] = "message"
-    merged = {_position(one): one for one in (*known.statements, *verbatim)}
+            places[one.position] = "message"
+    merged = {one.position: one for one in (*known.statements, *verbatim)}
     statements = [merged[position] for position in sorted(merged)]
-    corrected = _corrections(statements)
+    corrected = find_corrections(statements)
     return [
         Fact(
             id=one.id,
@@ -149,17 +156,17 @@ def facts_of(window: Window) -> list[Fact]:
             corrected_by=later.id if (later := corrected.get(position)) else None,
         )
         for one in statements
-        for position in (_position(one),)
+        for position in (one.position,)
     ]
 
 
 def texts_stated(window: Window) -> dict[int, str]:
     """Return what the block says, by message, and what it leaves out because it was corrected or dropped: the digest need not tell it."""
     known = decode_candidates(window.candidates)
-    said, corrected = set(known.chosen), _corrections(known.statements)
+    untold = {*known.chosen, *known.corrected}
     texts: dict[int, str] = {}
     for one in known.statements:
-        if _position(one) in said or _position(one) in corrected or one.choice == "dropped":
+        if one.position in untold or one.choice == "dropped":
             texts[one.seq] = f"{texts[one.seq]} {one.text}" if one.seq in texts else one.text
     return texts
 
@@ -174,10 +181,6 @@ def _stated_in(units: Iterable[Unit]) -> Iterator[Statement]:
             yield from statements_of(text, unit.first, at=entry.timestamp, choices=choices)
 
 
-def _position(one: Statement) -> tuple[int, int]:
-    return one.seq, one.place
-
-
 def _is_worth_it(one: Statement) -> bool:
     return one.choice == "pinned" or (one.choice is None and _probability(one) >= LEAST)
 
@@ -186,9 +189,9 @@ def _probability(one: Statement) -> float:
     return 1 / (1 + math.exp(-one.score))
 
 
-def _rank(one: Statement, first: Container[tuple[int, int]] = ()) -> tuple[float, tuple[int, int]]:
+def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Position]:
     """Order statements by promise for their cost, after those that are chosen by hand or `first`; of equal ones the newest is first."""
-    seq, place = _position(one)
+    seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
     return -math.inf if by_hand else -_probability(one) / one.cost**POWER, (-seq, -place)
 
@@ -199,60 +202,39 @@ def _most_promising(statements: Iterable[Statement]) -> list[Statement]:
     return [one for choice, most in _KEPT.items() for one in [two for two in ranked if two.choice == choice][:most]]
 
 
-# -- what holds no longer ------------------------------------------------------
-
-
-def _corrections(statements: Sequence[Statement]) -> dict[tuple[int, int], Statement]:
-    """Return, for each statement that a later one corrects, that later one. A dropped one does not correct a pinned one."""
-    holders: dict[str, list[Statement]] = {}
-    corrected: dict[tuple[int, int], Statement] = {}
-    frequency = Counter(term for one in statements for term in _topics(one.text))
-    for one in statements:
-        topics = [term for term in _topics(one.text) if frequency[term] <= RARE]
-        if one.corrects:
-            shared = Counter(_position(other) for term in topics for other in holders.get(term, ()))
-            for position, number in shared.items():
-                earlier = next(
-                    other for term in topics for other in holders.get(term, ()) if _position(other) == position
-                )
-                undone = earlier.choice == "pinned" and one.choice == "dropped"
-                if position[0] != one.seq and not undone and (number > 1 or _changes_value(earlier, one)):
-                    corrected[position] = one
-        for term in topics:
-            holders.setdefault(term, []).append(one)
-    return corrected
-
-
-def _changes_value(earlier: Statement, later: Statement) -> bool:
-    """Return True if both state numbers, and other ones."""
-    before, after = values_in(earlier.text), values_in(later.text)
-    return bool(before and after) and set(before) != set(after)
-
-
-@lru_cache(maxsize=2_048)
-def _topics(text: str) -> tuple[str, ...]:
-    """Return the terms that say what a statement is about: no digits, and no days."""
-    untimed = cues_of(spoken_language(text))["time"].sub(" ", text)
-    return tuple(term for term in terms_of(untimed).counts if not any(map(str.isdigit, term)))
-
-
 # -- the block -----------------------------------------------------------------
 
 
 def _compose(
-    statements: Sequence[Statement], limit: int, count: Count, marker: str
+    statements: Sequence[Statement],
+    corrected: Mapping[Position, Statement],
+    first: Container[Position],
+    limit: int,
+    available: Room,
 ) -> tuple[Compaction | None, list[Statement]]:
-    """Return the block in at most `limit` tokens, and the statements in it; None where none fits."""
-    corrected = _corrections(statements)
-    pinned = _pinned(statements, corrected)
+    """Return the block in at most `limit` tokens, and the statements in it; None where none fits.
+
+    Args:
+        statements: the candidates, in the order of the log.
+        corrected: by the position of a statement, the one that corrects it.
+        first: those that correct what the prompt has anyway: they come before all others.
+        limit: tokens of the block.
+        available: how tokens are counted, and the session's marker.
+    """
+    count, marker = available.count, available.marker
+    pinned = _pinned(statements, corrected, first)
     room = limit - count.message(Message(role="user", content=_text((), {}, marker)))
-    chosen: dict[tuple[int, int], Statement] = {}
-    worthy = (one for one in statements if one.choice != "dropped" and (_position(one) in pinned or _is_worth_it(one)))
+    chosen: dict[Position, Statement] = {}
+    worthy = (one for one in statements if one.choice != "dropped" and (one.position in pinned or _is_worth_it(one)))
     for one in sorted(worthy, key=lambda one: _rank(one, pinned)):
-        later = corrected.get(_position(one))
-        if one.cost <= room and (later is None or _position(later) in chosen):
-            chosen[_position(one)] = one
-            room -= int(one.cost)
+        if room < LEAST_LINE:
+            break
+        later = corrected.get(one.position)
+        if one.cost > 3 * room or not (later is None or later.position in chosen):
+            continue
+        if (tokens := count.text(one.text) + LINE_TOKENS) <= room:
+            chosen[one.position] = one
+            room -= tokens
     kept = list(chosen.values())
     while kept:
         text = _text(kept, corrected, marker)
@@ -264,39 +246,41 @@ def _compose(
     return None, []
 
 
-def _pinned(statements: Sequence[Statement], corrected: Mapping[tuple[int, int], Statement]) -> set[tuple[int, int]]:
-    """Return the pinned statements, and those that correct one of them: it never appears without its correction."""
-    pinned: set[tuple[int, int]] = set()
+def _pinned(
+    statements: Sequence[Statement], corrected: Mapping[Position, Statement], first: Container[Position]
+) -> set[Position]:
+    """Return the pinned statements, those that come first, and what corrects one of them: none appears without its correction."""
+    pinned: set[Position] = set()
     for one in statements:  # in the order of the log: a correction comes after what it corrects
-        if one.choice == "pinned" or _position(one) in pinned:
-            pinned.add(_position(one))
-            if (later := corrected.get(_position(one))) is not None:
-                pinned.add(_position(later))
+        if one.choice == "pinned" or one.position in first or one.position in pinned:
+            pinned.add(one.position)
+            if (later := corrected.get(one.position)) is not None:
+                pinned.add(later.position)
     return pinned
 
 
-def _without_last(kept: list[Statement], corrected: Mapping[tuple[int, int], Statement]) -> list[Statement]:
+def _without_last(kept: list[Statement], corrected: Mapping[Position, Statement]) -> list[Statement]:
     """Leave out the least promising statement, and what stands only because it does."""
-    gone = {_position(kept[-1])}
-    return [
-        one for one in kept[:-1] if (later := corrected.get(_position(one))) is None or _position(later) not in gone
-    ]
+    gone = {kept[-1].position}
+    return [one for one in kept[:-1] if (later := corrected.get(one.position)) is None or later.position not in gone]
 
 
-def _text(kept: Iterable[Statement], corrected: Mapping[tuple[int, int], Statement], marker: str) -> str:
+def _text(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:
     """Write statements in the order of the log, a line a message; one that was corrected stands after its correction."""
-    kept = sorted(kept, key=_position)
-    earlier: dict[tuple[int, int], list[str]] = {}
+    kept = sorted(kept, key=attrgetter("position"))
+    earlier: dict[Position, list[str]] = {}
     for one in kept:
-        if (later := corrected.get(_position(one))) is not None:
-            earlier.setdefault(_position(later), []).append(one.text)
+        if (later := corrected.get(one.position)) is not None:
+            earlier.setdefault(later.position, []).append(one.text)
     lines: dict[int, str] = {}
     places: dict[int, int] = {}
     for one in kept:
-        if _position(one) not in corrected:
-            between = " " if places.get(one.seq) == one.place - 1 else " … "
+        if one.position not in corrected:
+            between = " … "
+            if places.get(one.seq) == one.place - 1:
+                between = " / " if _UNFINISHED.search(lines[one.seq]) and one.text[0].isupper() else " "
             before = f"{lines[one.seq]}{between}" if one.seq in lines else ""
-            after = "".join(EARLIER.format(text=text) for text in earlier.get(_position(one), ()))
+            after = "".join(EARLIER.format(text=text) for text in earlier.get(one.position, ()))
             lines[one.seq], places[one.seq] = f"{before}{one.text}{after}", one.place
     written = [f"- {escape_inline(line, marker)}" for line in lines.values()]
     return "\n".join((HEADER.format(tag=tag(marker)), *written, END))

@@ -42,8 +42,10 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "time": 1.0,
     "number": 0.3,
     "hedge": -0.55,
+    "health": 1.2,
+    "passing": -1.5,
 }
-"""What each cue adds, twice at most."""
+"""What each cue adds, twice at most. The last two were set by hand: what harms a person, and what matters only at its moment."""
 QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0, -4.65
 """What is added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its
 words; and for every sentence."""
@@ -67,9 +69,14 @@ _JOINTS: Final = (
 )
 """Where a long sentence is taken apart, the best places first; the second is how transcripts of speech go on."""
 _MARGIN: Final = 30
+_GOES_ON: Final = ",;:)，；：）、"
+"""Begins what is left of a sentence whose beginning was quoted."""
 _CODE: Final = re.compile(r"[{}<>=;$|\\]|\w/\w|\w_\w|\w\(\)|^\s*(?:\$|>>>|import|def|class|git|npm|pip|cd|ls)\b")
 _ASKED: Final = re.compile(r"[?？؟]\W*\Z|[吗呢]\W*\Z|(?:ですか|ますか)\W*\Z")
-_VALUE: Final = re.compile(r"\d(?:[\d.,:]*\d)?")
+
+
+Position = tuple[int, int]
+"""Where a statement is: its message, and its number in it."""
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -91,6 +98,11 @@ class Statement(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """When its message was written, milliseconds since the epoch."""
     choice: Choice | None = None
     """What a caller chose for it; None: the selection decides."""
+
+    @property
+    def position(self) -> Position:
+        """Its message and its number in it."""
+        return self.seq, self.place
 
     @property
     def id(self) -> str:
@@ -139,14 +151,20 @@ def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | Non
     cues, dense = cues_of(language), language in DENSE_LANGUAGES
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if dense else len(words)
-    if length < LEAST_WORDS or len(_CODE.findall(sentence)) * 4 > length or _is_courtesy(sentence, cues["courtesy"]):
+    if (
+        length < LEAST_WORDS
+        or sentence[0] in _GOES_ON
+        or len(_CODE.findall(sentence)) * 4 > length
+        or _is_courtesy(sentence, cues["courtesy"])
+    ):
         return None
     score = BASE + LENGTH * math.log(length)
     score += sum(weight * min(2, len(cues[name].findall(sentence))) for name, weight in WEIGHTS.items())
-    score += QUESTION if _ASKED.search(sentence) else 0.0
+    asks = _ASKED.search(sentence) is not None
+    score += QUESTION if asks else 0.0
     score += ASKING_WORD if words and cues["question"].fullmatch(words[0]) else 0.0
     score += ONLY if among == 1 else FIRST if at == 0 else 0.0
-    corrects = cues["correction"].search(sentence) is not None
+    corrects = not asks and cues["correction"].search(sentence) is not None
     return Statement(0, at, sentence, round(score, 2), round(cost_of(sentence) + 2, 1), corrects)
 
 
@@ -186,8 +204,3 @@ def _parts(sentence: str) -> Iterator[str]:
             yield from _parts(sentence[middle:].strip())
             return
     yield sentence[: 4 * LONGEST]
-
-
-def values_in(text: str) -> list[str]:
-    """Return the numbers of a text, as they are written."""
-    return _VALUE.findall(text)
