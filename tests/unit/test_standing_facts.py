@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -440,3 +441,16 @@ def test_items_of_a_list_are_told_apart() -> None:
         built_of(conversation("Rules:\nI always want the window seat\nMy sister Almudena never flies at night"))
     )
     assert "window seat / My sister" in facts
+
+
+def test_a_kept_message_comes_after_the_statements_that_are_older() -> None:
+    """The heading says that newer messages take precedence: a pinned one among them, too."""
+    messages = conversation("On the flat. My rent ceiling is 790 a month.", after=20)
+    log = log_of(*messages)
+    at = len(messages) // 2
+    log[at] = msgspec.structs.replace(log[at], pinned=True)
+    made = policy(parse({"strategy": "digest", "budget": 1200}))
+    built = build(Request(policy=made, count=STORED, input_budget=UNLIMITED), None, [], log)
+    texts = [message.text for message in built.messages]
+    assert "790 a month" in facts_in(built)
+    assert texts.index(facts_in(built)) < texts.index(log[at].message.text)

@@ -179,13 +179,13 @@ def laid(
     return summarized(made, room_of(tokens), summary, entries, anchor=0), summary
 
 
-def test_the_view_goes_on_with_task_pins_summary_and_the_recent_messages() -> None:
+def test_the_view_goes_on_with_task_summary_pins_and_the_recent_messages() -> None:
     made = buffer(budget=1000)
     entries = entries_of(*talk(20), pinned=[5])
     carried, summary = laid(entries, made, 1000)
     said = [message.text for message in carried.window(room_of(1000)).messages()]
     rest = [entry.message.text for entry in entries if entry.seq > summary.last]
-    assert said == [entries[0].message.text, entries[5].message.text, summary.text, *rest]
+    assert said == [entries[0].message.text, summary.text, entries[5].message.text, *rest]
     assert carried.window(room_of(1000)).tokens <= 700
 
 

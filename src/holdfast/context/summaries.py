@@ -218,7 +218,6 @@ def summarized(
     state = ViewState(
         through=summary.last,
         keep=tuple(entry.seq for entry in kept),
-        split=held.split,
         anchor=held.anchor,
         current=held.current,
         cuts=held.cuts,
@@ -237,10 +236,7 @@ def _held(policy: Policy, room: Room, within: Sequence[Entry], behind: Sequence[
     # After a final reply the next call has another current message: whoever lays the summary, before that came or after it.
     answered = bool(behind) and behind[-1].kind == "assistant"
     window.current = None if answered or any(entry.message.role == "user" for entry in behind) else asked
-    held = [unit for unit in units if window.protected(unit)]
-    window.hold(held)
-    apart = window.current != window.anchor
-    window.split = next((at for at, unit in enumerate(held) if apart and unit.first == window.current), len(held))
+    window.hold([unit for unit in units if window.protected(unit)])
     return window
 
 

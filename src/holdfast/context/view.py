@@ -36,7 +36,6 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     """`seq` of the first unit that is sent verbatim."""
     keep: tuple[int, ...] = ()
     """Entries before the frontier that stay."""
-    split: int = 0
     anchor: int | None = None
     current: int | None = None
     cuts: dict[int, Cut] = {}
@@ -166,7 +165,6 @@ class FoldedView:
             through=self._through,
             frontier=self.frontier,
             keep=tuple(entry.seq for unit in window.head for entry in unit.entries),
-            split=window.split,
             anchor=window.anchor,
             current=window.current,
             cuts=window.cuts,
@@ -204,7 +202,6 @@ def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry
     window.cuts = dict(state.cuts)
     window.summary = state.summary
     window.compaction = state.compaction
-    window.split = state.split
     window.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
     window.pool = bytes(state.pool)
     window.facts, window.candidates = state.facts, bytes(state.candidates)

@@ -131,7 +131,6 @@ class Window:
         cuts: by `seq`, the messages that are sent cut or cleared, as they are sent.
         anchored: whether the task anchor is more than an ordinary unit.
         pool: what the next compaction can be made from.
-        split: how many units of the head stand before the compactions.
         outside: what of the log is not to be seen; None: all of it is.
         beyond: the last entry behind the newest unit, where what stands there is not seen; None: nothing does.
         standing: places of the system messages of the log that are in force: they stay until a later one comes.
@@ -153,7 +152,6 @@ class Window:
         self.facts: Compaction | None = None
         self.candidates = NO_CANDIDATES
         self.cuts: dict[int, Cut] = {}
-        self.split = 0
         self.outside: Outside | None = None
         self.beyond: Entry | None = None
         self.standing: tuple[int, ...] = ()
@@ -269,7 +267,6 @@ class Window:
             left=left,
             units=self.units[number:],
             cuts={seq: cut for seq, cut in self.cuts.items() if seq not in gone},
-            split=self._before_current(head),
             _sizes=sizes,
             _tail=sum(sizes),
             _head=sum(self.size(unit) for unit in head),
@@ -391,14 +388,15 @@ class Window:
         return spoken(unit, self.room.marker)
 
     def _layout(self) -> Layout:
-        """The order in which it is sent: system messages in force, task, compactions, rest.
+        """Return the order in which it is sent: system messages in force, task, compactions, rest.
 
-        A task that is still verbatim is the first of the rest: compactions stand behind it all the same. They stand before a
-        current user message in the head.
+        Whatever else stays of what is older, pinned or chosen, comes after the compactions: what they tell is older than some of it, and
+        "newer messages take precedence". A task that is still verbatim is the first of the rest.
         """
         front = [unit for unit in self.head if unit.instructs]
-        before = [unit for unit in self.head[: self.split] if not unit.instructs]
-        behind = [unit for unit in self.head[self.split :] if not unit.instructs]
+        rest = [unit for unit in self.head if not unit.instructs]
+        task = next((at for at, unit in enumerate(rest) if self.anchored and unit.first == self.anchor), -1)
+        before, behind = rest[: task + 1], rest[task + 1 :]
         laid = [one for one in (self.facts, self.summary, self.compaction) if one]
         if laid and self.anchored and self.units and self.units[0].first == self.anchor:
             return Layout([*front, *before, *behind], laid, [], 1)
@@ -465,13 +463,6 @@ class Window:
             if made.tokens < tokens:
                 cuts[seq] = made
         return cuts
-
-    def _before_current(self, head: Sequence[Unit]) -> int:
-        """Where the compaction stands in `head`: before the current user message, unless that is the anchor; else last."""
-        for at, unit in enumerate(head):
-            if unit.first == self.current and unit.first != self.anchor:
-                return at
-        return len(head)
 
     def _with(self, **changes: Any) -> Window:
         window = Window(self.room, anchor=self.anchor, anchored=self.anchored)
