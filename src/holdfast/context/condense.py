@@ -21,7 +21,7 @@ MORE = 0.25
 MOST = 2000
 """Most tokens of a digest, however large the room."""
 STATED = 0.5
-"""Part of the standing facts' tokens that the digest takes less: they tell what it would tell."""
+"""Part of the standing facts' tokens that the digest, and the newest messages after a step, take less: they tell what these would."""
 FIRM, YIELDING = 0.8, 0.3
 """Part of the digest's share that it keeps when a long newest unit wants the room, and when that is the user's message."""
 SHOWN = 12

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.context import salience
 from holdfast.context.clearing import Clearing
-from holdfast.context.condense import FIRM, YIELDING, condensed, reserve
+from holdfast.context.condense import FIRM, STATED, YIELDING, condensed, reserve
 from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.perspective import Perspective
 from holdfast.context.settings import CLEARING, RECALL, STRATEGIES, ContextSettings, is_recalling
@@ -167,7 +167,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 chosen = with_stub(self._chosen(shorter, self.choose, allowed), floor)
             if chosen.body <= allowed:
                 return chosen
-        goal = allowed if self.target is None else self._goal(room - stated, told)
+        goal = allowed if self.target is None else self._goal(room, told + int(stated * STATED))
         leaving = _expendable(window, goal, allowed, self.preserve_recent)
         if self.condense and (reply := _answered(window, leaving)) is not None:
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
@@ -197,7 +197,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return least(window.room.tokens) if self.condense else MIN_CUT
 
     def _goal(self, room: int, told: int) -> int:
-        """Tokens that the rest may take after a step: what the digest leaves of `target`, or a little in a small room."""
+        """Return the tokens that the rest may take after a step: what blocks of so many leave of `target`, or a little in a small room."""
         target = self.target or 0.0
         return max(int(target * room) - told, int(target * (room - told) * RECENT_LEAST))
 
