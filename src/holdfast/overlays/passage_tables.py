@@ -71,7 +71,7 @@ class SessionPassages:
 
     def search(self, query: str, now: int, held: Collection[int], boosts: Mapping[int, float]) -> list[Finding]:
         """Find what answers a query, the best first; see `PassageTable.search`."""
-        question = question_of(query, now=now, narrow=False)
+        question = question_of(query, now=now, narrow=False, everyday=True)
         with self._lock:
             found = self.table.search(question, {*held, *self.gone}, boosts)
             return [self.table.complete(one) for one in found[:_MOST] if one.score >= _LEAST_SHARE * found[0].score]

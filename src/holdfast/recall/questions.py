@@ -9,9 +9,11 @@ the conversation ("did I mention"), and those that name its time, are no concept
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -44,13 +46,33 @@ PART_WEIGHT, SPARE_WEIGHT, SINGLE_WEIGHT, KIN_WEIGHT, OTHER_LANGUAGE = 0.4, 0.7,
 """What counts less than the word itself: parts of an identifier, second readings, among them single characters of a Chinese word,
 words swapped for it, stems of other languages."""
 
+_TIME_NOUNS: Final = "day|date|week|weekday|month|year|time|season|minute|hour|moment|deadline"
+EVERYDAY_WEIGHT: Final = 0.5
+"""What an everyday word for the same thing counts."""
+_EVERYDAY: Final = Path(__file__).parents[1] / "data" / "everyday"
 _ASKS_TIME = re.compile(
-    r"\bwhen\b|\b(?:what|which) (?:day|date|week|month|year|time|season)\b|\bhow long ago\b|\bwann\b|\bcu[áa]ndo\b|\bquand\b|\bquando\b|\bwanneer\b|\bкогда\b",
+    rf"\bwhen\b|\b(?:what|which)(?: is| was|'s)?(?: the| my| our)? (?:{_TIME_NOUNS})\b|\bhow long ago\b"
+    r"|\bwann\b|\bum wie ?viel uhr\b|\ban welchem (?:tag|datum)\b|\bcu[áa]ndo\b|\b(?:a|en) qu[ée] (?:hora|d[íi]a|fecha)\b"
+    r"|\bquand\b|\b[àa] quelle (?:heure|date)\b|\bquel jour\b|\bquando\b|\b(?:a|em) que (?:horas?|dia|data)\b"
+    r"|\bwanneer\b|\bкогда\b|什么时候|什么时间|何时|几点|几号|哪天|哪一天|星期几|周几|いつ|何時|何日|何曜日",
     re.IGNORECASE,
 )
+_NUMBER_NOUNS: Final = (
+    "age|amount|budget|cost|costs|count|deposit|dosage|dose|distance|fee|fees|height|income|interest|length|limit|minute|minutes"
+    "|number|percent|percentage|price|prices|quantity|rate|rent|salary|share|size|speed|strength|sum|temperature|threshold|time"
+    "|total|version|wage|wages|weight|width|year"
+)
 _ASKS_NUMBER = re.compile(
-    r"\bhow (?:many|much|long|old|often|far|tall|big|high|late|early|fast)\b|\b(?:what|which) (?:number|age|price|cost|amount|year|time)\b"
-    r"|\bwie\s?(?:viele?|lange|alt|oft|weit)\b|\bcu[áa]nt[oa]s?\b|\bcombien\b|\bquant[oaie]\b|\bhoeveel\b|\bсколько\b",
+    r"\bhow (?:many|much|long|old|often|far|tall|big|high|late|early|fast|strong|large|heavy|deep|wide|hot|cold|soon)\b"
+    rf"|\b(?:{_NUMBER_NOUNS})\b"
+    r"|\bwie\s?(?:viele?|lange|alt|oft|weit|hoch|groß|stark|schwer|teuer|schnell)\b"
+    r"|\b(?:alter|anzahl|betrag|budget|dosis|gebühr|gehalt|größe|höhe|kosten|lohn|menge|miete|nummer|preis|summe|temperatur)\b"
+    r"|\bcu[áa]nt[oa]s?\b|\b(?:edad|cantidad|coste|costo|precio|presupuesto|alquiler|salario|sueldo|tarifa|dosis|n[úu]mero|tamaño)\b"
+    r"|\bcombien\b|\b(?:[âa]ge|co[ûu]t|dose|loyer|montant|nombre|num[ée]ro|prix|salaire|tarif|taille)\b"
+    r"|\bquant[oaie]s?\b|\b(?:idade|custo|preço|orçamento|aluguel|renda|tarifa|tamanho)\b"
+    r"|\bhoeveel\b|\bсколько\b"
+    r"|多少|几[个次天岁点年月号块元]|多[大久长高重远]|价格|价钱|费用|学费|预算|房租|租金|工资|薪水|年龄|剂量|号码|数量"
+    r"|いくら|いくつ|何[個人回歳円年月分本枚度]|値段|料金|費用|予算|家賃|給料|年齢|番号",
     re.IGNORECASE,
 )
 _TALK = "say|said|ask|asked|tell|told|mention|mentioned|talk|talked|write|wrote|promise|promised|decide|decided|show|showed|want|wanted"
@@ -103,7 +125,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.range is not None and not self.concepts
 
 
-def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True) -> Question:
+def question_of(
+    text: str, *, now: int, zone: str = "UTC", narrow: bool = True, everyday: bool = False
+) -> Question:
     """A question as it is looked up.
 
     Args:
@@ -112,6 +136,7 @@ def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True) 
         zone: name of the time zone that "yesterday" is meant in.
         narrow: whether a time expression may narrow the search; without it, it is words like others. A long text is none that
             asks for a time.
+        everyday: whether words count as well that people use for the same thing (`holdfast/data/everyday`).
     """
     text = normal(text[:MAX_QUESTION])
     asks = text[:MAX_ASKING]
@@ -121,7 +146,7 @@ def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True) 
     tokens = list(_asked_for(text, when))
     return Question(
         text=text,
-        concepts=_concepts(tokens, narrowed=when is not None),
+        concepts=_concepts(tokens, narrowed=when is not None, everyday=everyday),
         range=when,
         mentioned=None if when else about,
         role=_role(asks) or (_role(asks, further=True) if when else None),
@@ -159,20 +184,22 @@ def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
 _DENSE_TALK: Final = re.compile(timewords.DENSE_TALK)
 
 
-def _concepts(tokens: list[Token], *, narrowed: bool) -> tuple[Concept, ...]:
+def _concepts(tokens: list[Token], *, narrowed: bool, everyday: bool) -> tuple[Concept, ...]:
     language = language_of(token.text.casefold() for token in tokens)
     about = [token for token in tokens if token.text.casefold() not in ASKING]
-    found = _read(about, language)
+    found = _read(about, language, everyday=everyday)
     if narrowed:
         return () if all(concept.word in TALKING for concept in found) else found
-    return found or _read(tokens, language)
+    return found or _read(tokens, language, everyday=everyday)
 
 
-def _read(tokens: list[Token], language: str | None) -> tuple[Concept, ...]:
+def _read(tokens: list[Token], language: str | None, *, everyday: bool) -> tuple[Concept, ...]:
     concepts: dict[str, Concept] = {}
     for token in tokens:
         word = bounded(_bare(token.text))
         for variants in _variants(token.text, language):
+            if everyday:
+                variants = _with_everyday(variants, language or ENGLISH)
             concepts.setdefault(variants[0][0], Concept(word, variants))
             if len(concepts) == MAX_CONCEPTS:
                 return tuple(concepts.values())
@@ -219,6 +246,27 @@ def _languages(language: str | None) -> tuple[str, ...]:
     if language is None:
         return LANGUAGES
     return (ENGLISH,) if language == ENGLISH else (language, ENGLISH)
+
+
+def _with_everyday(variants: tuple[tuple[str, float], ...], language: str) -> tuple[tuple[str, float], ...]:
+    """Add the everyday words for the same thing."""
+    found = dict(variants)
+    for other in _everyday(language).get(variants[0][0], ()):
+        found.setdefault(other, EVERYDAY_WEIGHT)
+    return tuple(found.items())
+
+
+@cache
+def _everyday(language: str) -> dict[str, tuple[str, ...]]:
+    """Return the terms of a language that mean much the same in everyday speech, by term."""
+    path = _EVERYDAY / f"{language}.json"
+    groups: list[list[str]] = json.loads(path.read_bytes()) if path.exists() else []
+    found: dict[str, dict[str, None]] = {}
+    for words in groups:
+        terms = [bounded(term) for word in words for term, kind in readings(word, language) if kind != SPARE]
+        for term in terms:
+            found.setdefault(term, {}).update(dict.fromkeys(other for other in terms if other != term))
+    return {term: tuple(others) for term, others in found.items()}
 
 
 @cache
