@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.accounting import run_cpu
+from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
+from holdfast.context.statements import split_sentences
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.indexes.feeding import words_of
 from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES, SESSION_RECALL_TABLES
-from holdfast.recall.passages import Finding, PassageTable
+from holdfast.recall.passages import Finding, Passage, PassageTable
 from holdfast.recall.questions import question_of
 from holdfast.stores.base import Store
 
@@ -30,6 +33,40 @@ _MOST: Final = 24
 _LEAST_SHARE: Final = 0.3
 """Part of the best passage's score below which one has too little to do with the query."""
 _ROLES: Final = frozenset({"user", "assistant"})
+_REQUEST: Final = re.compile(
+    r"(?:please )?(?:tell|remind|list|show|give|repeat|recap|summari[sz]e|sag|nenn|zeig|dis|rappelle|dime|recuérdame|diga)\b", re.IGNORECASE
+)
+"""How a sentence begins that asks without a question mark."""
+
+
+class Least(NamedTuple):
+    """The evidence below which a passage is not recalled; see `Passage`."""
+
+    evidence: float
+    covered: float
+
+    def is_met(self, passage: Passage) -> bool:
+        """Return True if a passage has as much."""
+        return passage.evidence >= self.evidence and passage.covered >= self.covered
+
+
+ASKING: Final = Least(evidence=2.5, covered=0.0)
+"""For a message that asks something."""
+STATING: Final = Least(evidence=8.0, covered=0.25)
+"""For one that asks nothing: two rare words at least, and a good part of it."""
+
+
+def _is_asking(query: str) -> bool:
+    """Return True if a message asks something, with a question mark or without."""
+    return any(map(_asks, split_sentences(query)))
+
+
+def _asks(sentence: str) -> bool:
+    if sentence.rstrip("\"')”’").endswith(("?", "？")) or _REQUEST.match(sentence):  # noqa: RUF001 - marks of other scripts
+        return True
+    language = spoken_language(sentence)
+    asking = cues_of(language)["question"]
+    return (asking.search(sentence) if language in DENSE_LANGUAGES else asking.match(sentence)) is not None
 
 
 def is_recallable(entry: Entry) -> bool:
@@ -69,12 +106,35 @@ class SessionPassages:
                 with self._lock:
                     self.table.add(entry.seq, entry.message.role, words_of(entry))
 
-    def search(self, query: str, now: int, held: Collection[int], boosts: Mapping[int, float]) -> list[Finding]:
-        """Find what answers a query, the best first; see `PassageTable.search`."""
+    def search(
+        self, query: str, now: int, held: Collection[int], boosts: Mapping[int, float], before: int | None = None
+    ) -> list[Finding]:
+        """Find what answers a query, the best first.
+
+        What is in the prompt already is ranked as well: if that answers best, what has little to do with the query is not recalled.
+
+        Args:
+            query: the user message.
+            now: milliseconds since the epoch.
+            held: `seq` of entries that are in the prompt as they were said.
+            boosts: see `PassageTable.search`.
+            before: `seq` of the entry that asks; what follows it is left out.
+        """
         question = question_of(query, now=now, narrow=False, everyday=True)
+        least = ASKING if _is_asking(query) else STATING
         with self._lock:
-            found = self.table.search(question, {*held, *self.gone}, boosts)
-            return [self.table.complete(one) for one in found[:_MOST] if one.score >= _LEAST_SHARE * found[0].score]
+            ranked = [
+                one
+                for one in self.table.search(question, boosts)
+                if one.seq not in self.gone and (before is None or one.seq < before)
+            ]
+            enough = _LEAST_SHARE * ranked[0].score if ranked else 0.0
+            found = [
+                one
+                for one in ranked
+                if one.score >= enough and one.seq not in held and (one.seq in boosts or least.is_met(one))
+            ]
+            return [self.table.complete(one) for one in found[:_MOST]]
 
     def close(self) -> None:
         """Give up what is being analysed."""

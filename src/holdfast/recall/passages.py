@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -90,6 +90,10 @@ class Passage(NamedTuple):
     stop: int
     """Characters of the entry's words, from the first until before the last."""
     score: float
+    evidence: float = 0.0
+    """How much of the question it holds, it and what surrounds it: about 1 for a word that half of the sentences have, 5 for a rare one."""
+    covered: float = 0.0
+    """Part that this is of all that the question holds."""
 
 
 class Finding(NamedTuple):
@@ -167,7 +171,6 @@ class PassageTable:
     def search(
         self,
         question: Question,
-        held: Collection[int] = (),
         boosts: Mapping[int, float] | None = None,
         weights: Weights = DEFAULT,
     ) -> list[Passage]:
@@ -175,11 +178,10 @@ class PassageTable:
 
         Args:
             question: what is looked for.
-            held: `seq` of entries that are not wanted.
             boosts: what entries that were found otherwise count on top, by `seq`: 1.0 as much as the best sentence.
             weights: of the ranking.
         """
-        own = self._match(question, weights)
+        own, whole = self._match(question, weights)
         best: dict[int, float] = {}
         for row, score in own.items():
             seq = self._rows[row].seq
@@ -188,8 +190,8 @@ class PassageTable:
         more = {seq: top * boost for seq, boost in (boosts or {}).items() if seq in self._entries}
         leading = sorted({*best, *more}, key=lambda seq: (-best.get(seq, 0.0) - more.get(seq, 0.0), -seq))[:_ENTRIES]
         near = {seq for one in leading for seq in (one, *self._beside(one))}
-        rank = _Ranking(self, question, weights, own, best)
-        found = [one for seq in near.difference(held) for one in rank.of_entry(seq, more.get(seq, 0.0))]
+        rank = _Ranking(self, question, weights, own, best, whole)
+        found = [one for seq in near for one in rank.of_entry(seq, more.get(seq, 0.0))]
         return sorted(found, key=lambda one: (-one.score, -one.seq, one.start))
 
     # -- inside ----------------------------------------------------------------
@@ -239,16 +241,19 @@ class PassageTable:
         at = bisect_left(self._order, seq)
         return [*self._order[max(at - 1, 0) : at], *self._order[at + 1 : at + 2]]
 
-    def _match(self, question: Question, weights: Weights) -> dict[int, float]:
-        """Score the sentences that hold words of the question, by BM25."""
+    def _match(self, question: Question, weights: Weights) -> tuple[dict[int, float], float]:
+        """Score the sentences that hold words of the question, by BM25; return also what all its words would score."""
         rows, number = self._rows, len(self._rows)
         average = max(self._terms / number, 1.0) if number else 1.0
         scores: dict[int, float] = {}
+        whole = 0.0
         for concept in question.concepts:
             best: dict[int, float] = {}
+            rarest = 0.0
             for term, weight in self._terms_for(concept.variants, weights.form):
                 posting = self._postings[term]
-                rarity = weight * math.log(1 + (number - len(posting) + 0.5) / (len(posting) + 0.5))
+                rarity = weight * _rarity(number, len(posting))
+                rarest = max(rarest, rarity)
                 for row in posting:
                     length = 1 - weights.by_length + weights.by_length * rows[row].length / average
                     score = rarity * (weights.saturation + 1) / (1 + weights.saturation * length)
@@ -256,7 +261,8 @@ class PassageTable:
                         best[row] = score
             for row, score in best.items():
                 scores[row] = scores.get(row, 0.0) + score
-        return scores
+            whole += rarest or _rarity(number, 0)
+        return scores, whole
 
     def _terms_for(self, variants: Iterable[tuple[str, float]], form: float) -> Iterator[tuple[str, float]]:
         """Yield the terms of the table that stand for a word of the question, and how much each counts."""
@@ -278,9 +284,10 @@ class _Ranking:
         weights: Weights,
         own: Mapping[int, float],
         best: Mapping[int, float],
+        whole: float,
     ) -> None:
         self._table, self._question, self._weights = table, question, weights
-        self._own, self._best = own, best
+        self._own, self._best, self._whole = own, best, whole
         self._asks_number = question.asks_number or question.asks_time
         self._asks_name = _WHO.search(question.text[:MAX_ASKING]) is not None
 
@@ -295,9 +302,10 @@ class _Ranking:
             beside = weights.next_to * max(_at(own, row - 1, first, end), _at(own, row + 1, first, end))
             beside += weights.second * max(_at(own, row - 2, first, end), _at(own, row + 2, first, end))
             answers = weights.question_before * asked / (1 + (row - first) / 2)
-            score = own.get(row, 0.0) + beside + common + answers + boost
-            if score > 0:
-                yield table._passage(row, score * self._trait(row))  # noqa: SLF001
+            evidence = own.get(row, 0.0) + beside + common + answers
+            if evidence + boost > 0:
+                found = table._passage(row, (evidence + boost) * self._trait(row))  # noqa: SLF001
+                yield found._replace(evidence=evidence, covered=evidence / self._whole)
 
     def _trait(self, row: int) -> float:
         weights, found = self._weights, self._table._rows[row]  # noqa: SLF001
@@ -309,6 +317,10 @@ class _Ranking:
         if found.flags & _NAMED:
             factor *= weights.name_asked if self._asks_name else weights.name
         return factor * weights.question if found.flags & _ASKED else factor
+
+
+def _rarity(number: int, holders: int) -> float:
+    return math.log(1 + (number - holders + 0.5) / (holders + 0.5))
 
 
 def _at(scores: Mapping[int, float], row: int, first: int, end: int) -> float:

@@ -72,7 +72,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
     entries: dict[int, Entry] = {}
     for _ in range(2):  # once more if the log does not show any more what was found
         long = len(passages.table) > SESSION_RECALL_INLINE
-        found = await run_cpu(passages.search, query, engine.clock(), held, boosts, long=long)
+        found = await run_cpu(passages.search, query, engine.clock(), held, boosts, window.current, long=long)
         wanted = {one.seq for finding in found for one in (finding.passage, finding.question) if one is not None}
         entries |= await _read(engine, ref, wanted - entries.keys())
         if not (gone := wanted - entries.keys()):
