@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.accounting import run_cpu
 from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
+from holdfast.context.digest.wording import LONGEST, is_courtesy
 from holdfast.context.statements import split_sentences
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.indexes.feeding import words_of
@@ -34,7 +35,8 @@ _LEAST_SHARE: Final = 0.3
 """Part of the best passage's score below which one has too little to do with the query."""
 _ROLES: Final = frozenset({"user", "assistant"})
 _REQUEST: Final = re.compile(
-    r"(?:please )?(?:tell|remind|list|show|give|repeat|recap|summari[sz]e|sag|nenn|zeig|dis|rappelle|dime|recuérdame|diga)\b", re.IGNORECASE
+    r"(?:please )?(?:tell|remind|list|show|give|repeat|recap|summari[sz]e|sag|nenn|zeig|dis|rappelle|dime|recuérdame|diga)\b",
+    re.IGNORECASE,
 )
 """How a sentence begins that asks without a question mark."""
 
@@ -56,9 +58,18 @@ STATING: Final = Least(evidence=8.0, covered=0.25)
 """For one that asks nothing: two rare words at least, and a good part of it."""
 
 
-def _is_asking(query: str) -> bool:
-    """Return True if a message asks something, with a question mark or without."""
-    return any(map(_asks, split_sentences(query)))
+def least_for(query: str) -> Least | None:
+    """Return the evidence that a message needs; None if it greets, thanks or agrees, and nothing else."""
+    sentences = [one for one in split_sentences(query) if not is_courtesy(one)]
+    if any(map(_asks, sentences)):
+        return ASKING
+    return None if all(map(_agrees, sentences)) else STATING
+
+
+def _agrees(sentence: str) -> bool:
+    """Return True for a short sentence that begins like an answer or a farewell."""
+    courtesy = cues_of(spoken_language(sentence))["courtesy"]
+    return len(sentence) <= LONGEST and courtesy.match(sentence) is not None
 
 
 def _asks(sentence: str) -> bool:
@@ -67,6 +78,11 @@ def _asks(sentence: str) -> bool:
     language = spoken_language(sentence)
     asking = cues_of(language)["question"]
     return (asking.search(sentence) if language in DENSE_LANGUAGES else asking.match(sentence)) is not None
+
+
+def _corrects(sentence: str) -> bool:
+    """Return True for a sentence that says that something is different now."""
+    return cues_of(spoken_language(sentence))["correction"].search(sentence) is not None
 
 
 def is_recallable(entry: Entry) -> bool:
@@ -84,7 +100,7 @@ class SessionPassages:
 
     def __init__(self, store: Store, ref: SessionRef, identity: str) -> None:
         self.identity = identity
-        self.table = PassageTable()
+        self.table = PassageTable(_corrects)
         self.gone: set[int] = set()
         self._store, self._ref = store, ref
         self._lock = threading.Lock()
@@ -120,8 +136,9 @@ class SessionPassages:
             boosts: see `PassageTable.search`.
             before: `seq` of the entry that asks; what follows it is left out.
         """
+        if (least := least_for(query)) is None:
+            return []
         question = question_of(query, now=now, narrow=False, everyday=True)
-        least = ASKING if _is_asking(query) else STATING
         with self._lock:
             ranked = [
                 one

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,6 +27,8 @@ SHORT: Final = 160
 """Characters of a sentence up to which those beside it that are as short come along."""
 ANSWER: Final = 80
 """Characters of an entry up to which it may be no more than an answer."""
+LEAST_TERMS: Final = 4
+"""Terms below which a sentence that has no word of the question says nothing by itself, unless it answers the question before it."""
 _ENTRIES: Final = 24
 """Entries, the best by their best sentence, whose sentences and those of their neighbours are ranked."""
 SENTENCE_CHARS: Final = 1_000
@@ -44,7 +46,18 @@ _WHO: Final = re.compile(
     r"|谁|叫|名字|哪位|誰|名前",
     re.IGNORECASE,
 )
-_ASKED, _NUMBERED, _NAMED, _USERS = 1, 2, 4, 8
+_ASKED, _NUMBERED, _NAMED, _USERS, _CORRECTS = 1, 2, 4, 8, 16
+CORRECTION_LEAST: Final = 2.0
+"""Evidence, in logarithms of how rare the words in common are, from which a later sentence replaces an earlier one, beyond the logarithm of
+the number of sentences."""
+CORRECTION_FEWEST: Final = 150
+"""Sentences that rarity is measured against at least."""
+CORRECTION_TRIES: Final = 3
+"""Later sentences with a cue of correction, those with most in common, of which each is asked what it replaces."""
+CORRECTION_COMMON: Final = 0.1
+"""Part of the sentences that may have a word; a more common one is no evidence of that."""
+CORRECTION_VALUES: Final = 2.0
+"""What it adds that both have a number or a time, and what it takes away that one alone has."""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +117,8 @@ class Finding(NamedTuple):
     """With the short sentences beside it, if it is short itself."""
     question: Passage | None
     """What the entry before asks at its end, if this entry is so short that it may be no more than the answer."""
+    newer: Passage | None = None
+    """What the user said later instead."""
 
 
 class _Row(NamedTuple):
@@ -119,12 +134,16 @@ class _Row(NamedTuple):
 class PassageTable:
     """The sentences of one session, as far as they were added.
 
+    Args:
+        corrects: returns True for a sentence of the user that says that something is different now.
+
     Attributes:
         begins: no entry before this `seq` was read for it; those that were found by an index may be there all the same.
         through: every entry from `begins` until before this `seq` was added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, corrects: Callable[[str], bool] = lambda _: False) -> None:
+        self._corrects = corrects
         self.begins = self.through = 0
         self._rows: list[_Row] = []
         self._clear()
@@ -152,21 +171,22 @@ class PassageTable:
         """
         if seq in self._entries:
             return
-        self._take(seq, [_row_of(seq, role, text, start, stop) for start, stop in _bounded_sentences(text)])
+        self._take(seq, [self._row_of(seq, role, text, start, stop) for start, stop in _bounded_sentences(text)])
         if len(self._rows) > MAX_PASSAGES:
             self._keep_newest(MAX_PASSAGES * 3 // 4)
 
     def complete(self, passage: Passage) -> Finding:
         """Return a passage with what belongs to it."""
+        newer = self.find_correction(passage)
         first, end = self._entries[passage.seq]
         whole, rows = passage, self._rows[first:end]
         if passage.stop - passage.start <= SHORT:
-            at = next(number for number, row in enumerate(rows) if row.start == passage.start)
+            at = self._row_at(passage) - first
             for row in rows[max(at - 1, 0) : at + 2]:
                 if row.stop - row.start <= SHORT:
                     whole = whole._replace(start=min(whole.start, row.start), stop=max(whole.stop, row.stop))
-        asked = self._question_row(passage.seq) if rows[-1].stop - rows[0].start <= ANSWER else -1
-        return Finding(passage, whole, None if asked < 0 else self._passage(asked, 0.0))
+        asked = self._question_row(passage.seq) if self._is_short(first, end) else -1
+        return Finding(passage, whole, None if asked < 0 else self._passage(asked, 0.0), newer)
 
     def search(
         self,
@@ -194,7 +214,31 @@ class PassageTable:
         found = [one for seq in near for one in rank.of_entry(seq, more.get(seq, 0.0))]
         return sorted(found, key=lambda one: (-one.score, -one.seq, one.start))
 
+    def find_correction(self, passage: Passage) -> Passage | None:
+        """Return the later sentence of the user that replaces one of theirs, by the rare words in common; None if there is none."""
+        at = self._row_at(passage)
+        if not self._rows[at].flags & _USERS:
+            return None
+        later = self._evidence(at, later=True)
+        for other in sorted(later, key=lambda one: (-later[one], -one))[:CORRECTION_TRIES]:
+            earlier = self._evidence(other, later=False)
+            best = max(earlier, key=lambda one: (earlier[one], one))
+            if best == at and earlier[best] >= CORRECTION_LEAST + math.log(len(self._rows)):
+                return self._passage(other, passage.score)
+        return None
+
     # -- inside ----------------------------------------------------------------
+
+    def _row_of(self, seq: int, role: str, text: str, start: int, stop: int) -> _Row:
+        said = text[start:stop]
+        terms = terms_of(said)
+        flags = 0
+        if role == "user":
+            flags |= _USERS | (_CORRECTS if self._corrects(said) else 0)
+        flags |= _ASKED if _ASKS.search(said) else 0
+        flags |= _NUMBERED if terms.traits & (NUMBERED | TIMED) or _NUMBER.search(said) else 0
+        flags |= _NAMED if _NAME.search(said) else 0
+        return _Row(seq, start, stop, terms.length, flags, tuple(terms.counts))
 
     def _take(self, seq: int, rows: Iterable[_Row]) -> None:
         first = len(self._rows)
@@ -229,6 +273,31 @@ class PassageTable:
     def _passage(self, row: int, score: float) -> Passage:
         found = self._rows[row]
         return Passage(found.seq, found.start, found.stop, score)
+
+    def _evidence(self, at: int, *, later: bool) -> dict[int, float]:
+        """Return how much speaks for it that a sentence is replaced by later ones that correct; or that it replaces earlier ones."""
+        rows, number, found = self._rows, len(self._rows), dict[int, float]()
+        one = rows[at]
+        for term in one.terms:
+            posting = self._postings[term]
+            if term.isdigit() or len(posting) > max(CORRECTION_COMMON * number, 2):
+                continue
+            rarity = _rarity(max(number, CORRECTION_FEWEST), len(posting))
+            for other in posting:
+                row = rows[other]
+                if row.flags & (_CORRECTS if later else _USERS) and (row.seq > one.seq if later else row.seq < one.seq):
+                    found[other] = found.get(other, 0.0) + rarity
+        for other in found:
+            values = (one.flags & _NUMBERED) + (rows[other].flags & _NUMBERED)
+            found[other] += CORRECTION_VALUES * (values // _NUMBERED - 1)
+        return found
+
+    def _is_short(self, first: int, end: int) -> bool:
+        """Return True for the sentences of an entry that may be no more than an answer."""
+        return self._rows[end - 1].stop - self._rows[first].start <= ANSWER
+
+    def _row_at(self, passage: Passage) -> int:
+        return next(at for at in range(*self._entries[passage.seq]) if self._rows[at].start == passage.start)
 
     def _question_row(self, seq: int) -> int:
         """Return the question that the entry before one ends with; -1 if it does not."""
@@ -297,8 +366,12 @@ class _Ranking:
         first, end = table._entries[seq]  # noqa: SLF001 - its own table
         common = weights.entry * self._best.get(seq, 0.0)
         common += weights.entry_beside * sum(self._best.get(one, 0.0) for one in table._beside(seq))  # noqa: SLF001
-        asked = self._own.get(table._question_row(seq), 0.0)  # noqa: SLF001
+        question = table._question_row(seq)  # noqa: SLF001
+        asked = own.get(question, 0.0)
+        least = LEAST_TERMS if not boost and (question < 0 or not table._is_short(first, end)) else 0  # noqa: SLF001
         for row in range(first, end):
+            if row not in own and table._rows[row].length < least:  # noqa: SLF001
+                continue
             beside = weights.next_to * max(_at(own, row - 1, first, end), _at(own, row + 1, first, end))
             beside += weights.second * max(_at(own, row - 2, first, end), _at(own, row + 2, first, end))
             answers = weights.question_before * asked / (1 + (row - first) / 2)
@@ -329,16 +402,6 @@ def _at(scores: Mapping[int, float], row: int, first: int, end: int) -> float:
 
 def _has_form(term: str) -> bool:
     return len(term) >= _PREFIX and term.isalpha()
-
-
-def _row_of(seq: int, role: str, text: str, start: int, stop: int) -> _Row:
-    said = text[start:stop]
-    terms = terms_of(said)
-    flags = _USERS if role == "user" else 0
-    flags |= _ASKED if _ASKS.search(said) else 0
-    flags |= _NUMBERED if terms.traits & (NUMBERED | TIMED) or _NUMBER.search(said) else 0
-    flags |= _NAMED if _NAME.search(said) else 0
-    return _Row(seq, start, stop, terms.length, flags, tuple(terms.counts))
 
 
 def _bounded_sentences(text: str) -> list[tuple[int, int]]:

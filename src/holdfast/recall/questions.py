@@ -125,9 +125,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.range is not None and not self.concepts
 
 
-def question_of(
-    text: str, *, now: int, zone: str = "UTC", narrow: bool = True, everyday: bool = False
-) -> Question:
+def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True, everyday: bool = False) -> Question:
     """A question as it is looked up.
 
     Args:

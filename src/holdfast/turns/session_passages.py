@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -36,6 +37,11 @@ _GAP: Final = 4
 """Entries that lie so near to each other are read at once, with those between them."""
 _HITS: Final = 12
 """Entries that the index is asked for."""
+_STRETCH: Final = 12
+"""Characters of which two texts hardly have as many in common by accident."""
+_SAID: Final = 0.75
+"""Part of a sentence that is in the prompt if the sentence is: a digest shortens, and writes marks in another way."""
+_WORDS: Final = re.compile(r"\w+")
 
 
 class Recollection(NamedTuple):
@@ -73,7 +79,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
     for _ in range(2):  # once more if the log does not show any more what was found
         long = len(passages.table) > SESSION_RECALL_INLINE
         found = await run_cpu(passages.search, query, engine.clock(), held, boosts, window.current, long=long)
-        wanted = {one.seq for finding in found for one in (finding.passage, finding.question) if one is not None}
+        wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None}
         entries |= await _read(engine, ref, wanted - entries.keys())
         if not (gone := wanted - entries.keys()):
             break
@@ -84,7 +90,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
         for seq, entry in entries.items()
         if is_recallable(entry) and not refusals_of(entry.metadata) and sees(units_of([entry])[0]) is not None
     }
-    return list(_items(ref, found, shown, held))
+    return list(_items(ref, found, shown, held, _Sent(window)))
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
@@ -153,13 +159,43 @@ async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[
 # -- items ---------------------------------------------------------------------
 
 
+class _Sent:
+    """What a prompt says already in other forms: in compactions, and in messages that are cut."""
+
+    def __init__(self, window: Window) -> None:
+        said = zip(window.messages(), window.seqs(), strict=True)
+        texts = (message.text for message, seq in said if seq is None or (seq in window.cuts and seq != window.current))
+        self._text = _plain("\n".join(texts))
+
+    def has(self, text: str) -> bool:
+        """Return True if nearly all of a text is there, a stretch of `_STRETCH` characters at a time."""
+        text = _plain(text)
+        starts = range(0, len(text) - _STRETCH + 1, _STRETCH // 2)
+        return bool(starts) and sum(text[at : at + _STRETCH] in self._text for at in starts) >= _SAID * len(starts)
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORDS.findall(text.casefold()))
+
+
 def _items(
-    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int]
+    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _Sent
 ) -> Iterator[RecalledItem]:
-    """Yield the passages as items, each part of an entry once, and before an answer its question."""
+    """Yield the passages as items, each part of an entry once; before an answer its question, and before both what was said later instead."""
     taken: list[Passage] = []
-    for passage, whole, question in found:
-        for one in (question, passage if _overlaps(whole, taken) else whole):
+
+    def is_known(one: Passage) -> bool:
+        entry = entries.get(one.seq)
+        return one.seq in held or (entry is not None and sent.has(words_of(entry)[one.start : one.stop]))
+
+    for passage, whole, question, newer in found:
+        if passage.seq not in entries or is_known(passage) or (newer is not None and is_known(newer)):
+            continue
+        if is_known(before := whole._replace(stop=passage.start)):
+            whole = whole._replace(start=before.stop)
+        if is_known(after := whole._replace(start=passage.stop)):
+            whole = whole._replace(stop=after.start)
+        for one in (newer, question, passage if _overlaps(whole, taken) else whole):
             if one is not None and one.seq in entries and one.seq not in held and not _overlaps(one, taken):
                 taken.append(one)
                 yield make_item(ref, entries[one.seq], one, score=passage.score)
