@@ -31,6 +31,8 @@ _PAGE: Final = 64
 """Entries that are read at once."""
 _MOST: Final = 24
 """Passages of one search."""
+_CORRECTED: Final = 8
+"""Of these, the best ones, those whose corrections are looked for."""
 _LEAST_SHARE: Final = 0.3
 """Part of the best passage's score below which one has too little to do with the query."""
 _ROLES: Final = frozenset({"user", "assistant"})
@@ -151,7 +153,7 @@ class SessionPassages:
                 for one in ranked
                 if one.score >= enough and one.seq not in held and (one.seq in boosts or least.is_met(one))
             ]
-            return [self.table.complete(one) for one in found[:_MOST]]
+            return [self.table.complete(one, newer=at < _CORRECTED) for at, one in enumerate(found[:_MOST])]
 
     def close(self) -> None:
         """Give up what is being analysed."""

@@ -10,6 +10,7 @@ import math
 import re
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nlargest
 from typing import Final, NamedTuple
 
 import msgspec
@@ -52,7 +53,7 @@ CORRECTION_LEAST: Final = 2.0
 the number of sentences."""
 CORRECTION_FEWEST: Final = 150
 """Sentences that rarity is measured against at least."""
-CORRECTION_TRIES: Final = 3
+CORRECTION_TRIES: Final = 2
 """Later sentences with a cue of correction, those with most in common, of which each is asked what it replaces."""
 CORRECTION_COMMON: Final = 0.1
 """Part of the sentences that may have a word; a more common one is no evidence of that."""
@@ -175,9 +176,8 @@ class PassageTable:
         if len(self._rows) > MAX_PASSAGES:
             self._keep_newest(MAX_PASSAGES * 3 // 4)
 
-    def complete(self, passage: Passage) -> Finding:
-        """Return a passage with what belongs to it."""
-        newer = self.find_correction(passage)
+    def complete(self, passage: Passage, *, newer: bool = True) -> Finding:
+        """Return a passage with what belongs to it; with its correction, if `newer`: that takes longest."""
         first, end = self._entries[passage.seq]
         whole, rows = passage, self._rows[first:end]
         if passage.stop - passage.start <= SHORT:
@@ -186,7 +186,12 @@ class PassageTable:
                 if row.stop - row.start <= SHORT:
                     whole = whole._replace(start=min(whole.start, row.start), stop=max(whole.stop, row.stop))
         asked = self._question_row(passage.seq) if self._is_short(first, end) else -1
-        return Finding(passage, whole, None if asked < 0 else self._passage(asked, 0.0), newer)
+        return Finding(
+            passage,
+            whole,
+            None if asked < 0 else self._passage(asked, 0.0),
+            self.find_correction(passage) if newer else None,
+        )
 
     def search(
         self,
@@ -220,7 +225,7 @@ class PassageTable:
         if not self._rows[at].flags & _USERS:
             return None
         later = self._evidence(at, later=True)
-        for other in sorted(later, key=lambda one: (-later[one], -one))[:CORRECTION_TRIES]:
+        for other in nlargest(CORRECTION_TRIES, later, key=lambda one: (later[one], one)):
             earlier = self._evidence(other, later=False)
             best = max(earlier, key=lambda one: (earlier[one], one))
             if best == at and earlier[best] >= CORRECTION_LEAST + math.log(len(self._rows)):

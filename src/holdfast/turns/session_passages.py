@@ -189,7 +189,7 @@ def _items(
         return one.seq in held or (entry is not None and sent.has(words_of(entry)[one.start : one.stop]))
 
     for passage, whole, question, newer in found:
-        if passage.seq not in entries or is_known(passage) or (newer is not None and is_known(newer)):
+        if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
             continue
         if is_known(before := whole._replace(stop=passage.start)):
             whole = whole._replace(start=before.stop)
