@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.accounting import run_cpu
@@ -29,9 +29,9 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("holdfast.recall")
 _PAGE: Final = 64
 """Entries that are read at once."""
-_MOST: Final = 24
+_MOST: Final = 32
 """Passages of one search."""
-_CORRECTED: Final = 8
+_CORRECTED: Final = 12
 """Of these, the best ones, those whose corrections are looked for."""
 _LEAST_SHARE: Final = 0.3
 """Part of the best passage's score below which one has too little to do with the query."""
@@ -124,17 +124,12 @@ class SessionPassages:
                 with self._lock:
                     self.table.add(entry.seq, entry.message.role, words_of(entry))
 
-    def search(
-        self, query: str, now: int, held: Collection[int], boosts: Mapping[int, float], before: int | None = None
-    ) -> list[Finding]:
-        """Find what answers a query, the best first.
-
-        What is in the prompt already is ranked as well: if that answers best, what has little to do with the query is not recalled.
+    def search(self, query: str, now: int, boosts: Mapping[int, float], before: int | None = None) -> list[Finding]:
+        """Find what answers a query, the best first, what is in the prompt already among it.
 
         Args:
             query: the user message.
             now: milliseconds since the epoch.
-            held: `seq` of entries that are in the prompt as they were said.
             boosts: see `PassageTable.search`.
             before: `seq` of the entry that asks; what follows it is left out.
         """
@@ -142,18 +137,14 @@ class SessionPassages:
             return []
         question = question_of(query, now=now, narrow=False, everyday=True)
         with self._lock:
-            ranked = [
+            found = [
                 one
                 for one in self.table.search(question, boosts)
                 if one.seq not in self.gone and (before is None or one.seq < before)
             ]
-            enough = _LEAST_SHARE * ranked[0].score if ranked else 0.0
-            found = [
-                one
-                for one in ranked
-                if one.score >= enough and one.seq not in held and (one.seq in boosts or least.is_met(one))
-            ]
-            return [self.table.complete(one, newer=at < _CORRECTED) for at, one in enumerate(found[:_MOST])]
+            enough = _LEAST_SHARE * found[0].score if found else 0.0
+            found = [one for one in found if one.score >= enough and (one.seq in boosts or least.is_met(one))][:_MOST]
+            return [self.table.complete(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
 
     def close(self) -> None:
         """Give up what is being analysed."""

@@ -122,6 +122,14 @@ class Finding(NamedTuple):
     """What the user said later instead."""
 
 
+class _Matched(NamedTuple):
+    """What the sentences of a table have of a question."""
+
+    rows: Mapping[int, float]
+    whole: float
+    """What all words of the question weigh together."""
+
+
 class _Row(NamedTuple):
     seq: int
     start: int
@@ -206,16 +214,16 @@ class PassageTable:
             boosts: what entries that were found otherwise count on top, by `seq`: 1.0 as much as the best sentence.
             weights: of the ranking.
         """
-        own, whole = self._match(question, weights)
+        matched = self._match(question, weights)
         best: dict[int, float] = {}
-        for row, score in own.items():
+        for row, score in matched.rows.items():
             seq = self._rows[row].seq
             best[seq] = max(best.get(seq, 0.0), score)
         top = max(best.values(), default=1.0)
         more = {seq: top * boost for seq, boost in (boosts or {}).items() if seq in self._entries}
         leading = sorted({*best, *more}, key=lambda seq: (-best.get(seq, 0.0) - more.get(seq, 0.0), -seq))[:_ENTRIES]
         near = {seq for one in leading for seq in (one, *self._beside(one))}
-        rank = _Ranking(self, question, weights, own, best, whole)
+        rank = _Ranking(self, question, weights, matched, best)
         found = [one for seq in near for one in rank.of_entry(seq, more.get(seq, 0.0))]
         return sorted(found, key=lambda one: (-one.score, -one.seq, one.start))
 
@@ -315,8 +323,8 @@ class PassageTable:
         at = bisect_left(self._order, seq)
         return [*self._order[max(at - 1, 0) : at], *self._order[at + 1 : at + 2]]
 
-    def _match(self, question: Question, weights: Weights) -> tuple[dict[int, float], float]:
-        """Score the sentences that hold words of the question, by BM25; return also what all its words would score."""
+    def _match(self, question: Question, weights: Weights) -> _Matched:
+        """Score the sentences that hold words of the question, by BM25."""
         rows, number = self._rows, len(self._rows)
         average = max(self._terms / number, 1.0) if number else 1.0
         scores: dict[int, float] = {}
@@ -336,7 +344,7 @@ class PassageTable:
             for row, score in best.items():
                 scores[row] = scores.get(row, 0.0) + score
             whole += rarest or _rarity(number, 0)
-        return scores, whole
+        return _Matched(scores, whole)
 
     def _terms_for(self, variants: Iterable[tuple[str, float]], form: float) -> Iterator[tuple[str, float]]:
         """Yield the terms of the table that stand for a word of the question, and how much each counts."""
@@ -356,12 +364,11 @@ class _Ranking:
         table: PassageTable,
         question: Question,
         weights: Weights,
-        own: Mapping[int, float],
+        matched: _Matched,
         best: Mapping[int, float],
-        whole: float,
     ) -> None:
         self._table, self._question, self._weights = table, question, weights
-        self._own, self._best, self._whole = own, best, whole
+        self._own, self._whole, self._best = matched.rows, matched.whole, best
         self._asks_number = question.asks_number or question.asks_time
         self._asks_name = _WHO.search(question.text[:MAX_ASKING]) is not None
 

@@ -196,9 +196,8 @@ def _read(tokens: list[Token], language: str | None, *, everyday: bool) -> tuple
     for token in tokens:
         word = bounded(_bare(token.text))
         for variants in _variants(token.text, language):
-            if everyday:
-                variants = _with_everyday(variants, language or ENGLISH)
-            concepts.setdefault(variants[0][0], Concept(word, variants))
+            wider = _with_everyday(variants, language or ENGLISH) if everyday else variants
+            concepts.setdefault(variants[0][0], Concept(word, wider))
             if len(concepts) == MAX_CONCEPTS:
                 return tuple(concepts.values())
     return tuple(concepts.values())

@@ -78,8 +78,8 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
     entries: dict[int, Entry] = {}
     for _ in range(2):  # once more if the log does not show any more what was found
         long = len(passages.table) > SESSION_RECALL_INLINE
-        found = await run_cpu(passages.search, query, engine.clock(), held, boosts, window.current, long=long)
-        wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None}
+        found = await run_cpu(passages.search, query, engine.clock(), boosts, window.current, long=long)
+        wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None} - held
         entries |= await _read(engine, ref, wanted - entries.keys())
         if not (gone := wanted - entries.keys()):
             break
@@ -191,11 +191,10 @@ def _items(
     for passage, whole, question, newer in found:
         if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
             continue
-        if is_known(before := whole._replace(stop=passage.start)):
-            whole = whole._replace(start=before.stop)
-        if is_known(after := whole._replace(start=passage.stop)):
-            whole = whole._replace(stop=after.start)
-        for one in (newer, question, passage if _overlaps(whole, taken) else whole):
+        start = passage.start if is_known(whole._replace(stop=passage.start)) else whole.start
+        stop = passage.stop if is_known(whole._replace(start=passage.stop)) else whole.stop
+        shown = whole._replace(start=start, stop=stop)
+        for one in (newer, question, passage if _overlaps(shown, taken) else shown):
             if one is not None and one.seq in entries and one.seq not in held and not _overlaps(one, taken):
                 taken.append(one)
                 yield make_item(ref, entries[one.seq], one, score=passage.score)
