@@ -103,6 +103,70 @@ async def test_what_the_digest_says_already_is_not_said_twice() -> None:
         assert said.count("Kittiwake") == 1
 
 
+async def test_nothing_else_comes_where_the_prompt_holds_the_answer() -> None:
+    """What has a word in common with the question is no answer to it."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await fill(session, "The tea costs nothing, says the neighbour.", days=80)
+        await session.append({"role": "user", "content": FACT})
+        assert blocks(await ask(session)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thank you! You too have a great day!",
+        "Yes, please go ahead with the mooring. Thank you!",
+        "Bye for now, off to the boat",
+        "Danke, bis morgen!",
+        "I had soup for lunch by the boat.",
+    ],
+)
+async def test_a_message_that_only_agrees_or_says_little_recalls_nothing(text: str) -> None:
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await fill(session, FACT)
+        assert blocks(await ask(session, text)) == []
+
+
+async def test_a_statement_brings_back_what_it_is_about() -> None:
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await fill(session, FACT)
+        (block,) = blocks(await ask(session, "I paid for the mooring of the Kittiwake."))
+        assert "costs 420" in block
+
+
+async def test_a_stale_value_comes_with_its_correction_though_nobody_asks_in_its_words() -> None:
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await fill(
+            session,
+            "The doctor: cardiology is on the tenth, at the clinic.",
+            "They moved cardiology, the clinic says the 16th now.",
+        )
+        (block,) = blocks(await ask(session, "When is the appointment with the doctor?", budget=1500))
+        assert block.index("tenth") < block.index("16th")
+
+
+async def test_a_stale_value_is_not_recalled_after_a_correction_that_the_prompt_holds() -> None:
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await fill(session, "The doctor: cardiology is on the tenth, at the clinic.")
+        await session.append({"role": "user", "content": "They moved cardiology, the clinic says the 16th now."})
+        assert "tenth" not in str(await ask(session, "When is the appointment with the doctor?", budget=1500))
+
+
+async def test_sentences_that_a_compaction_has_are_left_off() -> None:
+    """Of a passage with the short sentences beside it, each is looked for by itself."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        await fill(session, f"{FACT} The harbour master of the place is Mr Obuya.")
+        messages = await ask(session, "Who is the harbour master?", strategy="digest", recall="auto")
+        assert str(messages).count("Obuya") == 1
+        assert str(messages).count("Kittiwake") <= 1
+
+
 async def test_a_wrong_value_is_refused() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
