@@ -15,11 +15,11 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
+from holdfast.context.cues import DENSE_LANGUAGES, count_cues, cues_of, spoken_language
 from holdfast.context.own_words import own_words
 from holdfast.context.values import cost_of
 from holdfast.domain.fact_choices import Choice
@@ -141,31 +141,43 @@ def _analyse(text: str) -> tuple[Statement, ...]:
 
 def rate_sentence(sentence: str) -> float:
     """Return the probability that a sentence of a user is worth keeping, whatever stands around it; 0.0 for a courtesy or code."""
-    rated = _rate(sentence, 1, 2, ENGLISH)
+    rated = _rate_form(sentence, ENGLISH)
     return 1 / (1 + math.exp(-rated.score)) if rated else 0.0
 
 
+class _Rated(NamedTuple):
+    """What a sentence's own form says."""
+
+    score: float
+    corrects: bool
+
+
 def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | None:
-    """Rate a sentence; None for a courtesy, a fragment, or code."""
+    """Rate a sentence in its place; None for a courtesy, a fragment, or code."""
+    rated = _rate_form(sentence, otherwise)
+    if rated is None:
+        return None
+    score = rated.score + (ONLY if among == 1 else FIRST if at == 0 else 0.0)
+    return Statement(0, at, sentence, round(score, 2), round(cost_of(sentence) + 2, 1), rated.corrects)
+
+
+@lru_cache(maxsize=4_096)
+def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
+    """Cached: the digest rates the sentences that are statements, too."""
     language = spoken_language(sentence, otherwise)
-    cues, dense = cues_of(language), language in DENSE_LANGUAGES
     words = _WORD.findall(sentence)
-    length = len(sentence) / DENSE_WORD if dense else len(words)
-    if (
-        length < LEAST_WORDS
-        or sentence[0] in _GOES_ON
-        or len(_CODE.findall(sentence)) * 4 > length
-        or _is_courtesy(sentence, cues["courtesy"])
-    ):
+    length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
+    if length < LEAST_WORDS or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
+        return None
+    counts = count_cues(sentence, language)
+    if counts.get("courtesy") and _is_courtesy(sentence, cues_of(language)["courtesy"]):
         return None
     score = BASE + LENGTH * math.log(length)
-    score += sum(weight * min(2, len(cues[name].findall(sentence))) for name, weight in WEIGHTS.items())
+    score += sum(WEIGHTS[name] * min(2, number) for name, number in counts.items() if name in WEIGHTS)
     asks = _ASKED.search(sentence) is not None
     score += QUESTION if asks else 0.0
-    score += ASKING_WORD if words and cues["question"].fullmatch(words[0]) else 0.0
-    score += ONLY if among == 1 else FIRST if at == 0 else 0.0
-    corrects = not asks and cues["correction"].search(sentence) is not None
-    return Statement(0, at, sentence, round(score, 2), round(cost_of(sentence) + 2, 1), corrects)
+    score += ASKING_WORD if words and cues_of(language)["question"].fullmatch(words[0]) else 0.0
+    return _Rated(score, not asks and counts.get("correction", 0) > 0)
 
 
 def _is_courtesy(sentence: str, courtesies: re.Pattern[str]) -> bool:
