@@ -388,7 +388,7 @@ def test_folding_in_pieces_is_folding_at_once_while_nothing_has_to_leave_the_poo
 @given(_HISTORY)
 def test_every_line_begins_with_a_handle_of_its_own_source(rounds: list[list[Message]]) -> None:
     for line in lines(told(units(*rounds), 2000)):
-        assert line.startswith(("user said: ", "assistant said: ", "get(", "set("))
+        assert line.startswith(("user said: ", "user quoted: ", "assistant said: ", "get(", "set("))
 
 
 @given(_HISTORY, st.integers(60, 400))

@@ -72,7 +72,7 @@ def test_a_short_question_takes_in_what_it_is_about() -> None:
 
 
 def test_the_last_question_is_what_is_answered() -> None:
-    """Where there is none, what was said last; of a longer reply only a question takes the beginning."""
+    """Where there is none, what was said last; of a longer reply only a question takes the first sentences, as many as an answer may have."""
     first, last = "Shall I cancel the order K-113 for you?", "Or shall I rather change it to Friday?"
     assert (
         told_by(pool(reply(f"{first} {last} I can do both of it."), user("No.")))[0][1][1]
@@ -85,9 +85,16 @@ def test_the_last_question_is_what_is_answered() -> None:
         ("assistant said", [statement]), ("user said", ["No.", wish])
     ]  # fmt: skip
     kept = pool(reply(f"Fine. {last}"), user(f"No. {wish}"))
-    assert told_by(kept) == [("assistant said", ["Fine.", f"{last} \x1f→ user said\x1f: No."]), ("user said", [wish])]
+    assert told_by(kept) == [("assistant said", ["Fine.", f"{last} \x1f→ user said\x1f: No. {wish}"])]
     assert found(kept.lines, "Fine.").used == 0, "only the question was answered"
-    assert told_by(pool(reply(last), user(f"No: never\n{wish}")))[0][1] == [last], "a pair says what it is about"
+    long = f"Where this ends is {'very ' * 30}far away."
+    kept = pool(reply(last), user(f"No. {wish} {long}"))
+    assert told_by(kept) == [
+        ("assistant said", [f"{last} \x1f→ user said\x1f: No. {wish}"]),
+        ("user said", [long]),
+    ]
+    kept = pool(reply(last), user(f"No. {long} {wish}"))
+    assert told_by(kept) == [("assistant said", [last]), ("user said", ["No.", long, wish])], "an answer is whole"
 
 
 # -- what is told again ----------------------------------------------------------------

@@ -122,5 +122,5 @@ def test_an_answer_finds_its_question_whatever_left_before_it() -> None:
     for place in (0, 2, 1):
         saved = fold(saved, history[place : place + 1], room=ROOM)
     text = render(saved, ROOM, first=0, last=3, count=STORED)
-    assert "assistant said: I could restart the pod or fail over. Which one? → user said: Fail over." in text
-    assert "user said: Never restart a pod in shop-prod without asking me." in text
+    answer = "Fail over. Never restart a pod in shop-prod without asking me."
+    assert f"assistant said: I could restart the pod or fail over. Which one? → user said: {answer}" in text

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.facts import MAX_LEAVES, ends_of, lines_of
+from holdfast.context.digest.facts import ends_of, lines_of
 from holdfast.context.digest.lines import Line
-from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
+from holdfast.context.digest.text_facts import MAX_LEAVES
+from holdfast.context.digest.texts import LONGEST, rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit, units_of
 from holdfast.context.values import (
     MAX_KEY,
@@ -287,14 +288,9 @@ def test_names_of_columns_lose_quotes_and_emphasis_only() -> None:
     assert found == (["site", "year", "mean ~"], [["Bay 0", "12", "**3**"]])
 
 
-def test_a_long_sentence_is_parted_at_white_space_in_the_second_half_of_a_piece() -> None:
-    """Else where the piece ends."""
-    half, rest = MAX_VALUE // 2, "z" * (MAX_VALUE - 1)
-    for at, parted in ((half - 1, False), (half, True), (MAX_VALUE - 1, True), (MAX_VALUE, False)):
-        text = f"{'a' * at} {rest}"
-        assert sentences_of(text)[0] == (text[:at] if parted else text[:MAX_VALUE].strip())
-    assert sentences_of("a" * MAX_VALUE) == ["a" * MAX_VALUE]
-    assert sentences_of("a" * (MAX_VALUE + 1)) == ["a" * MAX_VALUE, "a"]
+def test_a_text_without_white_space_is_parted_where_a_piece_ends() -> None:
+    assert sentences_of("a" * LONGEST) == ["a" * LONGEST]
+    assert sentences_of("a" * (LONGEST + 1)) == ["a" * LONGEST, "a"]
 
 
 def test_four_sentences_of_one_form_have_their_full_worth() -> None:
@@ -350,7 +346,7 @@ def test_an_error_weighs_more_than_a_sentence_like_it() -> None:
 def test_hostile_text_is_read_in_bounds(text: str) -> None:
     for found in (line(text), *(lines_of(units(Message(role="user", content=text))[0]))):
         assert len(found.facts) <= MAX_LEAVES
-        assert all(len(fact.value) <= MAX_VALUE for fact in found.facts)
+        assert all(len(fact.value) <= LONGEST for fact in found.facts)
 
 
 def test_of_a_very_long_text_both_ends_are_read() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
+from holdfast.context.digest.texts import LONGEST, rarity_of, sentences_of, table_of
 from holdfast.context.values import MAX_KEY, MAX_VALUE
 
 
@@ -36,13 +36,13 @@ def test_a_sentence_ends_where_its_script_ends_it() -> None:
     assert sentences_of("好的。走吧！行？是") == ["好的。", "走吧！", "行？", "是"]
 
 
-def test_what_is_as_long_as_a_value_may_be_is_not_parted() -> None:
+def test_a_sentence_of_the_greatest_length_is_not_parted() -> None:
     """Though it could be; a longer one loses nothing."""
-    whole = f"{'a' * 100} {'b' * (MAX_VALUE - 101)}"
+    whole = f"{'a' * 100} {'b' * (LONGEST - 101)}"
     assert sentences_of(whole) == [whole]
     longer = " ".join(f"word{at}" for at in range(200))
     assert " ".join(sentences_of(longer)) == longer
-    assert max(map(len, sentences_of(longer))) < MAX_VALUE
+    assert max(map(len, sentences_of(longer))) < LONGEST
 
 
 @pytest.mark.parametrize("mark", ["|", "\t", ";", ","])

@@ -26,6 +26,8 @@ ELSEWHERE, SAME = 0.4, 0.05
 """What a value is worth that another source, or another line about the same thing, tells already."""
 FIRM = 0.5
 """The least of that for what is told for what it says: an error, an outcome, an answer."""
+TRIFLE = 0.4
+"""Weight below which a sentence of a user has no share of the text: a question that has been answered."""
 FOLLOWS = 1.5
 """What a sentence of a user is worth more when the one before it is told."""
 VISIBLE = 0.3
@@ -270,8 +272,8 @@ def _crowd(source: Source, row: Row, fact: Fact) -> None:
 
 
 def _trivial(fact: Fact) -> bool:
-    """A sentence without a value in it, and too short to be more than a "yes, thanks"."""
-    return fact.weight < 0.8 and len(fact.value) < (20 if fact.value.isascii() else 6)
+    """A sentence that is worth next to nothing, or has no value in it and is too short to be more than a "yes, thanks"."""
+    return fact.weight < TRIFLE or (fact.weight < 0.8 and len(fact.value) < (20 if fact.value.isascii() else 6))
 
 
 def _words(fact: Fact) -> Words:

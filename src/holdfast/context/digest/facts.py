@@ -6,28 +6,21 @@ executed, and nothing in it can change what is extracted from another source. Wh
 (identifier, date, number, word) and where it stands, never what it is about.
 """
 
-# ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about)
-
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import count as counting
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
 from holdfast.context.digest.handles import head_of, name_call, names_in
-from holdfast.context.digest.lines import Fact, Kind, Line, priced
-from holdfast.context.digest.listings import Listing, is_source, listing_of
-from holdfast.context.digest.texts import rarity_of, sentences_of, table_of
-from holdfast.context.digest.wording import is_courtesy, is_promise
+from holdfast.context.digest.lines import Fact, Line
+from holdfast.context.digest.listings import is_source
+from holdfast.context.digest.speech import said_lines
+from holdfast.context.digest.text_facts import MAX_LEAVES, ends_of, numbered, text_facts
 from holdfast.context.perspective import is_hand_over
-from holdfast.context.statements import rate_sentence
 from holdfast.context.units import Unit
 from holdfast.context.values import (
-    COLONS,
     DIGITS,
     IDENTIFIER,
     MAX_TEXT,
@@ -39,16 +32,15 @@ from holdfast.context.values import (
     cost_of,
     decode,
     label_of,
-    prose_weight,
     tells_error,
     weight_of,
     weight_under,
 )
-from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import TRANSFER
 
-MAX_LEAVES = 400
-"""Most facts read out of one source: the first ones of a longer one."""
+__all__ = ["ends_of", "lines_of"]
+
 MAX_DEPTH = 12
 OUTCOME, OUTCOME_MORE = 60, 1.0
 """Characters of a result that is all outcome: "saved", a new id, a refusal; and what it weighs more for that."""
@@ -56,18 +48,10 @@ FAILURE, TRIED = 400, 4.0
 """Characters of a result that may be nothing but an error; and what it and the arguments that led to it weigh more: what
 failed is tried again, nearly the same, or must not be."""
 
-LONGER, USUAL = 0.6, 12.0
-"""How much more a longer sentence of a user weighs: of two the longer one is hardly a phrase."""
-STATED = 10.0
-"""What a sentence weighs at least that its user surely wants kept."""
 KEYED = 2.0
 """What a name is worth more that an object is kept under: it is what to ask for it with."""
 PIECE, PIECE_COST = 0.8, 5.0
 """What a sentence in a value has to weigh, or to cost: an excerpt ends in the middle of a word."""
-PROMISED, PROMISE_LEAST = 1.5, 1.0
-"""What a sentence of the assistant weighs more that says what it will do, and the least it weighs before that."""
-LINES, DEFINES = 1.0, 0.8
-"""What the lines that a view of a file shows weigh, and a name that is defined there."""
 CONSTANT = 3
 """Rows from which what all of them say is told of the list."""
 
@@ -81,12 +65,12 @@ def lines_of(unit: Unit) -> list[Line]:
     if unit.instructs or unit.refused:
         return []  # the one is no data, and a provider refused the other
     if first.kind == "calls":
-        return _said(first.message, first.seq, unit.by) if is_hand_over(first) else _call_lines(unit)
+        return said_lines(first.message, first.seq, unit.by) if is_hand_over(first) else _call_lines(unit)
     if first.kind == "result":
         read = _result_of(first.message.text)
-        facts = _numbered(read.facts)
+        facts = numbered(read.facts)
         return [Line("late result", f"late#{first.seq}", first.seq, "other", facts, lists=read.lists)] if facts else []
-    return _said(first.message, first.seq, unit.by)
+    return said_lines(first.message, first.seq, unit.by)
 
 
 def _call_lines(unit: Unit) -> list[Line]:
@@ -94,7 +78,7 @@ def _call_lines(unit: Unit) -> list[Line]:
     results: dict[str, list[str]] = {}
     for entry in unit.entries[1:]:
         results.setdefault(str(entry.message.tool_call_id), []).append(entry.message.text)
-    lines = _said(first.message, first.seq, unit.by)
+    lines = said_lines(first.message, first.seq, unit.by)
     for call in first.message.tool_calls:
         answers = results.get(call.id) or [""]
         result = answers.pop(0)
@@ -126,7 +110,7 @@ def _call_line(call: ToolCall, result: str, seq: int, by: str) -> Line:
         handle if not rest else f"{handle}#{_hash(call.arguments)}",
         seq,
         "call",
-        _numbered((*given.facts, *told.facts)),
+        numbered((*given.facts, *told.facts)),
         names,
         names_in(arguments),
         cost=2.0 + round(cost_of(handle), 1),
@@ -192,38 +176,6 @@ def _lists_in(line: Line) -> dict[str, int]:
     return {key: count for key, count in Counter(keys).items() if key and count > 1}
 
 
-def _said(message: Message, seq: int, by: str) -> list[Line]:
-    kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
-    read = (fact for fact in _text_facts(message.text, said=True) if not is_courtesy(fact.value))
-    facts = _numbered(islice(read, MAX_LEAVES))
-    if not facts:
-        return []
-    if kind == "assistant":
-        for fact in facts:
-            if is_promise(fact.value):
-                fact.weight = round(max(fact.weight, PROMISE_LEAST) * PROMISED, 2)
-    if kind == "user":
-        for fact in facts:
-            usual = fact.weight * (fact.cost / USUAL) ** LONGER
-            fact.weight = round(max(usual, STATED * rate_sentence(fact.value)), 2)
-    said = f"{clean(message.role)[:20]} said"
-    handle = f"agent {by} said" if by else said
-    return [Line(handle, f"{said}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
-
-
-def _numbered(facts: Iterable[Fact]) -> list[Fact]:
-    """Each fact once a group."""
-    seen: set[tuple[str, str, int]] = set()
-    kept = []
-    for fact in islice(facts, MAX_LEAVES):
-        identity = (fact.key, fact.value, fact.group)
-        if fact.bundle or identity not in seen:
-            seen.add(identity)
-            priced(fact)
-            kept.append(fact)
-    return kept
-
-
 # -- structured results ------------------------------------------------------
 
 
@@ -235,7 +187,7 @@ def _result_of(text: str) -> _Leaves:
         read.walk(decoded, "", 0, 0)
         read.facts = _alike(read.facts[:MAX_LEAVES])
     else:
-        read.facts = list(islice(_text_facts(text, said=False), MAX_LEAVES))
+        read.facts = list(islice(text_facts(text, said=False), MAX_LEAVES))
     read.facts = _regular(read.facts, read.lists)
     return read
 
@@ -378,7 +330,7 @@ class _Leaves:
             weight = weight_under(key, text) + (1.0 if tells_error(text) else 0.0)
             self.facts.append(Fact(key, text, group, weight))
         else:
-            for fact in islice(_text_facts(str(value), said=False), MAX_LEAVES):
+            for fact in islice(text_facts(str(value), said=False), MAX_LEAVES):
                 fact.key, fact.group = fact.key or key, group
                 if fact.weight >= PIECE or cost_of(fact.value) >= PIECE_COST:
                     self.facts.append(fact)
@@ -387,68 +339,3 @@ class _Leaves:
 def _names_row(name: str, siblings: int) -> bool:
     """Whether an object's key is a value of its own: an identifier, or one of many like objects."""
     return siblings > 8 or any(map(str.isdigit, name))
-
-
-# -- texts -------------------------------------------------------------------
-
-
-_PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
-
-
-def ends_of(text: str) -> str:
-    """What is read of a text: all of it, or of a long one the head and the tail."""
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
-
-
-def _text_facts(text: str, *, said: bool) -> Iterator[Fact]:
-    """What a text says: rows where it is a table, pairs where a line is `key: value`, else its sentences."""
-    text = ends_of(text)
-    table = None if said else table_of(text)
-    if table is not None:
-        yield from _rows(*table)
-        return
-    listing = None if said else listing_of(text)
-    if listing is not None:
-        yield from _listed(listing)
-        text = listing.before
-    counter = counting(1)
-    block, keys = 0, set[str]()
-    sentences = sentences_of(text)
-    for sentence, rare in zip(sentences, repeat(1.0) if said else rarity_of(sentences), strict=False):
-        pair = _PAIR.match(sentence) if ": " in sentence or " = " in sentence or "：" in sentence else None
-        error = 1.5 if not said and tells_error(sentence) and not sentence.endswith(COLONS) else 0.0
-        if pair and _is_pair(pair, sentence):
-            key, value = pair[1].strip(), sentence[pair.end() :].strip()
-            # A key that comes again begins another record: its values do not belong to those before.
-            if key in keys or (said and not keys):
-                block = next(counter)
-                keys.clear()
-            keys.add(key)
-            yield Fact(key, value, block, prose_weight(value) * rare + error, prose=True, firm=error > 0)
-        else:
-            if said:
-                keys.clear()
-            weight = prose_weight(sentence) * rare + error
-            yield Fact("", sentence, next(counter), weight, prose=True, firm=error > 0)
-
-
-def _listed(listing: Listing) -> Iterator[Fact]:
-    """Give a listing's places, lines and definitions: none of its source."""
-    if listing.lines:
-        yield Fact("lines", listing.lines, 0, LINES)
-    for key, values in (("", listing.places), ("defines", listing.names)):
-        yield from (Fact(key, value[:MAX_VALUE], 0, DEFINES) for value in values)
-
-
-def _is_pair(pair: re.Match[str], sentence: str) -> bool:
-    """Whether what looks like `key: value` is it: no sentence, no address, no assignment in a program."""
-    if len(sentence) - pair.end() > 80 or pair[1].count(" ") > 3 or "://" in sentence[:16]:
-        return False
-    return "=" not in pair[0] or "(" not in sentence
-
-
-def _rows(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
-    for number, row in enumerate(rows, 1):
-        for name, value in zip(names, row, strict=False):
-            if value:
-                yield Fact(name, value, number, weight_of(value), prose=" " in value)

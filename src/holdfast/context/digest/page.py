@@ -93,7 +93,7 @@ class _Page:
     def _pieces(self) -> Iterator[str]:
         """The lines in order of the log; what one side said in a row on one line."""
         before = ""
-        for line in sorted(self._lines.values(), key=lambda line: line.seq):
+        for line in sorted(self._lines.values(), key=lambda line: (line.seq, line.kind == "other")):
             text = self._line(line, self._facts[id(line)])
             if line.kind != "call" and line.handle == before:
                 yield f" / {text.removeprefix(f'{line.handle}: ')}"
@@ -229,13 +229,15 @@ def _groups_text(line: Line, groups: dict[int, list[Fact]]) -> str:
 
 def _sentences(line: Line, chosen: set[int]) -> str:
     """What was said, with a mark where something is left out."""
-    text, gap = "", False
+    text, gap, heading = "", False, ""
     for fact in line.facts:
         if id(fact) not in chosen:
             gap = bool(text)
             continue
         between = " … " if gap else "; " if fact.key and not text.endswith(COLONS) else " "
-        text += (between if text else "") + (f"{fact.key}: {fact.value}" if fact.key else fact.value)
+        told = f"{fact.key}: {fact.value}" if fact.key and fact.key != heading else fact.value
+        text += (between if text else "") + told
+        heading = fact.key if "|" in fact.key else ""
         gap = False
     return text
 

@@ -14,10 +14,12 @@ import msgspec
 
 from holdfast.context.cut import Count
 from holdfast.context.digest.choosing import Choice, Shown
-from holdfast.context.digest.facts import LONGER, TRIED, USUAL, lines_of
+from holdfast.context.digest.facts import TRIED, lines_of
 from holdfast.context.digest.lines import Fact, Line, priced
 from holdfast.context.digest.page import ANSWER, Frame, longest
+from holdfast.context.digest.speech import LONGER, USUAL
 from holdfast.context.digest.weighing import likeliest
+from holdfast.context.digest.wording import is_idle
 from holdfast.context.escaping import END, tag
 from holdfast.context.units import Unit
 from holdfast.context.values import IDENTIFIER, QUESTION, tells_error, weighed_words, weight_under
@@ -32,6 +34,8 @@ CHANGED = 1.0
 """What a value weighs more that is another one than the last time."""
 BARE = 24
 """Characters up to which a user's answer is told behind the question that it answers."""
+LONGEST_ANSWER = 160
+"""Characters up to which an answer of several sentences is told behind its question."""
 SHORT_QUESTION = 8.0
 """Tokens below which a question goes with the sentence before it, which says what it is about."""
 ANSWERED = 2.5
@@ -104,8 +108,10 @@ def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
         for line in lines_of(unit):
             if line.kind == "assistant" and pool.after_calls and not calls:
                 _conclude(line, lines.values())
-            if line.kind == "user" and _answers(line, lines.get(f"assistant said#{line.seq - 1}")):
-                continue
+            if line.kind == "user":
+                if _answers(line, lines.get(f"assistant said#{line.seq - 1}")):
+                    continue
+                line.facts = [fact for fact in line.facts if not is_idle(fact.value)]
             _note(pool, line, index)
             known = lines.pop(line.key, None)
             if known is not None:
@@ -203,20 +209,19 @@ class _Index:
 
 
 def _answers(reply: Line, asked: Line | None) -> bool:
-    """Whether a reply is no more than a bare "yes", which is put behind the question that it answers.
+    """Put a bare "yes" behind the question that it answers, with what follows it; return True if the reply is no more than that.
 
-    Without each other neither says anything. The question may have left long before: what the user said last stays. Of a longer reply that begins so the beginning is put there.
+    Without each other neither says anything. The question may have left long before: what the user said last stays. What
+    follows the "yes" may limit it, so where it is too long for an answer there is none.
     """
     if asked is None or not asked.facts:
         return False
-    text = " ".join(fact.value for fact in reply.facts)
     question = next((fact for fact in reversed(asked.facts) if fact.value.endswith(QUESTION)), None)
-    whole = _bare(text)
-    if not whole:
-        text = reply.facts[0].value
-        if question is None or reply.facts[0].key or not _bare(text):
-            return False
-        reply.facts = reply.facts[1:]
+    whole = _bare(" ".join(map(_text_of, reply.facts)))
+    text, taken = _beginning(reply)
+    if not whole and (question is None or taken < 2 or not _bare(_text_of(reply.facts[0]))):
+        return False
+    said, reply.facts = reply.facts[:taken], reply.facts[taken:]
     question = question or asked.facts[-1]
     for fact in asked.facts if whole else (question,):
         fact.used += 1
@@ -228,10 +233,26 @@ def _answers(reply: Line, asked: Line | None) -> bool:
         question.value = f"{before.value} {question.value}"
         question.weight = max(question.weight, before.weight)
     question.value += ANSWER.format(handle=reply.handle, text=text)
-    question.weight = round(ANSWERED * question.weight, 2)
+    best = max(fact.weight for fact in said) if not whole else 0.0
+    question.weight = round(ANSWERED * max(question.weight, best), 2)
     question.firm = True
     priced(question)
-    return whole
+    return not reply.facts
+
+
+def _beginning(reply: Line) -> tuple[str, int]:
+    """Return the first sentences of a reply, as many as an answer may have, and their number."""
+    text, taken = "", 0
+    for fact in reply.facts:
+        longer = f"{text} {_text_of(fact)}".strip()
+        if len(longer) > LONGEST_ANSWER:
+            break
+        text, taken = longer, taken + 1
+    return text, taken
+
+
+def _text_of(fact: Fact) -> str:
+    return f"{fact.key}: {fact.value}" if fact.key else fact.value
 
 
 def _bare(text: str) -> bool:
@@ -282,21 +303,36 @@ def _take_over(old: Line, new: Line) -> None:
 
 
 def _resolve(older: list[Line], new: Line) -> None:
-    """Say of an error that the same call went well later: it needs no second try."""
-    if new.kind != "call" or any(map(_is_error, new.facts)):
+    """Say of an error that a call of the same tool about the same thing went well later: it needs no second try."""
+    if new.kind != "call" or _errors_of(new):
         return
+    resolved = False
     for old in older:
-        failed = [fact for fact in old.facts if _is_error(fact)]
-        if old.handle != new.handle or not failed or failed[0].value.endswith(RESOLVED):
+        failed = _errors_of(old)
+        if _tool_of(old) != _tool_of(new) or not failed or failed[0].value.endswith(RESOLVED):
             continue
+        resolved = True
         for fact in old.facts:
             fact.weight = round(fact.weight / TRIED, 2)
         failed[0].value += RESOLVED
         priced(failed[0])
+    for fact in new.facts if resolved else ():
+        if 0 < fact.group <= new.given or fact.firm:
+            fact.weight = round(fact.weight * TRIED, 2)
 
 
-def _is_error(fact: Fact) -> bool:
-    return fact.firm and tells_error(f"{fact.key} {fact.value}")
+def _errors_of(line: Line) -> list[Fact]:
+    """Return what the answer of a call says went wrong; what was asked with may speak of errors, too."""
+    return [
+        fact
+        for fact in line.facts
+        if fact.firm and not 0 < fact.group <= line.given and tells_error(f"{fact.key} {fact.value}")
+    ]
+
+
+def _tool_of(line: Line) -> tuple[str, str]:
+    """Return the tool that was called, and the first name it was called with."""
+    return line.handle.partition("(")[0], line.names[0] if line.names else ""
 
 
 def _supersede(older: list[Line], new: Line) -> None:

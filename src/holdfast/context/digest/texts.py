@@ -6,32 +6,46 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from holdfast.context.values import MAX_KEY, MAX_VALUE, clean
 
-_SENTENCE_END = re.compile(r"[.!?؟।…。！？]")
+_SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
 _CLOSED = "。！？"
 """Ends of sentences that no white space has to follow."""
-_ITEM = re.compile(r"(?:^|\s)\d\d?\.\Z")
+_ITEM = re.compile(r"(?:^|\s)[A-Z]?\d\d?\.\Z")
 """Ends in the number of an item of a list, which is no sentence."""
 _BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
 _BULLETS = frozenset("-*#>•–0123456789")
 _NUMBERS = re.compile(r"\d+")
+LONGEST, SHORTEST = 240, 60
+"""Characters from which a sentence is taken apart, and of the shortest part."""
+_JOINTS = (
+    re.compile(r"[;；:：][ ]|[ ][-–—][ ]|，"),
+    re.compile(r",[ ](?=(?:and|but|so|because|which|then|und|aber|weil|et|mais|y|pero|e|mas)\b)", re.IGNORECASE),
+    re.compile(r"(?<=[^\W\d_]{4})[ ](?=(?:and|but|so|because|oh|okay|then|anyway)\b)"),
+    re.compile(r",[ ]"),
+    re.compile(r"(?<=[^\W\d_]{4})[ ]|(?<=\d)[ ]"),
+    re.compile(r"[ ]"),
+)
+"""Where a long sentence is taken apart, the best places first. After a short word hardly anything ends: "it's five now in the"."""
+_RULE = re.compile(r"[ |:+=-]*[-=]{2}[ |:+=-]*")
+"""The line below the heading of a table."""
+_LABEL = re.compile(r"\W*(?:[A-Za-z]?\d{1,3})?\W*")
 _LIKE = 4
 """Sentences of one form that are told at full worth."""
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences and the items of `text`, none longer than `MAX_VALUE` characters."""
+    """The sentences and the items of `text`, none longer than `LONGEST` characters."""
     found: list[str] = []
     for line in text.splitlines():
         start = 0
         for end in _SENTENCE_END.finditer(line):
-            until = end.end()
-            mark, following = line[until - 1], line[until : until + 1]
-            if not (following.isspace() or mark in _CLOSED):
+            until, mark = end.end(), end.group()
+            if not (line[until : until + 1].isspace() or mark[-1] in _CLOSED):
                 continue
-            if mark != "." or _ITEM.search(line, max(0, until - 4), until) is None:
+            if mark != "." or _ITEM.search(line, max(0, until - 5), until) is None:
                 _add_pieces(line[start:until], found)
                 start = until
         _add_pieces(line[start:], found)
@@ -39,19 +53,32 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _add_pieces(raw: str, found: list[str]) -> None:
-    """A sentence without the marks of lists and of emphasis, in pieces of at most `MAX_VALUE` characters."""
-    text = clean(raw).replace("**", "").replace("`", "")
+    """A sentence without the marks of lists and of emphasis, in pieces of at most `LONGEST` characters."""
+    text = _plain(raw)
     if text[:1] in _BULLETS and (bullet := _BULLET.match(text)):
         text = text[bullet.end() :].strip()
-    at = 0
-    while len(text) - at > MAX_VALUE:
-        # At white space, where there is some.
-        space = text.rfind(" ", at + MAX_VALUE // 2, at + MAX_VALUE)
-        until = space if space > 0 else at + MAX_VALUE
-        found.append(text[at:until].strip())
-        at = until
-    if rest := text[at:].strip():
-        found.append(rest)
+    found += _pieces(text)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text whole, or in parts of at most `LONGEST` characters that end where a clause does, the best places first."""
+    while len(text) > LONGEST:
+        ideal = len(text) / -(-len(text) // LONGEST)
+        until = LONGEST
+        for joint in _JOINTS:
+            places = [found.end() for found in joint.finditer(text, SHORTEST, LONGEST)]
+            if places:
+                until = min(places, key=lambda place: abs(place - ideal))
+                break
+        yield text[:until].strip()
+        text = text[until:].strip()
+    if text:
+        yield text
+
+
+def _plain(raw: str) -> str:
+    """Return a line without marks of emphasis."""
+    return clean(raw).replace("**", "").replace("`", "")
 
 
 def table_of(text: str) -> tuple[list[str], list[list[str]]] | None:
@@ -90,3 +117,33 @@ def rarity_of(sentences: list[str]) -> list[float]:
     forms = [_NUMBERS.sub("0", sentence[:MAX_VALUE]) for sentence in sentences]
     like = Counter(forms)
     return [(_LIKE / max(_LIKE, like[form])) ** 0.5 for form in forms]
+
+
+def split_headings(text: str) -> tuple[str, dict[str, str]]:
+    """Return a text without the headings of its tables, and the heading of each row: neither says anything without the other."""
+    lines = text.splitlines()
+    headings: dict[str, str] = {}
+    kept: list[str] = []
+    heading = ""
+    for line in lines:
+        if "|" in line and heading:
+            kept.append(line)
+            headings[_plain(line)] = heading
+        elif kept and _RULE.fullmatch(line.strip()) and (heading := _heading_of(kept[-1])):
+            kept.pop()
+        else:
+            kept.append(line)
+            heading = ""
+    return "\n".join(kept), headings
+
+
+def _heading_of(line: str) -> str:
+    """Return the names of columns in a line; nothing if it has one column, or prose in it."""
+    cells = [cell.strip() for cell in _plain(line).strip("| ").split("|")]
+    heading = " | ".join(cells)
+    return heading if "|" in line and max(map(len, cells)) <= MAX_KEY and len(heading) <= MAX_VALUE else ""
+
+
+def is_bare_label(sentence: str) -> bool:
+    """Return True for a piece that is nothing but a number or a label: `[ 17%]` or `D11.`, say."""
+    return _LABEL.fullmatch(sentence) is not None

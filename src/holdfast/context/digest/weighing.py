@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import log
 
 from holdfast.context.digest.lines import Fact, Line
-from holdfast.context.values import MAX_KEY, QUESTION, pieces_of
+from holdfast.context.values import MAX_KEY, QUESTION, pieces_of, words_of
 
 USER_SHARE, PEOPLE = 0.2, 0.75
 """Part of the text that is what people said and what was concluded, while there is some, where nearly all of the pool is what
@@ -51,6 +51,8 @@ NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
 once; and the part of the best row's match that another one needs."""
 NAMING = 2
 """Newest messages of the user that left in which values name rows."""
+CONTAINED = 0.8
+"""Part of the words of a sentence that, if they are sent of its message already, say that it is."""
 POWER = 0.7
 """How strongly cost counts against worth."""
 BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
@@ -149,7 +151,7 @@ class Weighed:
         for line in lines:
             facts = _untold(line)
             if line.seq in parts:
-                facts = [fact for fact in facts if fact.bundle or fact.value not in parts[line.seq]]
+                facts = _unsent(facts, parts[line.seq], said=line.kind != "call")
             if facts:
                 self._admit(line, facts, proposal)
 
@@ -383,6 +385,19 @@ def _named(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[s
     least = NEAR * max(matches.values(), default=0.0)
     found = [rows[group] for group, match in matches.items() if match >= max(least, 0.5)]
     return found if len(found) <= NAMED_ROWS else []
+
+
+def _unsent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
+    """Return the facts of a message that what is sent of it does not say, in these words or most of them."""
+    if not said:
+        return [fact for fact in facts if fact.bundle or fact.value not in sent]
+    words = set(map(str.casefold, words_of(sent)))
+    return [fact for fact in facts if not _is_contained(fact, sent, words)]
+
+
+def _is_contained(fact: Fact, sent: str, words: AbstractSet[str]) -> bool:
+    own = [word.casefold() for word in words_of(fact.value)]
+    return fact.value in sent or (len(own) > 3 and sum(word in words for word in own) >= CONTAINED * len(own))
 
 
 def _is_outcome(fact: Fact, given: int) -> bool:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from holdfast.context.statements import LEAST_CONTENT
+from holdfast.context.values import QUESTION, SHORT, weight_of, words_of
+from holdfast.recall.terms import terms_of
+
 COURTESY_WORDS, COURTESY_CHARS = 9, 12
 """Words, and characters of a script without spaces, up to which a sentence can be a courtesy."""
 LONGEST = 100
@@ -75,6 +79,34 @@ _PROMISE: Final = re.compile(
     re.IGNORECASE,
 )
 _WORDS: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+_PROCEED: Final = re.compile(
+    r"^(?:(?:yes|yeah|sure|okay|ok|all ?right|great|perfect|ja|oui|sí|sim)\b[,.! ]*)*(?:please |bitte )?(?:go ahead|proceed|continue|carry on|do (?:it|that|so)\b"
+    r"|let['’]s (?:proceed|go|do)|mach (?:das|weiter)|nur zu|allez-y|vas-y|continuez|adelante|proceda|siga|pode (?:seguir|continuar))",
+    re.IGNORECASE,
+)
+"""Asks to do what was just spoken of."""
+_GENERIC: Final = frozenset(
+    "ahead case continu detail do get go help info know look let proceed request sorri start tell thing try way".split()
+)
+"""Stems of words that say nothing in a request."""
+_PRONOUNS: Final = re.compile(r"I(?:['’]\w+)?")
+
+
+def has_value(sentence: str) -> bool:
+    """Return True if a sentence holds a number, an identifier or a name."""
+    words = words_of(sentence)
+    return any(
+        weight_of(word) >= SHORT or (at and word[0].isupper() and not _PRONOUNS.match(word))
+        for at, word in enumerate(words)
+    )
+
+
+def is_idle(sentence: str) -> bool:
+    """Return True for a question, a request to proceed or a promise that names nothing: later messages say what became of it."""
+    asks = sentence.endswith(QUESTION) or _PROCEED.match(sentence) is not None or is_promise(sentence)
+    return asks and not has_value(sentence) and len(terms_of(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
 
 
 def is_courtesy(sentence: str) -> bool:
