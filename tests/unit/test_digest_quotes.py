@@ -158,7 +158,17 @@ def test_a_success_comes_before_the_failures_that_led_to_it() -> None:
     assert "credit_card_9879898" in digest(talk, 60)
     assert "Error" not in digest(talk, 60)
     text = digest(talk)
-    assert text.count("not enough") == text.count("not enough (a later call succeeded)") > 0
+    assert text.count("not enough") == text.count("not enough (a later call with other arguments succeeded)") > 0
+
+
+def test_a_failure_about_another_thing_is_not_resolved() -> None:
+    talk = [*call("cancel", {"id": "K-1"}, "Error: it has left"), *call("cancel", {"id": "K-2"}, "cancelled")]
+    assert "later call" not in digest(talk)
+
+
+def test_an_error_in_a_log_is_not_resolved_by_another_look() -> None:
+    seen = call("get_logs", {"service": "svc-7", "since": "04:00"}, "2026-03-02T04:33:13Z ERROR pool exhausted")
+    assert "later call" not in digest([*seen, *call("get_logs", {"service": "svc-7", "since": "05:00"}, "no entries")])
 
 
 def test_a_question_that_speaks_of_failures_is_no_failure() -> None:

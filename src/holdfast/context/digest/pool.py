@@ -22,7 +22,7 @@ from holdfast.context.digest.weighing import likeliest
 from holdfast.context.digest.wording import is_idle
 from holdfast.context.escaping import END, tag
 from holdfast.context.units import Unit
-from holdfast.context.values import IDENTIFIER, QUESTION, tells_error, weighed_words, weight_under
+from holdfast.context.values import IDENTIFIER, QUESTION, cost_of, tells_error, weighed_words, weight_under
 
 POOL_FACTOR = 1.25
 """The pool keeps about this many times the tokens of the text made from it: what may still become important."""
@@ -36,6 +36,8 @@ BARE = 24
 """Characters up to which a user's answer is told behind the question that it answers."""
 LONGEST_ANSWER = 160
 """Characters up to which an answer of several sentences is told behind its question."""
+ARROW_COST = 5.0
+"""Tokens between a question and its answer."""
 SHORT_QUESTION = 8.0
 """Tokens below which a question goes with the sentence before it, which says what it is about."""
 ANSWERED = 2.5
@@ -45,8 +47,10 @@ STATEMENTS, PHRASE_COST, CONCLUDED, REMAINDER = 2, 8.0, 2.0, 0.4
 others count."""
 ASKED_AND_ANSWERED = 0.4
 """What a question counts once it has been answered with a conclusion."""
-RESOLVED = " (a later call succeeded)"
-"""Ends an error after which the same call, with the same names, went well."""
+RESOLVED, RESOLVED_OTHERWISE = " (a later call succeeded)", " (a later call with other arguments succeeded)"
+"""Ends an error after which the same call went well, or one of the same tool about the same thing."""
+REFUSAL = 24
+"""First characters of an answer that speak of an error if the call was refused; a log has a time before it."""
 HOLDERS = 4
 """Newest sources that a word which is said counts for as a value: one that more of them hold points at none of them."""
 SAID = 300
@@ -232,11 +236,13 @@ def _answers(reply: Line, asked: Line | None) -> bool:
         before = asked.facts.pop(at - 1)
         question.value = f"{before.value} {question.value}"
         question.weight = max(question.weight, before.weight)
+    priced(question)
     question.value += ANSWER.format(handle=reply.handle, text=text)
     best = max(fact.weight for fact in said) if not whole else 0.0
     question.weight = round(ANSWERED * max(question.weight, best), 2)
     question.firm = True
-    priced(question)
+    # Apart, for the arrow between them is no script without spaces.
+    question.cost = round(question.cost + cost_of(text) + ARROW_COST, 1)
     return not reply.facts
 
 
@@ -309,12 +315,15 @@ def _resolve(older: list[Line], new: Line) -> None:
     resolved = False
     for old in older:
         failed = _errors_of(old)
-        if _tool_of(old) != _tool_of(new) or not failed or failed[0].value.endswith(RESOLVED):
+        if not failed or _tool_of(old) != _tool_of(new) or failed[0].value.endswith((RESOLVED, RESOLVED_OTHERWISE)):
+            continue
+        same = old.handle == new.handle
+        if not same and not tells_error(_text_of(failed[0])[:REFUSAL]):
             continue
         resolved = True
         for fact in old.facts:
             fact.weight = round(fact.weight / TRIED, 2)
-        failed[0].value += RESOLVED
+        failed[0].value += RESOLVED if same else RESOLVED_OTHERWISE
         priced(failed[0])
     for fact in new.facts if resolved else ():
         if 0 < fact.group <= new.given or fact.firm:

@@ -51,7 +51,7 @@ def text_facts(text: str, *, said: bool) -> Iterator[Fact]:
         if sentence in headings:
             keys.clear()
             weight = prose_weight(sentence) * rare + error
-            yield Fact(headings[sentence], sentence, next(counter), weight, prose=True, firm=error > 0)
+            yield Fact(headings[sentence], sentence.strip("| "), next(counter), weight, prose=True, firm=error > 0)
         elif pair and _is_pair(pair, sentence):
             key, value = pair[1].strip(), sentence[pair.end() :].strip()
             # A key that comes again begins another record: its values do not belong to those before.

@@ -8,7 +8,7 @@ make than all that is done with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from math import log
@@ -51,8 +51,8 @@ NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
 once; and the part of the best row's match that another one needs."""
 NAMING = 2
 """Newest messages of the user that left in which values name rows."""
-CONTAINED = 0.8
-"""Part of the words of a sentence that, if they are sent of its message already, say that it is."""
+CONTAINED, RUN = 0.5, 4
+"""Part of the words of a sentence from which it needs no telling, if they are sent of its message in runs of so many."""
 POWER = 0.7
 """How strongly cost counts against worth."""
 BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
@@ -388,16 +388,24 @@ def _named(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[s
 
 
 def _unsent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
-    """Return the facts of a message that what is sent of it does not say, in these words or most of them."""
+    """Return the facts of a message that what is sent of it does not say already."""
     if not said:
         return [fact for fact in facts if fact.bundle or fact.value not in sent]
-    words = set(map(str.casefold, words_of(sent)))
-    return [fact for fact in facts if not _is_contained(fact, sent, words)]
+    runs = set(_runs(sent))
+    return [fact for fact in facts if fact.value not in sent and _share_of(fact.value, runs) < CONTAINED]
 
 
-def _is_contained(fact: Fact, sent: str, words: AbstractSet[str]) -> bool:
-    own = [word.casefold() for word in words_of(fact.value)]
-    return fact.value in sent or (len(own) > 3 and sum(word in words for word in own) >= CONTAINED * len(own))
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield every `RUN` words in a row, folded to one case."""
+    words = [word.casefold() for word in words_of(text)]
+    return zip(*(words[start:] for start in range(RUN)), strict=False)
+
+
+def _share_of(sentence: str, runs: AbstractSet[tuple[str, ...]]) -> float:
+    """Return which part of the words of a sentence stand in one of `runs`."""
+    own = list(_runs(sentence))
+    covered = {at + step for at, run in enumerate(own) if run in runs for step in range(RUN)}
+    return len(covered) / (len(own) + RUN - 1)
 
 
 def _is_outcome(fact: Fact, given: int) -> bool:

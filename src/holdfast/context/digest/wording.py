@@ -105,6 +105,7 @@ def has_value(sentence: str) -> bool:
 
 def is_idle(sentence: str) -> bool:
     """Return True for a question, a request to proceed or a promise that names nothing: later messages say what became of it."""
+    sentence = sentence.replace("’", "'")
     asks = sentence.endswith(QUESTION) or _PROCEED.match(sentence) is not None or is_promise(sentence)
     return asks and not has_value(sentence) and len(terms_of(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
 
