@@ -251,3 +251,19 @@ def test_a_sentence_that_is_sent_in_other_pieces_is_not_told_again() -> None:
     )
     assert "thursdays" not in digest([said("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
     assert "birthday" in digest([said("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
+
+
+def test_a_sentence_like_one_that_is_sent_is_told_for_its_own_values() -> None:
+    shown = Shown()
+    shown.parts[0] = "Box B-100 has 30 letters, the longest is from captain Abel."
+    text = digest(
+        [
+            said(
+                "user",
+                "Box B-100 has 30 letters, the longest is from captain Abel. Box B-117 has 41 letters, the longest is from captain Abel.",
+            )
+        ],
+        shown=shown,
+    )
+    assert "B-117" in text
+    assert "B-100" not in text

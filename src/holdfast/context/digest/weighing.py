@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import log
 
 from holdfast.context.digest.lines import Fact, Line
-from holdfast.context.values import MAX_KEY, QUESTION, pieces_of, words_of
+from holdfast.context.values import MAX_KEY, QUESTION, SHORT, pieces_of, weighed_words, words_of
 
 USER_SHARE, PEOPLE = 0.2, 0.75
 """Part of the text that is what people said and what was concluded, while there is some, where nearly all of the pool is what
@@ -52,7 +52,8 @@ once; and the part of the best row's match that another one needs."""
 NAMING = 2
 """Newest messages of the user that left in which values name rows."""
 CONTAINED, RUN = 0.5, 4
-"""Part of the words of a sentence from which it needs no telling, if they are sent of its message in runs of so many."""
+"""Part of the words of a sentence from which it needs no telling, if they are sent of its message in runs of so many and no
+value is missing."""
 POWER = 0.7
 """How strongly cost counts against worth."""
 BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
@@ -391,21 +392,22 @@ def _unsent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
     """Return the facts of a message that what is sent of it does not say already."""
     if not said:
         return [fact for fact in facts if fact.bundle or fact.value not in sent]
-    runs = set(_runs(sent))
-    return [fact for fact in facts if fact.value not in sent and _share_of(fact.value, runs) < CONTAINED]
+    words, runs = {word.casefold() for word in words_of(sent)}, set(_runs(sent))
+    return [fact for fact in facts if fact.value not in sent and not _is_sent(fact.value, words, runs)]
+
+
+def _is_sent(sentence: str, words: AbstractSet[str], runs: AbstractSet[tuple[str, ...]]) -> bool:
+    """Return True if half of a sentence stands among `runs`, and all of its values among `words`."""
+    own = list(_runs(sentence))
+    covered = {at + step for at, run in enumerate(own) if run in runs for step in range(RUN)}
+    values = {word for word, weight in weighed_words(sentence) if weight >= SHORT}
+    return len(covered) >= CONTAINED * (len(own) + RUN - 1) and values <= words
 
 
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
     """Yield every `RUN` words in a row, folded to one case."""
     words = [word.casefold() for word in words_of(text)]
     return zip(*(words[start:] for start in range(RUN)), strict=False)
-
-
-def _share_of(sentence: str, runs: AbstractSet[tuple[str, ...]]) -> float:
-    """Return which part of the words of a sentence stand in one of `runs`."""
-    own = list(_runs(sentence))
-    covered = {at + step for at, run in enumerate(own) if run in runs for step in range(RUN)}
-    return len(covered) / (len(own) + RUN - 1)
 
 
 def _is_outcome(fact: Fact, given: int) -> bool:
