@@ -12,6 +12,7 @@ French, Spanish, Portuguese, Chinese and Japanese.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _I: Final = re.IGNORECASE
@@ -25,7 +26,7 @@ _QUOTED: Final = re.compile(
 )
 MEDIA: Final = (
     r"(?:e-?mail|mail|message|letter|text|article|page|note|document|newsletter|site|website|post|ad|brochure|flyer|poster|blog|forum|thread|chat"
-    r"|(?<!good )(?<!bad )(?<!great )(?<!big )news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
+    r"|(?<=the )news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
     r"|annonce|journal|correo|mensaje|carta|texto|artículo|anuncio|página|mensagem|bilhete|anúncio)"
 )
 """Nouns of what others write."""
@@ -70,8 +71,8 @@ ASKS_TO_KEEP: Final = re.compile(
 )
 
 _SPEAKER: Final = r"^[ \t]*[\[(]?[^\W_][^\n:：?!]{0,30}?[\])]?[ \t]*[:：][ \t]*\S[^\n]*"
-_TRANSCRIPT: Final = re.compile(rf"{_SPEAKER}(?:\n+{_SPEAKER})+", re.MULTILINE)
-"""Two lines or more in a row that begin with a label each: a conversation of others, or a form."""
+_TRANSCRIPT: Final = re.compile(rf"{_SPEAKER}(?:\n{_SPEAKER})+", re.MULTILINE)
+"""Two lines or more of a paragraph that begin with a label each: a conversation of others, or a form."""
 _MATERIAL: Final = re.compile(
     r"^[ \t#*]*(?:(?:the|my|some|here is|der|die|das|le|la|el|o|a)[ ])?(?:context|background|document|source|excerpt|passage|quote|(?:tool |command )?(?:in|out)put|(?:tool|command) results?|data|text|transcript|example|logs?|(?:system )?prompt"
     r"|search results?(?: \d+)?|stdout|stderr|instructions?|system|user|assistant|human|kontext|hintergrund|dokument|quelle|auszug|beispiel|eingabe|ausgabe|zitat|contexte|extrait|exemple|citation|contexto|documento|fuente|extracto|ejemplo|cita"
@@ -108,10 +109,11 @@ class OwnWords(NamedTuple):
     """A message, taken apart."""
 
     own: str
-    others: list[str]
+    others: tuple[str, ...]
     """The words of others in it: quotes, mails, labelled lines."""
 
 
+@lru_cache(maxsize=512)
 def own_words(text: str, *, strict: bool = True) -> OwnWords:
     """Separate what a user says from what others say in the message.
 
@@ -125,7 +127,7 @@ def own_words(text: str, *, strict: bool = True) -> OwnWords:
     text = _LINES.sub("\n\n" if strict else _keep_lines, _SPACES.sub(" ", text))
     quotes = [found.group() for found in _QUOTED.finditer(text) if _is_quote(found.group())]
     rest, others = _without_others(_QUOTED.sub(_without_quote, text), strict=strict)
-    return OwnWords(rest, [*quotes, *others])
+    return OwnWords(rest, (*quotes, *others))
 
 
 def _keep_lines(found: re.Match[str]) -> str:
