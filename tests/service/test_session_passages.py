@@ -301,7 +301,7 @@ async def test_an_index_that_fails_costs_no_more_than_what_only_it_knows(monkeyp
     async def fails(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("the index is away")
 
-    monkeypatch.setattr("holdfast.turns.session_passages.searched", fails)
+    monkeypatch.setattr("holdfast.turns.session_passages.rank_session", fails)
     monkeypatch.setattr("holdfast.turns.session_passages.SESSION_RECALL_WAITS", 0)
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")

@@ -145,3 +145,14 @@ def test_whatever_is_asked_passages_are_parts_of_entries(lines: list[tuple[str, 
         assert lines[one.seq][1][one.start : one.stop].strip()
         whole = made.complete(one).whole
         assert whole.start <= one.start < one.stop <= whole.stop <= len(lines[one.seq][1])
+
+
+def test_a_word_of_every_fifth_sentence_tells_none_apart() -> None:
+    """A search costs what rare words cost, however long the session is."""
+    table = PassageTable()
+    for seq in range(600):
+        table.add(seq, "user", f"The parcel of customer {seq} was sent to the harbour.")
+    table.add(600, "user", "The parcel of the lighthouse keeper was kept.")
+    found = table.search(question_of("Where is the parcel of the lighthouse keeper?", now=0))
+    assert [one.seq for one in found[:1]] == [600]
+    assert table.search(question_of("Where is the parcel?", now=0)) == []

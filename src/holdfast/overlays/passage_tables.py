@@ -31,6 +31,8 @@ _PAGE: Final = 64
 """Entries that are read at once."""
 _MOST: Final = 32
 """Passages of one search."""
+QUESTIONS_CHARS: Final = 300
+"""Characters of questions that the index is asked for: what a search costs grows with its words."""
 _CORRECTED: Final = 12
 """Of these, the best ones, those whose corrections are looked for."""
 _LEAST_SHARE: Final = 0.3
@@ -66,6 +68,11 @@ def least_for(query: str) -> Least | None:
     if any(map(_asks, sentences)):
         return ASKING
     return None if all(map(_agrees, sentences)) else STATING
+
+
+def questions_in(query: str) -> str:
+    """Return the sentences of a message that ask, up to `QUESTIONS_CHARS` characters of them."""
+    return " ".join(filter(_asks, split_sentences(query)))[:QUESTIONS_CHARS]
 
 
 def _agrees(sentence: str) -> bool:
@@ -135,7 +142,7 @@ class SessionPassages:
         """
         if (least := least_for(query)) is None:
             return []
-        question = question_of(query, now=now, narrow=False, everyday=True)
+        question = question_of(query, now=now, timed=False, everyday=True)
         with self._lock:
             found = [
                 one

@@ -24,6 +24,9 @@ ENTRY_CHARS: Final = 20_000
 """Characters of an entry that are read: of a longer one the head and the tail."""
 ENTRY_PASSAGES: Final = 200
 """Sentences of an entry that are kept: the first and the last ones."""
+COMMON: Final = 0.2
+FEW: Final = 100
+"""The part of the sentences that may hold a word that is looked for, and how many may in any case: a more common one tells none apart."""
 SHORT: Final = 160
 """Characters of a sentence up to which those beside it that are as short come along."""
 ANSWER: Final = 80
@@ -331,11 +334,14 @@ class PassageTable:
         whole = 0.0
         for concept in question.concepts:
             best: dict[int, float] = {}
-            rarest = 0.0
+            rarest: float | None = None
             for term, weight in self._terms_for(concept.variants, weights.form):
                 posting = self._postings[term]
+                if len(posting) > max(COMMON * number, FEW):
+                    rarest = rarest or 0.0
+                    continue
                 rarity = weight * _rarity(number, len(posting))
-                rarest = max(rarest, rarity)
+                rarest = max(rarest or 0.0, rarity)
                 for row in posting:
                     length = 1 - weights.by_length + weights.by_length * rows[row].length / average
                     score = rarity * (weights.saturation + 1) / (1 + weights.saturation * length)
@@ -343,7 +349,7 @@ class PassageTable:
                         best[row] = score
             for row, score in best.items():
                 scores[row] = scores.get(row, 0.0) + score
-            whole += rarest or _rarity(number, 0)
+            whole += _rarity(number, 0) if rarest is None else rarest
         return _Matched(scores, whole)
 
     def _terms_for(self, variants: Iterable[tuple[str, float]], form: float) -> Iterator[tuple[str, float]]:

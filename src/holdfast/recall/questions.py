@@ -125,7 +125,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.range is not None and not self.concepts
 
 
-def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True, everyday: bool = False) -> Question:
+def question_of(
+    text: str, *, now: int, zone: str = "UTC", narrow: bool = True, timed: bool = True, everyday: bool = False
+) -> Question:
     """A question as it is looked up.
 
     Args:
@@ -134,11 +136,12 @@ def question_of(text: str, *, now: int, zone: str = "UTC", narrow: bool = True, 
         zone: name of the time zone that "yesterday" is meant in.
         narrow: whether a time expression may narrow the search; without it, it is words like others. A long text is none that
             asks for a time.
+        timed: whether time expressions are looked for at all; without it, none is `mentioned` either.
         everyday: whether words count as well that people use for the same thing (`holdfast/data/everyday`).
     """
     text = normal(text[:MAX_QUESTION])
     asks = text[:MAX_ASKING]
-    when, about = times_of(asks, now, zone)
+    when, about = times_of(asks, now, zone) if timed else (None, None)
     if not narrow or len(text) > MAX_ASKING:
         when = None
     tokens = list(_asked_for(text, when))

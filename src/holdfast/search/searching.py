@@ -119,6 +119,25 @@ async def searched(
     )
 
 
+async def rank_session(engine: Engine, ref: SessionRef, query: str, asked: Asked) -> list[int]:
+    """Return the `seq` of the entries of one session that answer a question, the best first, as the index knows them.
+
+    Nothing is read from the log: some may be there no longer.
+
+    Args:
+        engine: of the tenant, with an index.
+        ref: the session.
+        query: the question; nothing in it is syntax.
+        asked: filters; what concerns the form of hits is not used.
+
+    Raises:
+        StoreError: the index cannot be read.
+    """
+    search = await _begin_search(engine, Space("talk", ref.user_id), query, asked, None)
+    ranked = [hit.candidate.seq for hit in await search.ranked() if hit.candidate.session == ref.id]
+    return list(dict.fromkeys(ranked))[: asked.limit]
+
+
 def _place(hit: SearchHit, now: int, newest: int) -> Place:
     return Place(hit.score, hit.timestamp, hit.session_id, hit.seq, hit.position, now, newest)
 

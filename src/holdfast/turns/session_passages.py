@@ -23,20 +23,24 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.indexes.feeding import words_of
 from holdfast.limits import QUERY_CHARS, SESSION_RECALL_INLINE, SESSION_RECALL_SECONDS, SESSION_RECALL_WAITS
-from holdfast.overlays.passage_tables import SessionPassages, is_recallable
+from holdfast.overlays.passage_tables import QUESTIONS_CHARS, SessionPassages, is_recallable, least_for, questions_in
 from holdfast.recall.passages import Finding, Passage
 from holdfast.search.asking import Asked
-from holdfast.search.searching import searched
+from holdfast.search.searching import rank_session
 
 _log: Final = logging.getLogger("holdfast.recall")
 LATE: Final = "recall: late"
 FAILED: Final = "recall: failed"
 ERASED: Final = "(erased)"
 """Stands for a passage in a prompt that is shown again, where its words are not in the log any more."""
+_AT_ONCE: Final = 16
+"""Entries that are analysed at once in advance: half as many as a prompt would wait for."""
 _GAP: Final = 4
 """Entries that lie so near to each other are read at once, with those between them."""
 _HITS: Final = 12
 """Entries that the index is asked for."""
+_COVERED: Final = 0.6
+"""Part of what a question holds from which a passage of the table is an answer, and the index is not asked for older ones."""
 _STRETCH: Final = 12
 """Characters of which two texts hardly have as many in common by accident."""
 _SAID: Final = 0.75
@@ -70,15 +74,15 @@ async def recall_session(engine: Engine, session: Session, drafted: Draft) -> Re
 async def _find(engine: Engine, session: Session, drafted: Draft) -> list[RecalledItem]:
     window, ref = drafted.fitted.window, session.ref
     query = _current_text(window)[:QUERY_CHARS]
-    if not query.strip():
+    if least_for(query) is None:
         return []
     passages = engine.passages.of(engine.store, ref, session.identity)
     held = window.whole() | ({window.current} if window.current is not None else set())
     boosts = await _catch_up(engine, ref, passages, window, query)
     entries: dict[int, Entry] = {}
     for _ in range(2):  # once more if the log does not show any more what was found
-        long = len(passages.table) > SESSION_RECALL_INLINE
-        found = await run_cpu(passages.search, query, engine.clock(), boosts, window.current, long=long)
+        if not (found := await _search(engine, passages, window, query, boosts)):
+            return []
         wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None} - held
         entries |= await _read(engine, ref, wanted - entries.keys())
         if not (gone := wanted - entries.keys()):
@@ -93,11 +97,28 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
     return list(_items(ref, found, shown, held, _Sent(window)))
 
 
+async def _search(
+    engine: Engine, passages: SessionPassages, window: Window, query: str, boosts: Mapping[int, float]
+) -> list[Finding]:
+    long = len(passages.table) > SESSION_RECALL_INLINE
+    return await run_cpu(passages.search, query, engine.clock(), boosts, window.current, long=long)
+
+
+async def _is_answered(engine: Engine, passages: SessionPassages, window: Window, query: str) -> bool:
+    """Return True if the table has so much of a question, by words, that the index need not be asked for older passages."""
+    if engine.index is not None and engine.index.embedder is not None:
+        return False
+    found = await _search(engine, passages, window, query, {})
+    return any(one.passage.covered >= _COVERED for one in found)
+
+
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
     """Begin to analyse what will leave a window that is half full: nobody waits for it then."""
     window = drafted.fitted.window
     if drafted.request.policy.recall and window.tokens * 2 > window.room.tokens and window.units:
-        engine.passages.of(engine.store, session.ref, session.identity).fill(window.units[-1].first)
+        passages = engine.passages.of(engine.store, session.ref, session.identity)
+        if (stop := window.units[-1].first) - passages.table.through >= _AT_ONCE:
+            passages.fill(stop)
 
 
 def _current_text(window: Window) -> str:
@@ -117,7 +138,10 @@ async def _catch_up(
         behind = 0
     if index is None or not (behind > 0 or passages.table.begins > 0 or index.embedder is not None):
         return {}
-    near = await _look_up(engine, ref, passages, query)
+    near: dict[int, float] = {}
+    asked = questions_in(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
+    if asked and not await _is_answered(engine, passages, window, query):
+        near = await _look_up(engine, ref, passages, asked)
     if task is not None and behind > 0 and not near:
         await asyncio.shield(task)
     return near if index.embedder is not None else {}  # by words the table ranks better
@@ -131,17 +155,15 @@ def _first_whole(window: Window) -> int:
 
 async def _look_up(engine: Engine, ref: SessionRef, passages: SessionPassages, query: str) -> dict[int, float]:
     """Ask the index, and have the table hold what it finds."""
-    asked = Asked(
-        session_id=ref.id, limit=_HITS, time="off", fresh=0.0, known=ref, bare=True, patience=SESSION_RECALL_SECONDS / 2
-    )
+    asked = Asked(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=SESSION_RECALL_SECONDS / 2)
     try:
-        hits = (await searched(engine, ref.user_id, query, asked)).hits
+        seqs = await rank_session(engine, ref, query, asked)
     except HoldfastError as exc:
         _log.warning("the session is recalled without the index: %s", exc.code)
         return {}
-    fresh = await _read(engine, ref, {hit.seq for hit in hits if hit.seq not in passages.table})
+    fresh = await _read(engine, ref, {seq for seq in seqs if seq not in passages.table})
     await run_cpu(passages.add, list(fresh.values()))
-    return {hit.seq: 1 / (1 + place / 3) for place, hit in enumerate(hits)}
+    return {seq: 1 / (1 + place / 3) for place, seq in enumerate(seqs)}
 
 
 async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
