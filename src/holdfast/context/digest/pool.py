@@ -42,7 +42,7 @@ SHORT_QUESTION = 8.0
 """Tokens below which a question goes with the sentence before it, which says what it is about."""
 ANSWERED = 2.5
 """What a question weighs more when it is told with its answer: together they are a decision."""
-STATEMENTS, PHRASE_COST, CONCLUDED, REMAINDER = 2, 8.0, 2.0, 0.4
+STATEMENTS, PHRASE_COST, CONCLUDED, REMAINDER = 2, 8.0, 4.0, 0.2
 """First sentences of a conclusion that count in full, if they cost so much; the least that they weigh then; and what part the
 others count."""
 ASKED_AND_ANSWERED = 0.4
