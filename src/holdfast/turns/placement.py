@@ -54,11 +54,16 @@ class Placement:
         self._find_again = find_again
 
     def check(self, session: Session, retire_from: int | None) -> None:
-        """Raise `MatchLost` if the request would retire messages of a session that it was not given for that."""
-        if retire_from is None or self._find_again is None or self.kind == "retry":
+        """Raise `MatchLost` if the request would retire messages of a session that it was not given for that.
+
+        A client that is not identified loses its match with every change: a turn that ran meanwhile may have been another client's
+        with equal words, and the log has the results of its tools now.
+        """
+        if self._find_again is None or self.kind == "retry":
             return
         self._is_unchanged = session.version == self.session.version
-        if not (self._is_unchanged and self.may_edit):
+        appends = retire_from is None
+        if not (self._is_unchanged or appends if self.may_edit else self._is_unchanged and appends):
             raise MatchLost
 
     async def find_again(self) -> Placement:
