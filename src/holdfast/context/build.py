@@ -146,9 +146,10 @@ class Draft(NamedTuple):
         known = request.recall
         recall = msgspec.structs.replace(known, items=(*known.items, *found), missed=(*known.missed, *missed))
         left = request.input_budget - self.overhead
-        wanted = recall.wanted(left)
-        room = min(wanted, left - fitted.tokens) if recall.spare else wanted
+        free, wanted = left - fitted.tokens, recall.wanted(left)
+        room = min(wanted, free) if recall.spare else wanted
         own = session_room(self.limit, self.limit - fitted.tokens) if request.policy.recall else 0
+        own = max(0, min(own, free - room))
         request = msgspec.structs.replace(request, recall=recall)
         placed = _placed(request, fitted, room, own)
         if placed is None and room < wanted and (recall.items or recall.block):
