@@ -188,7 +188,7 @@ async def test_a_session_that_is_deleted_meanwhile_is_gone() -> None:
         assert at.compactor.outcomes["error"] == 0
 
 
-async def test_a_pin_in_its_range_stands_before_it() -> None:
+async def test_a_pin_in_its_range_comes_after_it() -> None:
     """A pin has views forgotten, the summary not: the view is made anew from both."""
     async with desk() as at:
         await at.until_due()
@@ -198,8 +198,8 @@ async def test_a_pin_in_its_range_stands_before_it() -> None:
         await at.talk(1)
         log = await (await at.session()).entries()
         sent = [message["content"] for message in at.chat.prompts[-1]]
-        assert sent[1] == log[3].message.text
-        assert sent[2].startswith(LABEL)
+        assert sent[1].startswith(LABEL)
+        assert sent[2] == log[3].message.text
 
 
 # -- inline ------------------------------------------------------------------

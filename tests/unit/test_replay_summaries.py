@@ -171,7 +171,7 @@ def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
     assert 1 < told.result.summaries_failed == len(pen.asked) < 8, "of some twenty calls past the threshold"
     assert writer.failed == "nobody is there"
     assert told.result.recall is not None
-    assert told.result.recall > 0.7  # one value ends in a space, which no digest keeps
+    assert told.result.recall > 0.6  # of each call one value ends in a space, which no digest keeps for long
     nonsense, writer, _ = summing(lambda _: "I'm sorry, I cannot do that.")
     assert nonsense.result.summaries == 0
     assert writer.failed == "the summarizer refused"

@@ -208,8 +208,18 @@ COMPONENTS: Final[dict[str, Schema]] = {
         {
             "id": text(),
             "type": text("`function`, or `custom`"),
-            "function": record("The call.", {"name": text(), "arguments": text("a JSON text")}, more=True),
-            "custom": record("The call of a custom tool.", {"name": text(), "input": text()}, more=True),
+            "function": record(
+                "The call, unless `type` is `custom`.",
+                {"name": text(), "arguments": text("a JSON text; empty if it is left out")},
+                optional=("arguments",),
+                more=True,
+            ),
+            "custom": record(
+                "The call of a custom tool. Without `type: custom` it is an unknown field.",
+                {"name": text(), "input": text()},
+                optional=("name", "input"),
+                more=True,
+            ),
         },
         optional=("type", "function", "custom"),
         more=True,
