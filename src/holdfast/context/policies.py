@@ -169,7 +169,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 return chosen
         goal = allowed if self.target is None else self._goal(room, told + int(stated * STATED))
         leaving = _expendable(window, goal, allowed, self.preserve_recent)
-        if self.condense and (reply := _answered(window, leaving)) is not None:
+        if self.condense and (reply := _find_reply(window, leaving)) is not None:
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
         window = with_stub(window.drop(leaving), floor)
         if window.body > allowed and window.summary is not None:
@@ -324,7 +324,7 @@ def _expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -
     return len(window.units) - 1
 
 
-def _answered(window: Window, leaving: int) -> int | None:
+def _find_reply(window: Window, leaving: int) -> int | None:
     """Return the `seq` of the reply that the newest message answers, if it would be the last to leave a room that has a place for it."""
     if window.room.tokens < REPLY_LEAST_ROOM or not 0 < leaving == len(window.units) - 1:
         return None

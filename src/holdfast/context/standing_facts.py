@@ -163,10 +163,10 @@ def facts_of(window: Window) -> list[Fact]:
 def texts_stated(window: Window) -> dict[int, str]:
     """Return what the block says, by message, and what it leaves out because it was corrected or dropped: the digest need not tell it."""
     known = decode_candidates(window.candidates)
-    untold = {*known.chosen, *known.corrected}
+    hidden = {*known.chosen, *known.corrected}
     texts: dict[int, str] = {}
     for one in known.statements:
-        if one.position in untold or one.choice == "dropped":
+        if one.position in hidden or one.choice == "dropped":
             texts[one.seq] = f"{texts[one.seq]} {one.text}" if one.seq in texts else one.text
     return texts
 

@@ -43,7 +43,7 @@ def said_lines(message: Message, seq: int, by: str) -> list[Line]:
                 if is_promise(fact.value):
                     fact.weight = round(max(fact.weight, PROMISE_LEAST) * PROMISED, 2)
         return _line(f"{role} said", seq, kind, facts, by)
-    own, quoted = _told_apart(message.text, facts)
+    own, quoted = _separate_quotes(message.text, facts)
     return _line(f"{role} said", seq, kind, own, by) + _line(f"{role} quoted", seq, "other", quoted, by)
 
 
@@ -54,7 +54,7 @@ def _line(said: str, seq: int, kind: Kind, facts: list[Fact], by: str) -> list[L
     return [Line(handle, f"{said}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
 
 
-def _told_apart(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fact]]:
+def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fact]]:
     """Return the sentences of a user, weighed by the user's own words in them, and those of others that hold a value."""
     mine = _flat(own_words(ends_of(text), strict=False).own)
     own, quoted = [], []
