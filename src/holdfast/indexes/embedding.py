@@ -7,7 +7,7 @@ and later; a text that fails by itself is left without a vector. Words are looke
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -20,6 +20,7 @@ from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, UNEMBEDDED
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
@@ -147,7 +148,7 @@ class Embedding:
         try:
             if (await self._store.get(ref)).identity != source.identity:
                 return found
-            for start, stop in _runs(seqs):
+            for start, stop in group_ranges(seqs, gap=_NEAR):
                 found |= {one.seq: words_of(one) for one in await self._store.entries(ref, start=start, stop=stop)}
         except SessionNotFound:
             return {}
@@ -157,14 +158,3 @@ class Embedding:
         assert space.kind != "talk", "an owner's"
         page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
         return {one.number: one.words for one in page.memories}
-
-
-def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ranges that have them all, and little else."""
-    start = last = seqs[0]
-    for seq in seqs[1:]:
-        if seq - last > _NEAR:
-            yield start, last + 1
-            start = seq
-        last = seq
-    yield start, last + 1

@@ -131,17 +131,18 @@ class SessionPassages:
                 with self._lock:
                     self.table.add(entry.seq, entry.message.role, words_of(entry))
 
-    def search(self, query: str, now: int, boosts: Mapping[int, float], before: int | None = None) -> list[Finding]:
+    def search(
+        self, query: str, least: Least, now: int, boosts: Mapping[int, float], before: int | None = None
+    ) -> list[Finding]:
         """Find what answers a query, the best first, what is in the prompt already among it.
 
         Args:
             query: the user message.
+            least: the evidence that it needs; see `least_for`.
             now: milliseconds since the epoch.
             boosts: see `PassageTable.search`.
             before: `seq` of the entry that asks; what follows it is left out.
         """
-        if (least := least_for(query)) is None:
-            return []
         question = question_of(query, now=now, timed=False, everyday=True)
         with self._lock:
             found = [

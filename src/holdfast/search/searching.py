@@ -45,6 +45,7 @@ from holdfast.search.asking import Asked, check
 from holdfast.search.paging import Place, cursor_of, order_of, place_in
 from holdfast.search.results import SearchHit, SearchNeighbour, SearchResults
 from holdfast.search.twins import LeaveOut, drop_twins
+from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.search")
 WITHOUT_VECTORS: Final = "some messages have no vector yet: they are found by their words alone"
@@ -341,11 +342,11 @@ class _Search:
     ) -> None:
         """Read a session's entries; those are stale of which the index has what the log has not."""
         ref, store = SessionRef(self.space.name, session_id), self._engine.store
-        runs = _runs(sorted(candidate.seq for candidate in candidates))
+        ranges = group_ranges(sorted(candidate.seq for candidate in candidates))
         try:
             session, read = await asyncio.gather(
                 store.get(ref),
-                asyncio.gather(*(store.entries(ref, start=first, stop=last + 1) for first, last in runs)),
+                asyncio.gather(*(store.entries(ref, start=start, stop=stop) for start, stop in ranges)),
             )
         except SessionNotFound:
             self._stale.add(ref)
@@ -447,17 +448,6 @@ def _neighbour(entry: Entry, text: str) -> SearchNeighbour:
         timestamp=entry.timestamp,
         text=text,
     )
-
-
-def _runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as runs, each from its first until its last, without a gap: hits are often neighbours."""
-    runs: list[tuple[int, int]] = []
-    for seq in seqs:
-        if runs and seq == runs[-1][1] + 1:
-            runs[-1] = runs[-1][0], seq
-        else:
-            runs.append((seq, seq))
-    return runs
 
 
 def _talks(entry: Entry) -> bool:

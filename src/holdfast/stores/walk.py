@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -136,6 +136,22 @@ async def entries_to(
         else:
             start = page[-1].seq + 1
     return found, None
+
+
+def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
+    """Group places of a log into ranges to be read at once, each from its first place until before its stop.
+
+    Args:
+        seqs: the places, ascending.
+        gap: how far two neighbours may be apart to be in one range; what lies between them is read with them.
+    """
+    ranges: list[tuple[int, int]] = []
+    for seq in seqs:
+        if ranges and seq < ranges[-1][1] + gap:
+            ranges[-1] = ranges[-1][0], seq + 1
+        else:
+            ranges.append((seq, seq + 1))
+    return ranges
 
 
 async def readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry]:

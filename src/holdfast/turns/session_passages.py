@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.accounting import run_cpu
@@ -23,10 +23,17 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.indexes.feeding import words_of
 from holdfast.limits import QUERY_CHARS, SESSION_RECALL_INLINE, SESSION_RECALL_SECONDS, SESSION_RECALL_WAITS
-from holdfast.overlays.passage_tables import QUESTIONS_CHARS, SessionPassages, is_recallable, least_for, questions_in
+from holdfast.overlays.passage_tables import (
+    QUESTIONS_CHARS,
+    SessionPassages,
+    is_recallable,
+    least_for,
+    questions_in,
+)
 from holdfast.recall.passages import Finding, Passage
 from holdfast.search.asking import Asked
 from holdfast.search.searching import rank_session
+from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.recall")
 LATE: Final = "recall: late"
@@ -46,6 +53,10 @@ _STRETCH: Final = 12
 _SAID: Final = 0.75
 """Part of a sentence that is in the prompt if the sentence is: a digest shortens, and writes marks in another way."""
 _WORDS: Final = re.compile(r"\w+")
+
+
+Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
+"""Searches the table for the current message, with what entries count on top, by `seq`."""
 
 
 class Recollection(NamedTuple):
@@ -74,14 +85,21 @@ async def recall_session(engine: Engine, session: Session, drafted: Draft) -> Re
 async def _find(engine: Engine, session: Session, drafted: Draft) -> list[RecalledItem]:
     window, ref = drafted.fitted.window, session.ref
     query = _current_text(window)[:QUERY_CHARS]
-    if least_for(query) is None:
+    if (least := least_for(query)) is None:
         return []
     passages = engine.passages.of(engine.store, ref, session.identity)
     held = window.whole() | ({window.current} if window.current is not None else set())
-    boosts = await _catch_up(engine, ref, passages, window, query)
+
+    async def search(boosts: Mapping[int, float]) -> list[Finding]:
+        long = len(passages.table) > SESSION_RECALL_INLINE
+        return await run_cpu(passages.search, query, least, engine.clock(), boosts, window.current, long=long)
+
+    boosts, found = await _catch_up(engine, ref, passages, window, query, search=search)
     entries: dict[int, Entry] = {}
-    for _ in range(2):  # once more if the log does not show any more what was found
-        if not (found := await _search(engine, passages, window, query, boosts)):
+    for again in (False, True):  # once more if the log does not show any more what was found
+        if again or not found:
+            found = await search(boosts)
+        if not found:
             return []
         wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None} - held
         entries |= await _read(engine, ref, wanted - entries.keys())
@@ -97,19 +115,10 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
     return list(_items(ref, found, shown, held, _Sent(window)))
 
 
-async def _search(
-    engine: Engine, passages: SessionPassages, window: Window, query: str, boosts: Mapping[int, float]
-) -> list[Finding]:
-    long = len(passages.table) > SESSION_RECALL_INLINE
-    return await run_cpu(passages.search, query, engine.clock(), boosts, window.current, long=long)
-
-
-async def _is_answered(engine: Engine, passages: SessionPassages, window: Window, query: str) -> bool:
-    """Return True if the table has so much of a question, by words, that the index need not be asked for older passages."""
-    if engine.index is not None and engine.index.embedder is not None:
-        return False
-    found = await _search(engine, passages, window, query, {})
-    return any(one.passage.covered >= _COVERED for one in found)
+async def _answer_by_words(search: Search) -> list[Finding]:
+    """Return what the table has of a question, if it is so much that the index need not be asked for older passages; else nothing."""
+    found = await search({})
+    return found if any(one.passage.covered >= _COVERED for one in found) else []
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
@@ -128,23 +137,31 @@ def _current_text(window: Window) -> str:
 
 
 async def _catch_up(
-    engine: Engine, ref: SessionRef, passages: SessionPassages, window: Window, query: str
-) -> dict[int, float]:
-    """Have the table hold what has left; return how near entries are by vectors, by `seq`."""
-    behind = _first_whole(window) - passages.table.through
+    engine: Engine, ref: SessionRef, passages: SessionPassages, window: Window, query: str, *, search: Search
+) -> tuple[dict[int, float], list[Finding]]:
+    """Have the table hold what has left.
+
+    Returns:
+        How near entries are by vectors, by `seq`; and what the table answers, if it was searched for that as it is now.
+    """
+    missing = _first_whole(window) - passages.table.through
     task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
-    if task is not None and behind > 0 and (index is None or behind <= SESSION_RECALL_WAITS):
+    if task is not None and missing > 0 and (index is None or missing <= SESSION_RECALL_WAITS):
         await asyncio.shield(task)
-        behind = 0
-    if index is None or not (behind > 0 or passages.table.begins > 0 or index.embedder is not None):
-        return {}
+        missing = 0
+    if index is None or not (missing > 0 or passages.table.begins > 0 or index.embedder is not None):
+        return {}, []
     near: dict[int, float] = {}
+    found: list[Finding] = []
     asked = questions_in(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
-    if asked and not await _is_answered(engine, passages, window, query):
+    if asked and index.embedder is None:
+        found = await _answer_by_words(search)
+    if asked and not found:
         near = await _look_up(engine, ref, passages, asked)
-    if task is not None and behind > 0 and not near:
+    if task is not None and missing > 0 and not near:
         await asyncio.shield(task)
-    return near if index.embedder is not None else {}  # by words the table ranks better
+        found = []
+    return ({} if index.embedder is None else near), found  # by words the table ranks better
 
 
 def _first_whole(window: Window) -> int:
@@ -168,13 +185,8 @@ async def _look_up(engine: Engine, ref: SessionRef, passages: SessionPassages, q
 
 async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
     """Read entries of the live path, those near each other at once."""
-    runs: list[list[int]] = []
-    for seq in sorted(seqs):
-        if runs and seq <= runs[-1][-1] + _GAP:
-            runs[-1].append(seq)
-        else:
-            runs.append([seq])
-    read = await asyncio.gather(*(engine.store.entries(ref, start=run[0], stop=run[-1] + 1) for run in runs))
+    ranges = group_ranges(sorted(seqs), gap=_GAP)
+    read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
     return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
 
 
