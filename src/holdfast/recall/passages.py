@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.recall.questions import MAX_ASKING, Question
+from holdfast.recall.sentences import find_sentences
 from holdfast.recall.terms import NUMBERED, TIMED, terms_of
 
 MAX_PASSAGES: Final = 4_000
@@ -35,13 +36,8 @@ LEAST_TERMS: Final = 4
 """Terms below which a sentence that has no word of the question says nothing by itself, unless it answers the question before it."""
 _ENTRIES: Final = 24
 """Entries, the best by their best sentence, whose sentences and those of their neighbours are ranked."""
-SENTENCE_CHARS: Final = 1_000
-"""Characters of a sentence; a longer one is several."""
 _PREFIX: Final = 5
 """First letters that two terms have in common that may be forms of one word (`tenant`, `tenancy`)."""
-_SENTENCE: Final = re.compile(
-    r"[^\n]+?(?:[.!?…]{1,8}[\"')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}|$|(?=\n))"  # noqa: RUF001 - ends of sentences
-)
 _NUMBER: Final = re.compile(r"\d|[一二三四五六七八九十百千万两]{2}")
 _NAME: Final = re.compile(r"(?<![.!?:] )(?<=[\w,;] )[A-ZÀ-Þ][\w'’-]+")  # noqa: RUF001 - an apostrophe
 _ASKS: Final = re.compile(r"[?？][\s\"'”’»)*]*$")  # noqa: RUF001 - question marks
@@ -425,19 +421,11 @@ def _has_form(term: str) -> bool:
 def _bounded_sentences(text: str) -> list[tuple[int, int]]:
     """Return start and stop of the sentences of a text, of a long one those of its head and its tail."""
     if len(text) <= ENTRY_CHARS:
-        found = list(_sentences(text, 0, len(text)))
+        found = list(find_sentences(text))
     else:
         head = ENTRY_CHARS * 3 // 5
-        found = [*_sentences(text, 0, head), *_sentences(text, len(text) - ENTRY_CHARS + head, len(text))]
+        found = [*find_sentences(text, 0, head), *find_sentences(text, len(text) - ENTRY_CHARS + head)]
     if len(found) <= ENTRY_PASSAGES:
         return found
     first = ENTRY_PASSAGES * 3 // 5
     return [*found[:first], *found[first - ENTRY_PASSAGES :]]
-
-
-def _sentences(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    for found in _SENTENCE.finditer(text, start, stop):
-        said = found.group()
-        first = found.start() + len(said) - len(said.lstrip())
-        for begin in range(first, last := found.start() + len(said.rstrip()), SENTENCE_CHARS):
-            yield begin, min(begin + SENTENCE_CHARS, last)
