@@ -97,7 +97,7 @@ def recall(
 
     Nothing leaves this machine: vector and hybrid use the local model (`holdfast embeddings install`).
     """
-    from holdfast.evaluation import BASELINE, read
+    from holdfast.evaluation import BASELINES, read
 
     if not ks:
         raise click.BadParameter("nothing is named.", param_hint="--k")
@@ -105,7 +105,7 @@ def recall(
     if others and len(dataset.samples) < 2:
         raise click.BadParameter("one conversation has no other to ask.", param_hint="--unrelated")
     chosen: Sequence[SearchMode] = ("keyword", "vector", "hybrid") if mode == "all" else (mode,)
-    modes: list[Mode] = [BASELINE, *chosen]
+    modes: list[Mode] = [*BASELINES, *chosen]
     figures, given = _figures(dataset, modes, ks, budgets, path=path, others=chosen if others else ())
     if as_json:
         show_json(_told(dataset, figures, given))

@@ -1,10 +1,11 @@
 """Evaluation: how well recall finds, in conversations with questions of which the evidence is known.
 
-dataset    what a set consists of                    reading    sets out of files, in two forms
-locomo     LoCoMo's published form                   finding    what a search is here
-library    the product's own search, over a set      direct     the ranking by itself, without a store
-plain      BM25 as it comes, to compare with         running    a set through a search, mode by mode
-measures   recall, by turn and by session            unrelated  what questions get that nobody answers
+dataset    what a set consists of                    reading    sets out of files, in four forms
+locomo     LoCoMo's and REALTALK's published forms   beam       BEAM's published form
+finding    what a search is here                     library    the product's own search, over a set
+direct     the ranking by itself, without a store    plain      BM25 and FTS5, to compare with
+running    a set through a search, mode by mode      measures   recall, by turn and by session
+unrelated  what questions get that nobody answers
 """
 
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
@@ -12,12 +13,12 @@ from holdfast.evaluation.direct import Direct
 from holdfast.evaluation.library import Library
 from holdfast.evaluation.measures import Figures, Outcome
 from holdfast.evaluation.reading import read
-from holdfast.evaluation.running import BASELINE, MODES, Evaluator, Mode
+from holdfast.evaluation.running import BASELINES, MODES, Evaluator, Mode
 from holdfast.evaluation.unrelated import Given, unrelated
 from holdfast.recall.weights import WEIGHTS
 
 __all__ = [
-    "BASELINE",
+    "BASELINES",
     "MODES",
     "WEIGHTS",
     "Dataset",

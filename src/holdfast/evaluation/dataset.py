@@ -23,10 +23,14 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     evidence: tuple[int, ...]
-    """Places of the turns in the sample; at least one."""
+    """Places of the turns in the sample; at least one, unless it is unanswerable."""
     type: str
     asked: int | None = None
     """When, in milliseconds since the epoch: what "yesterday" is seen from. None: such words mean nothing."""
+    role: str | None = None
+    """Whose messages alone are searched; `tool`: results of tools, which no other search finds."""
+    values: tuple[str, ...] = ()
+    """Words of the evidence that an answer needs, as they were said."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +42,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     turns: tuple[Turn, ...]
     """In order of their sessions."""
     queries: tuple[Query, ...]
+    unanswerable: tuple[Query, ...] = ()
+    """Questions that no turn answers, on purpose; without evidence."""
 
 
 class Dataset(msgspec.Struct, frozen=True, gc=False):

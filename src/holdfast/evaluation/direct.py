@@ -10,10 +10,12 @@ from holdfast.embedders.base import floor_of
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.finding import Found
 from holdfast.evaluation.measures import sessions_of
+from holdfast.evaluation.plain import TOOL
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar
+from holdfast.recall.details import analyse
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Ranking
-from holdfast.recall.terms import Terms, terms_of
+from holdfast.recall.terms import Terms
 from holdfast.recall.vectors import similarities
 from holdfast.recall.weights import WEIGHTS, Weights
 
@@ -30,12 +32,14 @@ class Direct:
     def __init__(self, dataset: Dataset, *, embedder: Embedder | None = None, weights: Weights = WEIGHTS) -> None:
         self.weights = weights
         self._embedder = embedder
-        self._spaces = [_Space(sample) for sample in dataset.samples]
+        self._spaces = [{tool: _Space(sample, tool=tool) for tool in (False, True)} for sample in dataset.samples]
 
     async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
         """All that answers a question."""
-        space = self._spaces[number]
-        question = question_of(query.text, now=query.asked or space.last, narrow=query.asked is not None)
+        space = self._spaces[number][query.role == TOOL]
+        question = question_of(query.text, now=query.asked or space.last, timed=query.asked is not None)
+        if query.role == TOOL and mode != "keyword":
+            mode = "keyword"  # results of tools have no vectors
         similar = None if mode == "keyword" else await self._similar(space, query.text)
         found = space.lookup(question) if mode != "vector" else None
         floor = 0.0 if self._embedder is None else floor_of(self._embedder)
@@ -48,34 +52,36 @@ class Direct:
     async def _similar(self, space: _Space, text: str) -> list[Similar]:
         assert self._embedder is not None, "vectors need an embedder"
         if not space.vectors:
-            texts = [turn.text.strip() or "-" for turn in space.sample.turns]
-            space.vectors = b"".join(await self._embedder.embed(texts))
+            space.vectors = b"".join(await self._embedder.embed(space.texts))
         (vector,) = await self._embedder.embed([text])
         return space.nearest(similarities(vector, space.vectors, len(vector) // 4))
 
 
 class _Space:
-    """A sample as an index would hold it, in memory."""
+    """A channel of a sample as an index would hold it, in memory."""
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: Sample, *, tool: bool) -> None:
         self.sample = sample
         self.last = max(turn.at for turn in sample.turns)
         self.vectors = b""
-        analysed = [terms_of(turn.text) for turn in sample.turns]
+        chosen = [at for at, turn in enumerate(sample.turns) if (turn.role == TOOL) == tool]
+        turns = [sample.turns[at] for at in chosen]
+        self.texts = [turn.text.strip() or "-" for turn in turns]
+        analysed = [analyse(turn.text, turn.at) for turn in turns]
         self.candidates = [
-            _candidate(sample, at, turn, place, terms)
-            for (at, turn), place, terms in zip(enumerate(sample.turns), _places(sample), analysed, strict=True)
+            _candidate(sample, at, place, terms, detail)
+            for at, place, (terms, detail) in zip(chosen, _places(turns), analysed, strict=True)
         ]
         self._by_place = {(one.source, one.place): one for one in self.candidates}
-        self._length = sum(terms.length for terms in analysed)
-        self._terms = [terms.counts for terms in analysed]
+        self._length = sum(terms.length for terms, _ in analysed)
+        self._terms = [terms.counts for terms, _ in analysed]
         self._holders: dict[str, list[int]] = {}
-        for at, terms in enumerate(analysed):
+        for at, (terms, _) in enumerate(analysed):
             for term in terms.counts:
                 self._holders.setdefault(term, []).append(at)
 
     def lookup(self, question: Question) -> Candidates:
-        """Every turn with one of the question's terms, within its range."""
+        """Every turn with one of the question's terms."""
         matched: dict[int, dict[str, int]] = {}
         for term in question.terms:
             for at in self._holders.get(term, ()):
@@ -83,7 +89,6 @@ class _Space:
         found = [
             Candidate(**{name: getattr(self.candidates[at], name) for name in _FIELDS}, counts=matched[at])
             for at in sorted(matched)
-            if _within(question, self.candidates[at].at)
         ]
         frequencies = {term: len(self._holders.get(term, ())) for term in question.terms}
         return Candidates(found, len(self.candidates), self._length, frequencies)
@@ -102,15 +107,16 @@ class _Space:
 _FIELDS: Final = tuple(name for name in Candidate.__struct_fields__ if name != "counts")
 
 
-def _places(sample: Sample) -> Iterator[int]:
+def _places(turns: Sequence[Turn]) -> Iterator[int]:
     """The place of each turn in its session."""
     counts: dict[int, int] = {}
-    for turn in sample.turns:
+    for turn in turns:
         place = counts[turn.session] = counts.get(turn.session, -1) + 1
         yield place
 
 
-def _candidate(sample: Sample, at: int, turn: Turn, place: int, terms: Terms) -> Candidate:
+def _candidate(sample: Sample, at: int, place: int, terms: Terms, detail: str) -> Candidate:
+    turn = sample.turns[at]
     return Candidate(
         source=turn.session,
         place=place,
@@ -124,11 +130,5 @@ def _candidate(sample: Sample, at: int, turn: Turn, place: int, terms: Terms) ->
         length=terms.length,
         counts={},
         traits=terms.traits,
+        detail=detail,
     )
-
-
-def _within(question: Question, at: int) -> bool:
-    span = question.range
-    if span is None:
-        return True
-    return (span.start is None or at >= span.start) and (span.stop is None or at < span.stop)

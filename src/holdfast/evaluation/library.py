@@ -10,6 +10,7 @@ from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation.dataset import Dataset, Query, Sample
 from holdfast.evaluation.finding import Found
+from holdfast.evaluation.plain import TOOL
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import SEARCH_RESULTS
@@ -97,7 +98,7 @@ class Library:
     ) -> SearchResults:
         self._set_clock(number, query)
         page = await self._holdfast.search(
-            query.text, user_id=str(number), mode=mode, limit=limit, time=_time(query), **how
+            query.text, user_id=str(number), mode=mode, limit=limit, time=_time(query), role=query.role, **how
         )
         return _by(mode, page)
 
@@ -112,13 +113,28 @@ class Library:
         """One session; messages without a text have no place in a log, and are found by nothing."""
         messages: list[dict[str, Any]] = []
         for at, turn in enumerate(sample.turns):
-            if turn.session == session and turn.text.strip():
-                self._places[number][str(session), len(messages)] = at
-                role = turn.role if turn.role in _ROLES else "user"
-                named = {} if turn.name is None else {"name": turn.name}
-                messages.append({"role": role, "content": turn.text, "timestamp": turn.at, **named})
+            if turn.session != session or not turn.text.strip():
+                continue
+            message: dict[str, Any] = {"content": turn.text, "timestamp": turn.at}
+            if turn.role == TOOL:
+                message |= {"role": TOOL, "tool_call_id": _call(messages, turn.at)}
+            else:
+                message["role"] = turn.role if turn.role in _ROLES else "user"
+                if turn.name is not None:
+                    message["name"] = turn.name
+            self._places[number][str(session), len(messages)] = at
+            messages.append(message)
         if messages:
             await self._holdfast.import_({"messages": messages}, session_id=str(session), user_id=str(number))
+
+
+def _call(messages: list[dict[str, Any]], at: int) -> str:
+    """Have the assistant call a tool, as a result follows that a provider would refuse without; the id of the call."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None, "timestamp": at})
+    id_ = f"call_{len(messages)}"
+    messages[-1]["tool_calls"] = [{"id": id_, "type": "function", "function": {"name": "look_up", "arguments": "{}"}}]
+    return id_
 
 
 def _time(query: Query) -> Literal["auto", "off"]:

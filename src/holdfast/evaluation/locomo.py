@@ -1,10 +1,13 @@
-"""LoCoMo's published form, with the slips of the published file.
+"""The published forms of LoCoMo, with the slips of the published file, and of REALTALK.
 
 Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents" (2024).
 
 A sample is `{"sample_id", "conversation", "qa"}`. `conversation` holds `session_N` (a list of turns) and `session_N_date_time`; a turn has
 `speaker`, `dia_id`, `text`, and for a photo that was shared `blip_caption`. A question has `evidence`, the `dia_id`s of the turns that
-answer it, and a `category` from 1 to 5. Whatever else stands there (summaries, observations) is not read.
+answer it, and a `category` from 1 to 5. Whatever else is there (summaries, observations) is not read.
+
+REALTALK (Lee et al., "REALTALK: A 21-Day Real-World Dataset for Long-Term Conversation", 2025) has the sessions and `qa` in the sample
+itself, the speakers in `name`, each turn's words in `clean_text` and its time in `date_time`.
 """
 
 from __future__ import annotations
@@ -22,15 +25,20 @@ ADVERSARIAL: Final = CATEGORIES["5"]
 _SESSION = re.compile(r"session_(\d+)")
 _EVIDENCE = re.compile(r"D:?\s*(\d+)\s*:\s*(\d+)", re.IGNORECASE)
 """One id; several stand in one text ("D8:6; D9:17"), some with a colon too many ("D:11:26"), or zeros in front."""
-_DATES: Final = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")
+_DATES: Final = (
+    *("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y"),
+    *("%d.%m.%Y, %H:%M:%S", "%d.%m.%Y, %H:%M", "%d.%m.%Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"),
+)
 _APART = 60_000
 """Milliseconds between turns, which have no time of their own."""
 MOST_EVIDENCE = 1_000
 
 
 def is_locomo(data: Any) -> bool:
-    """Whether something read from JSON is a sample of this form."""
-    return isinstance(data, Mapping) and isinstance(data.get("conversation"), Mapping)
+    """Return True for a sample of one of these forms, as it was read from JSON."""
+    return isinstance(data, Mapping) and (
+        isinstance(data.get("conversation"), Mapping) or ("qa" in data and any(map(_SESSION.fullmatch, data)))
+    )
 
 
 def sample_of(data: Mapping[str, Any], where: str, *, captions: bool = True) -> tuple[Sample, int, int]:
@@ -44,7 +52,8 @@ def sample_of(data: Mapping[str, Any], where: str, *, captions: bool = True) -> 
     Raises:
         InvalidMessage: it is not of this form; says where.
     """
-    conversation = data["conversation"]
+    conversation = data.get("conversation", data)
+    second = conversation.get("speaker_b") or _second_name(data.get("name"))
     numbers = sorted(int(found[1]) for key in conversation if (found := _SESSION.fullmatch(str(key))))
     turns: list[Turn] = []
     places: dict[tuple[int, int], int] = {}
@@ -58,7 +67,7 @@ def sample_of(data: Mapping[str, Any], where: str, *, captions: bool = True) -> 
         at = _moment(conversation.get(f"session_{number}_date_time"), f"{where}: session_{number}_date_time")
         for count, turn in enumerate(said):
             place = f"{where}: session_{number}[{count}]"
-            made = _turn(turn, len(sessions), at + count * _APART, conversation, place, captions=captions)
+            made = _turn(turn, len(sessions), at + count * _APART, second, place, captions=captions)
             for key in _ids(made.id):
                 places.setdefault(key, len(turns))
             turns.append(made)
@@ -69,14 +78,24 @@ def sample_of(data: Mapping[str, Any], where: str, *, captions: bool = True) -> 
     return Sample(str(data.get("sample_id") or where), tuple(sessions), tuple(turns), queries), left_out, unknown
 
 
-def _turn(turn: Any, session: int, at: int, people: Mapping[str, Any], where: str, *, captions: bool) -> Turn:
-    if not isinstance(turn, Mapping) or not isinstance(turn.get("text"), str):
+def _second_name(name: Any) -> Any:
+    """The second of two speakers: `{"speaker_1", "speaker_2"}`, or a list."""
+    if isinstance(name, Mapping):
+        return name.get("speaker_2")
+    return name[1] if isinstance(name, list) and len(name) > 1 else None
+
+
+def _turn(turn: Any, session: int, at: int, second: Any, where: str, *, captions: bool) -> Turn:
+    text = turn.get("clean_text", turn.get("text")) if isinstance(turn, Mapping) else None
+    if not isinstance(text, str):
         raise InvalidMessage(f'{where} is no turn: {{"speaker", "dia_id", "text"}}')
-    speaker, text = str(turn.get("speaker", "")), turn["text"]
+    speaker = str(turn.get("speaker", ""))
+    if turn.get("date_time") is not None:
+        at = _moment(turn["date_time"], f"{where}.date_time")
     caption = turn.get("blip_caption")
     if captions and isinstance(caption, str) and caption.strip():
         text = f"{text}\n[shared a photo: {caption.strip()}]"
-    role = "assistant" if speaker == people.get("speaker_b") else "user"
+    role = "assistant" if speaker and speaker == second else "user"
     return Turn(str(turn.get("dia_id", "")), session, role, speaker or None, text, at)
 
 

@@ -1,41 +1,99 @@
-"""BM25 as it comes, to compare with: words in lower case, no stems, no stop words, each turn by itself, the speaker's name before it."""
+"""Peers to compare with: BM25 over stemmed turns as it is usually set up, and SQLite's FTS5 with its Porter tokenizer.
+
+Both rank each turn by itself, with the speaker's name before it, k1 1.2 and b 0.75, and no stop words.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import sqlite3
 from collections import Counter
+from collections.abc import Callable
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import Final
 
-from holdfast.evaluation.dataset import Sample
+
+from holdfast.evaluation.dataset import Query, Sample, Turn
 
 K1, B = 1.2, 0.75
-_WORD: Final = re.compile(r"\w+")
+_WORD: Final = re.compile(r"[^\W_]+")
 
 
 class PlainBM25:
-    """The turns of a sample, ranked by BM25 with the usual constants (Robertson and Zaragoza, 2009)."""
+    """The turns of a sample, ranked by BM25 with Porter's stems (Robertson and Zaragoza, 2009)."""
 
     def __init__(self, sample: Sample) -> None:
-        texts = [Counter(_words(f"{turn.name or turn.role}: {turn.text}")) for turn in sample.turns]
+        self._tools = [turn.role == TOOL for turn in sample.turns]
+        self._by_channel = {tool: _Channel(sample, tool=tool) for tool in set(self._tools)}
+
+    def rank(self, query: Query) -> list[int]:
+        """Return the places of the turns that share a word with the question, the best first; of equal ones the newest."""
+        channel = self._by_channel.get(query.role == TOOL)
+        return channel.rank(query.text) if channel else []
+
+
+TOOL: Final = "tool"
+
+
+class _Channel:
+    def __init__(self, sample: Sample, *, tool: bool) -> None:
+        self._turns = [at for at, turn in enumerate(sample.turns) if (turn.role == TOOL) == tool]
+        texts = [Counter(_stems(_spoken(sample.turns[at]))) for at in self._turns]
         self._lengths = [sum(text.values()) for text in texts]
-        self._average = sum(self._lengths) / len(texts)
+        self._average = sum(self._lengths) / len(texts) or 1.0
         self._places: dict[str, list[tuple[int, int]]] = {}
         for at, text in enumerate(texts):
             for word, often in text.items():
                 self._places.setdefault(word, []).append((at, often))
 
     def rank(self, question: str) -> list[int]:
-        """Places of the turns that share a word with the question, best first; of equal ones the newest."""
         scores: dict[int, float] = {}
-        for word in dict.fromkeys(_words(question)):
+        for word in dict.fromkeys(_stems(question)):
             places = self._places.get(word, ())
             rarity = math.log(1 + (len(self._lengths) - len(places) + 0.5) / (len(places) + 0.5))
             for at, often in places:
                 slow = K1 * (1 - B + B * self._lengths[at] / self._average)
                 scores[at] = scores.get(at, 0.0) + rarity * often * (K1 + 1) / (often + slow)
-        return sorted(scores, key=lambda at: (-scores[at], -at))
+        return [self._turns[at] for at in sorted(scores, key=lambda at: (-scores[at], -at))]
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
+class FullText:
+    """The turns of a sample in a table of FTS5, ranked by its `bm25`: any word of the question matches."""
+
+    def __init__(self, sample: Sample) -> None:
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.execute(
+            "CREATE VIRTUAL TABLE turns USING fts5(text, tool UNINDEXED, tokenize='porter unicode61')"
+        )
+        rows = [(at, _spoken(turn), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)]
+        self._database.executemany("INSERT INTO turns(rowid, text, tool) VALUES (?, ?, ?)", rows)
+
+    def rank(self, query: Query) -> list[int]:
+        """Return the places of the turns that share a word with the question, the best first; of equal ones the newest."""
+        words = dict.fromkeys(_WORD.findall(query.text.lower()))
+        if not words:
+            return []
+        asked = " OR ".join(f'"{word}"' for word in words)
+        select = "SELECT rowid FROM turns WHERE turns MATCH ? AND tool = ? ORDER BY bm25(turns), rowid DESC"
+        return [row[0] for row in self._database.execute(select, (asked, int(query.role == TOOL)))]
+
+
+def _spoken(turn: Turn) -> str:
+    return f"{turn.name or turn.role}: {turn.text}"
+
+
+def _stems(text: str) -> list[str]:
+    return list(map(_stem, _WORD.findall(text.lower())))
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    return _porter()(word)
+
+
+@cache
+def _porter() -> Callable[[str], str]:
+    stemmed: Callable[[str], str] = import_module("snowballstemmer.porter_stemmer").PorterStemmer().stemWord
+    return stemmed

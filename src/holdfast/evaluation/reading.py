@@ -1,7 +1,7 @@
-"""Sets out of files: LoCoMo's form, or a plain one for anybody's own conversations.
+"""Sets out of files: the forms of LoCoMo, REALTALK and BEAM, or a plain one for your own conversations.
 
 The plain form is an object, or a line of JSONL, a sample: `{"id"?, "sessions": [{"id"?, "messages": [{"role", "content", "id"?, "name"?,
-"timestamp"?}]}], "questions": [{"question", "evidence": [ids], "type"?, "asked"?}]}`; times are in milliseconds since the epoch, or ISO 8601. A
+"timestamp"?}]}], "questions": [{"question", "evidence": [ids], "type"?, "asked"?, "role"?, "values"?}]}`; times are in milliseconds since the epoch, or ISO 8601. A
 message without an id is `SESSION:PLACE`, from 0.
 """
 
@@ -15,11 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.evaluation import beam, locomo
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
-from holdfast.evaluation.locomo import ADVERSARIAL, is_locomo, sample_of
 from holdfast.limits import EVALUATION_FILE_BYTES
+from holdfast.search.asking import SEARCH_ROLES
 
 SUFFIXES: Final = (".json", ".jsonl")
+UNANSWERABLE: Final = "unanswerable"
+"""The type of questions that nothing answers, of the plain form."""
 
 
 def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
@@ -37,15 +40,19 @@ def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
     left_out = unknown = 0
     for path in _files(paths):
         for where, data in _values(path):
-            sample, more_left_out, more_unknown = (
-                sample_of(data, where, captions=captions) if is_locomo(data) else _plain(data, where)
-            )
+            sample, more_left_out, more_unknown = _sample_of(data, where, captions=captions)
             samples.append(sample)
             left_out += more_left_out
             unknown += more_unknown
     if not samples:
         raise InvalidMessage("there is no sample in what was named")
-    return Dataset(tuple(samples), left_out, unknown, (ADVERSARIAL,))
+    return Dataset(tuple(samples), left_out, unknown, (locomo.ADVERSARIAL,))
+
+
+def _sample_of(data: Any, where: str, *, captions: bool) -> tuple[Sample, int, int]:
+    if locomo.is_locomo(data):
+        return locomo.sample_of(data, where, captions=captions)
+    return beam.sample_of(data, where) if beam.is_beam(data) else _plain(data, where)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -92,7 +99,8 @@ def _decoded(data: bytes, where: str) -> Any:
 def _plain(data: Any, where: str) -> tuple[Sample, int, int]:
     if not isinstance(data, Mapping) or not isinstance(data.get("sessions"), list):
         raise InvalidMessage(
-            f'{where} is no sample: neither {{"conversation", "qa"}}, as LoCoMo has it, nor {{"sessions", "questions"}}'
+            f"{where} is no sample: neither of LoCoMo's form ({{conversation, qa}}), nor REALTALK's ({{session_1, qa}}), "
+            f"nor BEAM's ({{chat, probing_questions}}), nor {{sessions, questions}}"
         )
     turns: list[Turn] = []
     names: list[str] = []
@@ -107,8 +115,9 @@ def _plain(data: Any, where: str) -> tuple[Sample, int, int]:
             raise InvalidMessage(f"{where}: two messages have the id {turn.id[:80]!r}")
     if not turns:
         raise InvalidMessage(f"{where}: there are no messages with a text")
-    queries, left_out, unknown = _questions(data.get("questions"), places, where)
-    return Sample(str(data.get("id") or where), tuple(names), tuple(turns), queries), left_out, unknown
+    queries, unanswerable, left_out, unknown = _questions(data.get("questions"), places, where)
+    name = str(data.get("id") or where)
+    return Sample(name, tuple(names), tuple(turns), queries, unanswerable), left_out, unknown
 
 
 def _turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iterator[Turn]:
@@ -133,10 +142,13 @@ def _turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iter
         )
 
 
-def _questions(given: Any, places: Mapping[str, int], where: str) -> tuple[tuple[Query, ...], int, int]:
+def _questions(
+    given: Any, places: Mapping[str, int], where: str
+) -> tuple[tuple[Query, ...], tuple[Query, ...], int, int]:
     if not isinstance(given, list):
         raise InvalidMessage(f"{where}: questions is no list")
-    queries = []
+    queries: list[Query] = []
+    unanswerable: list[Query] = []
     left_out = unknown = 0
     for at, one in enumerate(given):
         if not isinstance(one, Mapping) or not isinstance(one.get("question"), str):
@@ -146,12 +158,19 @@ def _questions(given: Any, places: Mapping[str, int], where: str) -> tuple[tuple
             raise InvalidMessage(f"{where}: questions[{at}].evidence is no list of ids")
         known = tuple(dict.fromkeys(places[str(name)] for name in evidence if str(name) in places))
         unknown += sum(str(name) not in places for name in evidence)
+        type_, role = str(one.get("type", "none")), one.get("role")
+        asked = _moment(one.get("asked"), f"{where}: questions[{at}].asked")
+        values = one.get("values", [])
+        if not (role is None or role in SEARCH_ROLES) or not isinstance(values, list):
+            raise InvalidMessage(f"{where}: questions[{at}]: role is one of {', '.join(SEARCH_ROLES)}, values a list")
+        query = Query(one["question"], known, type_, asked, role, tuple(map(str, values)))
         if known:
-            asked = _moment(one.get("asked"), f"{where}: questions[{at}].asked")
-            queries.append(Query(one["question"], known, str(one.get("type", "none")), asked))
+            queries.append(query)
+        elif type_ == UNANSWERABLE and not evidence:
+            unanswerable.append(query)
         else:
             left_out += 1
-    return tuple(queries), left_out, unknown
+    return tuple(queries), tuple(unanswerable), left_out, unknown
 
 
 def _moment(given: Any, where: str) -> int | None:

@@ -9,12 +9,13 @@ from typing import Final, Literal
 from holdfast.evaluation.dataset import Dataset, Query, Sample
 from holdfast.evaluation.finding import Finder, Found
 from holdfast.evaluation.measures import Figures, Outcome, figures_of, sessions_of
-from holdfast.evaluation.plain import PlainBM25
+from holdfast.evaluation.plain import FullText, PlainBM25
 from holdfast.tokens import counter_for
 
-Mode = Literal["bm25", "keyword", "vector", "hybrid"]
-BASELINE: Final = "bm25"
-MODES: Final[tuple[Mode, ...]] = ("bm25", "keyword", "vector", "hybrid")
+Mode = Literal["bm25", "fts5", "keyword", "vector", "hybrid"]
+MODES: Final[tuple[Mode, ...]] = ("bm25", "fts5", "keyword", "vector", "hybrid")
+BASELINES: Final[tuple[Mode, ...]] = ("bm25", "fts5")
+"""What is not Holdfast's, to compare with."""
 KS: Final = (5, 10, 25, 50)
 COUNTED_AS: Final = "gpt-4o"
 """The model whose tokens budgets are counted in."""
@@ -31,7 +32,7 @@ class Evaluator:
     def __init__(self, dataset: Dataset, finder: Finder) -> None:
         self._dataset = dataset
         self._finder = finder
-        self._plain: dict[int, PlainBM25] = {}
+        self._peers: dict[tuple[str, int], PlainBM25 | FullText] = {}
 
     async def run(
         self,
@@ -70,10 +71,10 @@ class Evaluator:
 
     async def _found(self, mode: Mode, number: int, query: Query, most: int, budget: int) -> Found:
         sample = self._dataset.samples[number]
-        if mode == BASELINE:
-            if number not in self._plain:
-                self._plain[number] = PlainBM25(sample)
-            turns = self._plain[number].rank(query.text)
+        if mode == "bm25" or mode == "fts5":  # noqa: PLR1714 - so that it is known to be none of these below
+            if (mode, number) not in self._peers:
+                self._peers[mode, number] = PlainBM25(sample) if mode == "bm25" else FullText(sample)
+            turns = self._peers[mode, number].rank(query)
             return Found(turns, sessions_of(sample, turns))
 
         def enough(turns: Sequence[int]) -> bool:
