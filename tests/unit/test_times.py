@@ -31,8 +31,8 @@ def time_range(text: str, now: int, zone: str = "UTC") -> TimeRange | None:
     return times_of(text, now, zone)[0]
 
 
-def mentioned(text: str, now: int) -> tuple[int, int] | None:
-    """The one time that is named, whatever for."""
+def mentioned(text: str, now: int) -> tuple[tuple[int, int], ...]:
+    """All times that are named, whatever for."""
     return times_of(text, now)[1]
 
 
@@ -192,8 +192,8 @@ def test_a_long_text_asks_for_no_time() -> None:
 def test_a_time_that_may_belong_to_the_matter_only_makes_its_days_likelier() -> None:
     question = question_of("What did I say about the trip in May?", now=ms(WEDNESDAY))
     assert question.range is None
-    assert question.mentioned == (ms(datetime(2023, 5, 1, tzinfo=UTC)), ms(datetime(2023, 6, 1, tzinfo=UTC)))
-    assert mentioned("from May to July 2020, and in 2021", ms(WEDNESDAY)) is None, "several"
+    assert question.mentioned == ((ms(datetime(2023, 5, 1, tzinfo=UTC)), ms(datetime(2023, 6, 1, tzinfo=UTC))),)
+    assert len(mentioned("from May to July 2020, and in 2021", ms(WEDNESDAY))) == 3, "several"
 
 
 def test_the_words_of_the_time_are_not_searched_for() -> None:

@@ -91,7 +91,7 @@ def test_questions_that_ask_for_no_time_of_the_conversation(text: str) -> None:
 
 def test_a_time_that_is_not_asked_for_makes_its_days_likelier_in_these_languages_too() -> None:
     for text in ("la riunione di ieri", "вчерашний день, вчера", "昨天的会议", "昨日は雨でした", "어제는 비가 왔다"):
-        assert mentioned(text, ms(WEDNESDAY)) == (1684195200000, 1684281600000), text
+        assert (1684195200000, 1684281600000) in mentioned(text, ms(WEDNESDAY)), text
 
 
 @pytest.mark.parametrize(

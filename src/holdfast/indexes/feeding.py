@@ -11,7 +11,7 @@ from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.session import JOINED, Entry
 from holdfast.recall.base import Channel, Document
-from holdfast.recall.terms import terms_of
+from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
 _TOLD: Final = ("transcript", "caption", "alt_text")
@@ -120,7 +120,8 @@ def documents_of(said: Sequence[Said], places: Places) -> tuple[list[Document], 
 
 def document_of(said: Said, place: int) -> Document:
     """The document of one entry."""
-    entry, terms = said.entry, terms_of(said.words)
+    entry = said.entry
+    terms, detail = analyse(said.words, entry.timestamp)
     return Document(
         seq=entry.seq,
         channel=channel_of(entry),
@@ -133,6 +134,7 @@ def document_of(said: Said, place: int) -> Document:
         length=terms.length,
         terms=terms.counts,
         traits=terms.traits,
+        detail=detail,
     )
 
 
@@ -148,7 +150,7 @@ def _speaker(entry: Entry) -> str | None:
 
 def document_of_memory(memory: Memory) -> Document:
     """The document of a memory: its number is `seq` and place."""
-    terms = terms_of(memory.words)
+    terms, detail = analyse(memory.words, memory.updated_at)
     return Document(
         seq=memory.number,
         place=memory.number,
@@ -159,4 +161,5 @@ def document_of_memory(memory: Memory) -> Document:
         length=terms.length,
         terms=terms.counts,
         traits=terms.traits,
+        detail=detail,
     )

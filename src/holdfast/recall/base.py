@@ -97,6 +97,8 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     traits: int = 0
     """Bits that `holdfast.recall.terms` gives beside the terms (a question, a time, a number stands in it); kept and given back
     with candidates, never looked at by an engine. At most 31 bits."""
+    detail: str = ""
+    """What `holdfast.recall.details` writes: kept and given back with candidates, never looked at by an engine. ASCII, no bar."""
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -175,6 +177,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     counts: Mapping[str, int]
     """How often each of the lookup's terms stands in it, those that do."""
     traits: int = 0
+    detail: str = ""
 
 
 class Candidates(msgspec.Struct, frozen=True):

@@ -99,7 +99,8 @@ _UNITS: Final = {
 }
 
 
-def _any(names: Iterable[str]) -> str:
+def any_of(names: Iterable[str]) -> str:
+    """Return a pattern for any of some names, the longest first."""
     return "|".join(sorted(names, key=len, reverse=True))
 
 
@@ -107,17 +108,17 @@ def _each(names: Iterable[tuple[Value, str]]) -> dict[str, Value]:
     return {name: value for value, some in names for name in some.split()}
 
 
-_MONTH, _WEEKDAY, _UNIT = _any(_MONTHS), _any(_WEEKDAYS), _any(_UNITS)
-_N = rf"(?P<n>\d{{1,4}}|(?:a )?(?:{_any(_NUMBERS)})(?: of)?)"
+_MONTH, WEEKDAY, UNIT = any_of(_MONTHS), any_of(_WEEKDAYS), any_of(_UNITS)
+NUMBER = rf"(?P<n>\d{{1,4}}|(?:a )?(?:{any_of(_NUMBERS)})(?: of)?)"
 _ALL_MONTHS: Final = _each(enumerate(timewords.MONTHS, 1)) | _MONTHS
-_ALL_WEEKDAYS: Final = _each(enumerate(timewords.WEEKDAYS)) | _each(enumerate(timewords.DENSE_WEEKDAYS)) | _WEEKDAYS
-_ALL_UNITS: Final = _each(timewords.UNITS.items()) | _each(timewords.DENSE_UNITS.items()) | _UNITS
+ALL_WEEKDAYS: Final = _each(enumerate(timewords.WEEKDAYS)) | _each(enumerate(timewords.DENSE_WEEKDAYS)) | _WEEKDAYS
+ALL_UNITS: Final = _each(timewords.UNITS.items()) | _each(timewords.DENSE_UNITS.items()) | _UNITS
 _ALL_NUMBERS: Final = _each(enumerate(timewords.NUMBERS, 1)) | _each(enumerate(timewords.DENSE_NUMBERS, 1)) | _NUMBERS
 """With those of further languages."""
 _D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
 _PART = r"(?P<part>morning|afternoon|evening|night)"
 _WORDS: Final = re.compile(r"[^\W\d_]+|\d")
-_HINTS: Final = frozenset(
+HINTS: Final = frozenset(
     [
         "morning",
         "afternoon",
@@ -166,12 +167,12 @@ def spans_in(text: str, now: datetime) -> list[Named]:
         now: local time, without a zone.
     """
     words = set(_WORDS.findall(text.casefold()))
-    rules: tuple[Rule, ...] = () if _HINTS.isdisjoint(words) else _RULES
+    rules: tuple[Rule, ...] = () if HINTS.isdisjoint(words) else _RULES
     if not _FURTHER_HINTS.isdisjoint(words):
         rules += _FURTHER_RULES
     if not text.isascii() and _DENSE_HINT.search(text):
         rules += _DENSE_RULES
-    found = [named for rule in rules for named in _matched(rule, text, now)]
+    found = [named for rule in rules for named in match_rule(rule, text, now)]
     found.sort(key=lambda named: (named.start - named.stop, named.start))
     kept: list[Named] = []
     for named in found:
@@ -197,7 +198,8 @@ class Rule:
         return re.compile(self._text, self._flags)
 
 
-def _matched(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
+def match_rule(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
+    """Yield the times that a rule finds in a text; dates that do not exist are left out."""
     for match in rule.pattern.finditer(text):
         try:
             span = rule.read(match, now)
@@ -210,7 +212,8 @@ def _matched(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
 # -- spans -------------------------------------------------------------------
 
 
-def _days(first: date, count: int = 1) -> Span:
+def whole_days(first: date, count: int = 1) -> Span:
+    """Return the span of so many days."""
     begin = datetime.combine(first, time())
     return begin, begin + count * _DAY
 
@@ -224,47 +227,49 @@ def _months_back(now: datetime, count: int) -> tuple[int, int]:
     return whole // 12, whole % 12 + 1
 
 
-def _whole(unit: str, now: datetime, back: int) -> Span:
-    """The week, month or year that lies so many back; 0 is the one that runs."""
+def whole_unit(unit: str, now: datetime, back: int) -> Span:
+    """Return the week, month or year so many back; 0 is the current one, -1 the next."""
     if unit == "week":
-        return _days(now.date() - timedelta(days=now.weekday() + 7 * back), 7)
+        return whole_days(now.date() - timedelta(days=now.weekday() + 7 * back), 7)
     if unit == "month":
         return _month(*_months_back(now, back))
     if unit == "year":
         return datetime(now.year - back, 1, 1), datetime(now.year - back + 1, 1, 1)  # noqa: DTZ001 - local time
-    return _days(now.date() - back * _DAY)
+    return whole_days(now.date() - back * _DAY)
 
 
-def _number(match: re.Match[str]) -> int:
+def read_number(match: re.Match[str]) -> int:
+    """Return the number in the group `n`, in digits or as a word."""
     word = match["n"].casefold().removeprefix("a ").removesuffix(" of")
     return int(word) if word.isdecimal() else _ALL_NUMBERS[word]
 
 
-def _unit(match: re.Match[str]) -> str:
-    return _ALL_UNITS[match["unit"].casefold()]
+def read_unit(match: re.Match[str]) -> str:
+    """Return the unit in the group `unit`: minute, hour, day, week, month or year."""
+    return ALL_UNITS[match["unit"].casefold()]
 
 
 def _ago(match: re.Match[str], now: datetime) -> Span:
     """So long ago, give or take what such words leave open."""
-    count, unit = _number(match), _unit(match)
+    count, unit = read_number(match), read_unit(match)
     if unit in {"minute", "hour"}:
         step = timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)
         give = max(step / 2, count * step / 4)
         return now - count * step - give, now - count * step + give
     vague = "few" in match["n"] or "couple" in match["n"] or "several" in match["n"]
     if unit == "day":
-        return _days(now.date() - (count + 2 * vague) * _DAY, 1 + 3 * vague)
+        return whole_days(now.date() - (count + 2 * vague) * _DAY, 1 + 3 * vague)
     if unit == "week":
-        return _days(now.date() - timedelta(days=7 * count + 3 + 4 * vague), 7 + 8 * vague)
+        return whole_days(now.date() - timedelta(days=7 * count + 3 + 4 * vague), 7 + 8 * vague)
     year, month = _months_back(now, count if unit == "month" else 12 * count)
     middle = date(year, month, min(now.day, 28))
     give_days = (15 if unit == "month" else 92) * (1 + vague)
-    return _days(middle - give_days * _DAY, 2 * give_days + 1)
+    return whole_days(middle - give_days * _DAY, 2 * give_days + 1)
 
 
 def _past(match: re.Match[str], now: datetime) -> Span:
     """The last N of them, up to now."""
-    count, unit = _number(match), _unit(match)
+    count, unit = read_number(match), read_unit(match)
     if unit in {"minute", "hour"}:
         return now - count * (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
     if unit in {"day", "week"}:
@@ -275,7 +280,7 @@ def _past(match: re.Match[str], now: datetime) -> Span:
 
 def _past_one(match: re.Match[str], now: datetime) -> Span:
     """So long back from now: "in the past week" are seven days, not the week before."""
-    unit = _unit(match)
+    unit = read_unit(match)
     if unit in {"minute", "hour"}:
         return now - (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
     day = {"day": 1, "week": 7, "month": 31, "year": 366}[unit]
@@ -290,14 +295,14 @@ def _romance(match: re.Match[str], now: datetime) -> Span | None:
 
 def _back(unit: str, count: int) -> Read:
     def read(match: re.Match[str], now: datetime) -> Span:
-        return _whole(unit, now, count)
+        return whole_unit(unit, now, count)
 
     return read
 
 
 def _week_or_more(match: re.Match[str], now: datetime) -> Span:
     """The one before ("last month"), or the one that runs ("this month")."""
-    return _whole(_unit(match), now, 0 if match.groupdict().get("this") else 1)
+    return whole_unit(read_unit(match), now, 0 if match.groupdict().get("this") else 1)
 
 
 def _part_of(back: int) -> Read:
@@ -325,19 +330,19 @@ def _weekend(match: re.Match[str], now: datetime) -> Span:
     saturday = now.date() - ((now.weekday() + 2) % 7) * _DAY
     if match["last"] and now.weekday() >= 5:
         saturday -= 7 * _DAY
-    return _days(saturday, 2)
+    return whole_days(saturday, 2)
 
 
 def _weekday(match: re.Match[str], now: datetime) -> Span:
     """The last day of that name before today; in "last week" that week's."""
-    number = _ALL_WEEKDAYS[match["weekday"].casefold()]
+    number = ALL_WEEKDAYS[match["weekday"].casefold()]
     groups = match.groupdict()
     if groups.get("week"):
-        day = _whole("week", now, 1)[0].date() + number * _DAY
+        day = whole_unit("week", now, 1)[0].date() + number * _DAY
     else:
         day = now.date() - ((now.weekday() - number - 1) % 7 + 1) * _DAY
     part = groups.get("part")
-    return _hours(day, *_PARTS[part.casefold()]) if part else _days(day)
+    return _hours(day, *_PARTS[part.casefold()]) if part else whole_days(day)
 
 
 def _dated(match: re.Match[str], now: datetime) -> Span:
@@ -354,7 +359,7 @@ def _dated(match: re.Match[str], now: datetime) -> Span:
             begun = False
         year = now.year - (not begun)
     if day:
-        return _days(date(year, month, day))
+        return whole_days(date(year, month, day))
     return _month(year, month)
 
 
@@ -363,7 +368,7 @@ def _slashes(match: re.Match[str], now: datetime) -> Span | None:
     first, second, year = int(match["first"]), int(match["second"]), int(match["y"])
     if (first > 12) == (second > 12) and first != second:
         return None
-    return _days(date(year, second, first) if first > 12 else date(year, first, second))
+    return whole_days(date(year, second, first) if first > 12 else date(year, first, second))
 
 
 def _year(match: re.Match[str], now: datetime) -> Span:
@@ -374,7 +379,8 @@ _TALKS: Final = r"(?:chats?|conversations?|discussions?|messages?|questions?|ses
 """What a day may have of which somebody asks: "yesterday's questions"; what else is its own ("yesterday's log") is not of that day."""
 
 
-def _rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
+def word_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
+    """Return a rule for scripts that put spaces between words."""
     return Rule(rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))", re.IGNORECASE, read, relative=relative)
 
 
@@ -399,84 +405,84 @@ _JOINING = "".join(
 """Behind these words a day or a month needs no other: "since Monday", "between May and July"."""
 _OF_MONTH = rf"(?P<month>{_MONTH})\.?"
 _RULES: Final = (
-    _rule(r"earlier today|today|heute|hoy|aujourd'hui", _back("day", 0)),
-    _rule(r"yesterday|gestern|ayer|hier", _back("day", 1)),
-    _rule(r"(?:the )?day before yesterday|vorgestern|anteayer|antier|avant-hier", _back("day", 2)),
-    _rule(rf"this {_PART}", _part_of(0)),
-    _rule(rf"(?:earlier )?(?:yesterday|last) {_PART}", _part_of(1)),
-    _rule(r"last night|anoche|gestern (?:nacht|abend)|hier soir", _last_night),
-    _rule(r"tonight", _tonight),
-    _rule(
-        rf"(?:(?P<this>this|diese[nrs]?|esta|este|cette|cet|ce)|last|previous|(?:letzte|vorige|vergangene)[nrs]?) (?P<unit>{_UNIT})",
+    word_rule(r"earlier today|today|heute|hoy|aujourd'hui", _back("day", 0)),
+    word_rule(r"yesterday|gestern|ayer|hier", _back("day", 1)),
+    word_rule(r"(?:the )?day before yesterday|vorgestern|anteayer|antier|avant-hier", _back("day", 2)),
+    word_rule(rf"this {_PART}", _part_of(0)),
+    word_rule(rf"(?:earlier )?(?:yesterday|last) {_PART}", _part_of(1)),
+    word_rule(r"last night|anoche|gestern (?:nacht|abend)|hier soir", _last_night),
+    word_rule(r"tonight", _tonight),
+    word_rule(
+        rf"(?:(?P<this>this|diese[nrs]?|esta|este|cette|cet|ce)|last|previous|(?:letzte|vorige|vergangene)[nrs]?) (?P<unit>{UNIT})",
         _week_or_more,
     ),
-    _rule(rf"(?:(?:la|el|le) |l')?(?P<unit>{_UNIT}) (?:pasad[ao]|derni[eè]re?)", _week_or_more),
-    _rule(
-        rf"(?:in |over |during |within )?(?:the |den |die |in den )?(?:last|past|previous|letzten) {_N} (?P<unit>{_UNIT})",
+    word_rule(rf"(?:(?:la|el|le) |l')?(?P<unit>{UNIT}) (?:pasad[ao]|derni[eè]re?)", _week_or_more),
+    word_rule(
+        rf"(?:in |over |during |within )?(?:the |den |die |in den )?(?:last|past|previous|letzten) {NUMBER} (?P<unit>{UNIT})",
         _past,
     ),
-    _rule(rf"(?:in|over|during|within) the (?:past|last) (?P<unit>{_UNIT})", _past_one),
-    _rule(
-        rf"(?:(?:los|las|les) )?(?:últim[oa]s )?{_N} (?:dernier[s]?|dernières )?(?P<unit>{_UNIT})(?: pasad[oa]s)?",
+    word_rule(rf"(?:in|over|during|within) the (?:past|last) (?P<unit>{UNIT})", _past_one),
+    word_rule(
+        rf"(?:(?:los|las|les) )?(?:últim[oa]s )?{NUMBER} (?:dernier[s]?|dernières )?(?P<unit>{UNIT})(?: pasad[oa]s)?",
         _romance,
     ),
-    _rule(rf"(?:about |around |some )?{_N} (?P<unit>{_UNIT}) (?:ago|earlier)", _ago),
-    _rule(rf"(?:vor|hace|il y a) {_N} (?P<unit>{_UNIT})", _ago),
-    _rule(r"(?:(?:on|over|at) )?(?:the |this |(?P<last>last |past ))weekend", _weekend),
-    _rule(
-        rf"(?:on|last|this past|past|am|letzten|el|le) (?P<weekday>{_WEEKDAY})(?: (?:pasado|dernier))?(?: {_PART})?",
+    word_rule(rf"(?:about |around |some )?{NUMBER} (?P<unit>{UNIT}) (?:ago|earlier)", _ago),
+    word_rule(rf"(?:vor|hace|il y a) {NUMBER} (?P<unit>{UNIT})", _ago),
+    word_rule(r"(?:(?:on|over|at) )?(?:the |this |(?P<last>last |past ))weekend", _weekend),
+    word_rule(
+        rf"(?:on|last|this past|past|am|letzten|el|le) (?P<weekday>{WEEKDAY})(?: (?:pasado|dernier))?(?: {_PART})?",
         _weekday,
     ),
-    _rule(rf"(?P<weekday>{_WEEKDAY}) (?:pasado|dernier)", _weekday),
-    _rule(rf"(?:{_JOINING})(?P<weekday>{_WEEKDAY})", _weekday),
-    _rule(rf"(?:{_JOINING}){_OF_MONTH}", _dated, relative=False),
-    _rule(rf"(?:on )?(?P<weekday>{_WEEKDAY}) (?:of )?(?P<week>last week)", _weekday),
-    _rule(
+    word_rule(rf"(?P<weekday>{WEEKDAY}) (?:pasado|dernier)", _weekday),
+    word_rule(rf"(?:{_JOINING})(?P<weekday>{WEEKDAY})", _weekday),
+    word_rule(rf"(?:{_JOINING}){_OF_MONTH}", _dated, relative=False),
+    word_rule(rf"(?:on )?(?P<weekday>{WEEKDAY}) (?:of )?(?P<week>last week)", _weekday),
+    word_rule(
         rf"(?:(?:on|am|el|le) )?(?:the )?{_D}{_TH} (?:of |de )?{_OF_MONTH}(?:,? (?:of |de |del )?{_Y})?",
         _dated,
         relative=False,
     ),
-    _rule(rf"(?:on )?{_OF_MONTH} (?:the )?{_D}{_TH}(?:,? (?:of )?{_Y})?", _dated, relative=False),
-    _rule(rf"(?:on )?{_Y}[-/.](?P<m>\d{{1,2}})[-/.]{_D}", _dated, relative=False),
-    _rule(rf"(?:on |am )?{_D}\.(?P<m>\d{{1,2}})\.{_Y}", _dated, relative=False),
-    _rule(rf"(?:on )?(?P<first>\d{{1,2}})/(?P<second>\d{{1,2}})/{_Y}", _slashes, relative=False),
-    _rule(
+    word_rule(rf"(?:on )?{_OF_MONTH} (?:the )?{_D}{_TH}(?:,? (?:of )?{_Y})?", _dated, relative=False),
+    word_rule(rf"(?:on )?{_Y}[-/.](?P<m>\d{{1,2}})[-/.]{_D}", _dated, relative=False),
+    word_rule(rf"(?:on |am )?{_D}\.(?P<m>\d{{1,2}})\.{_Y}", _dated, relative=False),
+    word_rule(rf"(?:on )?(?P<first>\d{{1,2}})/(?P<second>\d{{1,2}})/{_Y}", _slashes, relative=False),
+    word_rule(
         rf"(?:in|during|im|en|(?P<last>last)) (?:early |mid |late |the (?:beginning|middle|end) of )?{_OF_MONTH}(?:,? (?:of |de )?{_Y})?",
         _dated,
         relative=False,
     ),
-    _rule(rf"{_OF_MONTH},? (?:of |de )?{_Y}", _dated, relative=False),
-    _rule(rf"(?:in|during|im jahr|en|throughout) {_Y}", _year, relative=False),
+    word_rule(rf"{_OF_MONTH},? (?:of |de )?{_Y}", _dated, relative=False),
+    word_rule(rf"(?:in|during|im jahr|en|throughout) {_Y}", _year, relative=False),
 )
-_FURTHER_N = rf"(?P<n>\d{{1,4}}|{_any(_ALL_NUMBERS)})"
-_FURTHER_MONTH = rf"(?P<month>{_any(_ALL_MONTHS)})"
+_FURTHER_N = rf"(?P<n>\d{{1,4}}|{any_of(_ALL_NUMBERS)})"
+_FURTHER_MONTH = rf"(?P<month>{any_of(_ALL_MONTHS)})"
 _FURTHER_RULES: Final = (
-    *(_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.BACK.items()),
-    *(_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{_any(_ALL_UNITS)})"), _ago) for one in timewords.AGO),
-    *(_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{_any(_ALL_UNITS)})"), _past) for one in timewords.PAST),
-    *(_rule(one.format(weekday=_any(_ALL_WEEKDAYS)), _weekday) for one in timewords.ON),
-    _rule(rf"(?:{timewords.IN}) {_FURTHER_MONTH}(?:,? (?:de |del )?{_Y})?", _dated, relative=False),
-    _rule(rf"(?:{timewords.AT} )?{_D} (?:de )?{_FURTHER_MONTH}(?: (?:de |del )?{_Y})?", _dated, relative=False),
+    *(word_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.BACK.items()),
+    *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _ago) for one in timewords.AGO),
+    *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _past) for one in timewords.PAST),
+    *(word_rule(one.format(weekday=any_of(ALL_WEEKDAYS)), _weekday) for one in timewords.ON),
+    word_rule(rf"(?:{timewords.IN}) {_FURTHER_MONTH}(?:,? (?:de |del )?{_Y})?", _dated, relative=False),
+    word_rule(rf"(?:{timewords.AT} )?{_D} (?:de )?{_FURTHER_MONTH}(?: (?:de |del )?{_Y})?", _dated, relative=False),
 )
 
 
-def _dense(pattern: str, read: Read, *, relative: bool = True) -> Rule:
-    """A rule for scripts that show no bounds of words."""
+def dense_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
+    """Return a rule for scripts that show no bounds of words."""
     return Rule(pattern, re.NOFLAG, read, relative=relative)
 
 
 _DENSE_COUNT = (
-    rf"(?<![\d.,:])(?P<n>\d{{1,4}}|{_any(_each(enumerate(timewords.DENSE_NUMBERS, 1)))})"
-    rf" ?(?P<unit>{_any(_each(timewords.DENSE_UNITS.items()))})"
+    rf"(?<![\d.,:])(?P<n>\d{{1,4}}|{any_of(_each(enumerate(timewords.DENSE_NUMBERS, 1)))})"
+    rf" ?(?P<unit>{any_of(_each(timewords.DENSE_UNITS.items()))})"
 )
 _DENSE_RULES: Final = (
-    *(_dense(phrases, _back(unit, back)) for (unit, back), phrases in timewords.DENSE_BACK.items()),
-    _dense(rf"{_DENSE_COUNT} ?(?:之?前|전)", _ago),
-    _dense(
-        rf"(?P<week>{timewords.DENSE_LAST_WEEK})?(?P<weekday>{_any(_each(enumerate(timewords.DENSE_WEEKDAYS)))})",
+    *(dense_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.DENSE_BACK.items()),
+    dense_rule(rf"{_DENSE_COUNT} ?(?:之?前|전)", _ago),
+    dense_rule(
+        rf"(?P<week>{timewords.DENSE_LAST_WEEK})?(?P<weekday>{any_of(_each(enumerate(timewords.DENSE_WEEKDAYS)))})",
         _weekday,
     ),
-    _dense(
+    dense_rule(
         r"(?:(?P<y>(?:19|20)\d\d) ?[年년] ?)?(?<!\d)(?P<m>\d{1,2}) ?[月월](?: ?(?P<d>\d{1,2}) ?[日号號일])?(?!曜)",
         _dated,
         relative=False,

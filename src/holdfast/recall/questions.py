@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from holdfast.recall import timewords
+from holdfast.recall.mentions import find_mentions
 from holdfast.recall.stops import ASKING, ENGLISH, LANGUAGES, TALKING, language_of
 from holdfast.recall.terms import (
     PART,
@@ -106,9 +107,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     concepts: tuple[Concept, ...]
     range: TimeRange | None = None
-    """Only what was said then is asked for."""
-    mentioned: tuple[int, int] | None = None
-    """A time that the question names, in milliseconds since the epoch: what was said then is a little likelier."""
+    """What was said then is asked for."""
+    mentioned: tuple[tuple[int, int], ...] = ()
+    """Times that the question names otherwise, in milliseconds since the epoch: what was said then is a little likelier."""
+    days: tuple[tuple[int, int], ...] = ()
+    """All times that it names, as messages name them; see `holdfast.recall.mentions`."""
     role: str | None = None
     """Who seems to have said it, `user` or `assistant`: a little likelier."""
     asks_time: bool = False
@@ -134,14 +137,14 @@ def question_of(
         text: what was asked; at most `MAX_QUESTION` characters of it count.
         now: milliseconds since the epoch.
         zone: name of the time zone that "yesterday" is meant in.
-        narrow: whether a time expression may narrow the search; without it, it is words like others. A long text is none that
-            asks for a time.
+        narrow: whether a time expression may ask for what was said then; without it, it is words like others. A long text asks for
+            no time.
         timed: whether time expressions are looked for at all; without it, none is `mentioned` either.
         everyday: whether words count as well that people use for the same thing (`holdfast/data/everyday`).
     """
     text = normal(text[:MAX_QUESTION])
     asks = text[:MAX_ASKING]
-    when, about = times_of(asks, now, zone) if timed else (None, None)
+    when, about = times_of(asks, now, zone) if timed else (None, ())
     if not narrow or len(text) > MAX_ASKING:
         when = None
     tokens = list(_asked_for(text, when))
@@ -149,7 +152,8 @@ def question_of(
         text=text,
         concepts=_concepts(tokens, narrowed=when is not None, everyday=everyday),
         range=when,
-        mentioned=None if when else about,
+        mentioned=() if when else about,
+        days=find_mentions(asks, now) if timed else (),
         role=_role(asks) or (_role(asks, further=True) if when else None),
         asks_time=bool(_ASKS_TIME.search(asks)),
         asks_number=bool(_ASKS_NUMBER.search(asks)),

@@ -362,8 +362,7 @@ class Ranking:
         if long is None:
             average = min(candidate.length / self._average, _LONGEST)
             long = self._by_length[candidate.length] = 1 + self._weights.long * math.log1p(average)
-        then = self._question.mentioned
-        if then and then[0] <= candidate.at < then[1]:
+        if any(start <= candidate.at < stop for start, stop in self._question.mentioned):
             share *= 1 + self._weights.then
         if self._codes and not self._codes.isdisjoint(row.concepts):
             share *= 1 + self._weights.coded

@@ -15,7 +15,8 @@ import math
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
+from base64 import b32encode
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import pairwise
@@ -26,7 +27,7 @@ import msgspec
 from holdfast.recall.stops import DENSE_STOPS, ENGLISH, STOPS, WEB, language_of
 from holdfast.recall.wordforms import IRREGULAR
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the analysis: what another version analysed has to be analysed anew."""
 MAX_TEXT: Final = 200_000
 """Characters of a text that are analysed: of a longer one the head and the tail."""
@@ -162,7 +163,22 @@ def terms_of(text: str) -> Terms:
     text = normal(text)
     words = _words_of(text)
     folded = list(map(str.casefold, words))
-    language = language_of(folded) or ENGLISH
+    counts, length, traits = _counted(words, folded, language_of(folded) or ENGLISH)
+    return Terms(counts, length, traits | _asking(text))
+
+
+def count_terms(text: str, language: str) -> tuple[dict[str, int], int, int]:
+    """Return the terms of a part of a text, with how often each occurs, their number, and its traits but those of questions.
+
+    Args:
+        text: as it was written.
+        language: of the whole text.
+    """
+    words = _words_of(normal(text))
+    return _counted(words, list(map(str.casefold, words)), language)
+
+
+def _counted(words: list[str], folded: list[str], language: str) -> tuple[dict[str, int], int, int]:
     counts: dict[str, int] = {}
     length = traits = mine = 0
     for word, low in zip(words, folded, strict=True):
@@ -178,7 +194,34 @@ def terms_of(text: str) -> Terms:
             else:
                 continue
             length += 1
-    return Terms(counts, length, traits | _asking(text) | (YOURS if mine < 0 else 0))
+    return counts, length, traits | (YOURS if mine < 0 else 0)
+
+
+def text_language(text: str) -> str:
+    """Return the language by which the words of a text are stemmed."""
+    return language_of(map(str.casefold, _words_of(normal(text)))) or ENGLISH
+
+
+def is_question(sentence: str) -> bool:
+    """Return True for a sentence that ends with a question mark, whatever closes it."""
+    return sentence.rstrip(_CLOSING)[-1:] in _ASKING
+
+
+def join_traits(traits: Iterable[int], asked: float, *, asks: bool) -> int:
+    """Return the traits of several sentences together.
+
+    Args:
+        traits: of each, without those of questions.
+        asked: share of them that is questions.
+        asks: whether the last one is a question.
+    """
+    found = yours = count = 0
+    for one in traits:
+        found |= one & ~YOURS
+        yours += bool(one & YOURS)
+        count += 1
+    found |= YOURS if yours * 2 > count else 0
+    return found | (ASKS if asks else 0) | math.ceil(ASKED_STEPS * asked) << ASKED_BITS
 
 
 def asked_share(traits: int) -> float:
@@ -248,6 +291,21 @@ def readings(word: str, language: str) -> Iterator[tuple[str, int]]:
         yield from _dense(word, language)
     else:
         yield from _compound(word, language)
+
+
+@lru_cache(maxsize=8_192)
+def key_of(term: str) -> str:
+    """Return what stands for a term in every engine: itself, or a hash of one that an engine would not take as one word.
+
+    A key has letters, digits and underscores alone, so that no engine finds anything in it to interpret.
+    """
+    if _PLAIN.fullmatch(term):
+        return term
+    digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=15).digest()
+    return "_" + b32encode(digest).decode().lower()
+
+
+_PLAIN: Final = re.compile("[a-z0-9]{1,32}")
 
 
 def bounded(term: str) -> str:

@@ -1,8 +1,8 @@
 """Times of a question: whether it asks for what was said at some time, and when that was, in milliseconds since the epoch.
 
-A search is narrowed only where that is meant. "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do
-last week?" asks for something of last week, told since. "What did I say about the trip in May?" may mean a trip in May: then what was
-said in May is only likelier (`mentioned`). "What happens tomorrow?" says nothing about when it was said.
+"What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for something of last week that was said
+since. "What did I say about the trip in May?" may mean a trip in May: then what was said in May is only likelier. "What happens tomorrow?"
+says nothing about when it was said.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ _ABOUT_SOMETHING: Final = re.compile(
 )
 
 
-def times_of(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[int, int] | None]:
-    """The time in which something was said that a question asks for, None: any; and the one time that it names, whatever for.
+def times_of(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[tuple[int, int], ...]]:
+    """Find the time in which something was said that a question asks for, None: any; and all times that it names, whatever for.
 
     Args:
         text: the question.
@@ -87,9 +87,9 @@ def times_of(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, 
     place = zone_of(zone)
     named = spans_in(text, _local(now, place))
     if not named:
-        return None, None
-    begin, end = named[0].span
-    return _range(text, named, place), (_moment(begin, place), _moment(end, place)) if len(named) == 1 else None
+        return None, ()
+    spans = tuple((_moment(one.span[0], place), _moment(one.span[1], place)) for one in named)
+    return _range(text, named, place), spans
 
 
 @lru_cache(maxsize=256)

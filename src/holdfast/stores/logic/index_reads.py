@@ -25,6 +25,7 @@ from holdfast.recall.base import (
     Progress,
     Space,
 )
+from holdfast.recall.terms import key_of
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     NO_FILTER,
@@ -35,7 +36,6 @@ from holdfast.stores.logic.index_rows import (
     counting,
     filter_row,
     hexed,
-    key_of,
     listed_of,
     number_of,
     prefix_of,

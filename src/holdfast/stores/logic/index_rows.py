@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Final, get_args
 
 import msgspec
 
 from holdfast.recall.base import Candidate, Channel, Document, Filters, Progress, Space
+from holdfast.recall.terms import key_of
 from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
 from holdfast.stores.logic.steps import Row
 
@@ -26,7 +23,6 @@ GONE: Final = "gone"
 """The kind of a space that is being taken away."""
 _LETTERS: Final = "tx"
 """What the words of each channel begin with: whoever reads one channel goes through nothing of the other."""
-_PLAIN = re.compile("[a-z0-9]{1,32}")
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -38,18 +34,6 @@ def number_of(source: int, channel: int, place: int) -> int:
 # -- terms and words -----------------------------------------------------------
 
 
-@lru_cache(maxsize=8_192)
-def key_of(term: str) -> str:
-    """What stands for a term in every engine: itself, or a hash of one that an engine would not take as one word.
-
-    A key has letters, digits and underscores alone, so that no engine finds anything in it to interpret.
-    """
-    if _PLAIN.fullmatch(term):
-        return term
-    digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=15).digest()
-    return "_" + b32encode(digest).decode().lower()
-
-
 def prefix_of(space: int, channel: int) -> str:
     """What the words of a space and channel begin with."""
     digits = ""
@@ -59,10 +43,12 @@ def prefix_of(space: int, channel: int) -> str:
     return f"{_LETTERS[channel]}{digits}_"
 
 
-def packed(terms: Mapping[str, int]) -> str:
-    """The keys of terms in one text; behind a bar those that stand there more than once, with how often."""
+def packed(terms: Mapping[str, int], detail: str = "") -> str:
+    """The keys of terms in one text; after a bar those that occur more than once, with how often; after another one the details."""
     keys = {key_of(term): count for term, count in terms.items()}
     often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
+    if detail:
+        return f"{' '.join(keys)}|{often}|{detail}"
     return f"{' '.join(keys)}|{often}" if often else " ".join(keys)
 
 
@@ -88,9 +74,9 @@ def counting(terms: Iterable[str]) -> Counting:
     common, named = frozenset(names).intersection, names.__getitem__
 
     def count(text: str) -> dict[str, int]:
-        plain, bar, often = text.partition("|")
+        plain, _, rest = text.partition("|")
         found = dict.fromkeys(map(named, common(plain.split(" "))), 1)
-        if bar and found:
+        if rest and found and (often := rest.partition("|")[0]):
             for one in often.split(" "):
                 key, _, times = one.partition("=")
                 if key in names:
@@ -130,7 +116,7 @@ def document_row(id_: int, space: int, source: int, new: Document, model: int | 
     """The columns of a document."""
     return (
         *(id_, space, CHANNELS.index(new.channel), source, new.seq, new.at, new.length, new.traits, model),
-        *(new.role, new.agent, new.name, new.digest, packed(new.terms)),
+        *(new.role, new.agent, new.name, new.digest, packed(new.terms, new.detail)),
     )
 
 
@@ -141,7 +127,11 @@ def candidate_of(row: Row, count: Counting) -> Candidate:
         session, identity, role, terms = session.decode(), identity.decode(), role.decode(), terms.decode()
         agent, name = agent and agent.decode(), name and name.decode()
     counts = count(terms)
-    return Candidate(id_ >> 25, id_ & _PLACE, seq, session, identity, role, agent, name, at, length, counts, traits)
+    bar = terms.find("|", terms.find("|") + 1)
+    detail = terms[bar + 1 :] if bar > 0 else ""
+    return Candidate(
+        id_ >> 25, id_ & _PLACE, seq, session, identity, role, agent, name, at, length, counts, traits, detail
+    )
 
 
 def progress_of(row: Sequence[object]) -> Progress:

@@ -132,7 +132,12 @@ def _change(tenant: str, space: int, known: Known, batch: Batch) -> Steps[int]:
 
 def _is_same(held: Held | None, new: Document) -> bool:
     """Whether a document with that id is there that says the same."""
-    return held is not None and held.seq == new.seq and held.digest == new.digest and held.terms == packed(new.terms)
+    return (
+        held is not None
+        and held.seq == new.seq
+        and held.digest == new.digest
+        and held.terms == packed(new.terms, new.detail)
+    )
 
 
 def _there(known: Known, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[Held]]:

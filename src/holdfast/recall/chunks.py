@@ -1,0 +1,102 @@
+"""Chunks: a long message in overlapping parts of some sixty terms, which are ranked one by one and shown as snippets. Pure.
+
+A chunk ends where a sentence, a line of code or a paragraph does. The last sentence of one is the first of the next, unless it is long,
+so that what two neighbouring sentences say together is in one chunk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from holdfast.recall.sentences import find_sentences
+from holdfast.recall.terms import MAX_TEXT, count_terms, is_question, join_traits
+
+LEAST, TARGET, MOST = 40, 60, 80
+"""Terms of a chunk: from `LEAST` on it may end with a paragraph, from `TARGET` on with a sentence; a text of up to `MOST` is not split."""
+OVERLAP: Final = 20
+"""Most terms of a sentence that is repeated in the next chunk."""
+MAX_CHUNKS: Final = 400
+"""Chunks of a text; the first and the last ones are kept."""
+_PARAGRAPH: Final = re.compile(r"\n[ \t]*(?:\n|```|~~~|#{1,6} )")
+
+
+class Chunk(NamedTuple):
+    """A part of a text."""
+
+    start: int
+    stop: int
+    """Characters of the text, from the first until before the last."""
+    terms: dict[str, int]
+    """How often each term occurs in it."""
+    length: int
+    """All terms together."""
+    traits: int
+    """Bits, as of a whole text; see `holdfast.recall.terms.Terms`."""
+
+
+class _Piece(NamedTuple):
+    """A sentence."""
+
+    start: int
+    stop: int
+    terms: dict[str, int]
+    length: int
+    traits: int
+    asks: bool
+
+
+def split_chunks(text: str, language: str) -> list[Chunk]:
+    """Split a text into chunks.
+
+    Args:
+        text: as it was written; of more than `MAX_TEXT` characters the head and the tail are split.
+        language: of the text, by which its words are stemmed.
+    """
+    chunks: list[Chunk] = []
+    group: list[_Piece] = []
+    length = 0
+    last = 0
+    for piece in _pieces(text, language):
+        breaks = bool(group) and _PARAGRAPH.search(text, last, piece.start) is not None
+        if group and (
+            length >= TARGET or (breaks and length >= LEAST) or (length >= LEAST and length + piece.length > MOST)
+        ):
+            chunks.append(_join(group))
+            again = group[-1]
+            group = [again] if not breaks and len(group) > 1 and again.length <= OVERLAP else []
+            length = sum(one.length for one in group)
+        group.append(piece)
+        length += piece.length
+        last = piece.stop
+    if group:
+        chunks.append(_join(group))
+    if len(chunks) <= MAX_CHUNKS:
+        return chunks
+    first = MAX_CHUNKS * 3 // 5
+    return [*chunks[:first], *chunks[first - MAX_CHUNKS :]]
+
+
+def _pieces(text: str, language: str) -> Iterator[_Piece]:
+    if len(text) <= MAX_TEXT:
+        spans = find_sentences(text)
+    else:
+        spans = iter(
+            [*find_sentences(text, 0, MAX_TEXT * 3 // 5), *find_sentences(text, len(text) - MAX_TEXT * 2 // 5)]
+        )
+    for start, stop in spans:
+        said = text[start:stop]
+        terms, length, traits = count_terms(said, language)
+        yield _Piece(start, stop, terms, length, traits, is_question(said))
+
+
+def _join(group: list[_Piece]) -> Chunk:
+    terms: dict[str, int] = {}
+    for piece in group:
+        for term, count in piece.terms.items():
+            terms[term] = terms.get(term, 0) + count
+    size = sum(one.stop - one.start for one in group)
+    asked = sum(one.stop - one.start for one in group if one.asks)
+    traits = join_traits((one.traits for one in group), asked / size if size else 0.0, asks=group[-1].asks)
+    return Chunk(group[0].start, group[-1].stop, terms, sum(one.length for one in group), traits)

@@ -1,0 +1,89 @@
+"""Details: what an index keeps of a text beside its terms, in one line that no engine reads. Pure.
+
+    <mentions>;<chunks>; <key>@<chunk>.<chunk> ...
+
+The times that the text names, in days since the epoch; length and traits of each chunk, if it was split; the chunks that have a term.
+All numbers are hexadecimal. A short text without times has no details.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from holdfast.recall.chunks import MOST, Chunk, split_chunks
+from holdfast.recall.mentions import find_mentions
+from holdfast.recall.terms import Terms, key_of, terms_of, text_language
+
+MAX_DETAIL: Final = 200_000
+"""Characters of the details of a document."""
+
+
+class ChunkShape(NamedTuple):
+    """What is known of a chunk beside its terms."""
+
+    length: int
+    traits: int
+
+
+def analyse(text: str, at: int) -> tuple[Terms, str]:
+    """Return the terms of a text that is to be found, and its details.
+
+    Args:
+        text: as it was written.
+        at: when it was said, in milliseconds since the epoch.
+    """
+    terms = terms_of(text)
+    chunks = split_chunks(text, text_language(text)) if terms.length > MOST else []
+    return terms, write_detail(chunks, find_mentions(text, at))
+
+
+def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -> str:
+    """Return the details of a text with these chunks and times."""
+    if len(chunks) < 2:
+        chunks = ()
+    if not (chunks or mentions):
+        return ""
+    times = ",".join(f"{first:x}.{stop - first:x}" for first, stop in mentions)
+    if not chunks:
+        return times
+    shapes = ",".join(f"{chunk.length:x}.{chunk.traits:x}" for chunk in chunks)
+    places: dict[str, list[str]] = {}
+    for at, chunk in enumerate(chunks):
+        number = f"{at:x}"
+        for term in chunk.terms:
+            places.setdefault(term, []).append(number)
+    return f"{times};{shapes}; " + " ".join(f"{key_of(term)}@{'.'.join(some)}" for term, some in places.items()) + " "
+
+
+def read_mentions(detail: str) -> list[tuple[int, int]]:
+    """Return the times that a text names: first day and the day after the last one, in days since the epoch."""
+    times = detail.partition(";")[0]
+    found = []
+    for one in times.split(",") if times else ():
+        first, _, count = one.partition(".")
+        start = int(first, 16)
+        found.append((start, start + int(count, 16)))
+    return found
+
+
+def read_chunks(detail: str) -> list[ChunkShape]:
+    """Return the shapes of the chunks of a text, in order; none if it was not split."""
+    start = detail.find(";") + 1
+    if not start:
+        return []
+    found = []
+    for one in detail[start : detail.index(";", start)].split(","):
+        length, _, traits = one.partition(".")
+        found.append(ChunkShape(int(length, 16), int(traits, 16)))
+    return found
+
+
+def chunks_with(detail: str, term: str) -> list[int]:
+    """Return the numbers of the chunks that have a term, from 0."""
+    key = f" {key_of(term)}@"
+    start = detail.find(key)
+    if start < 0:
+        return []
+    start += len(key)
+    return [int(number, 16) for number in detail[start : detail.index(" ", start)].split(".")]

@@ -1,0 +1,209 @@
+"""Times that a message names: "last Friday", "in three weeks", "on the 14th", resolved to days when the message is indexed. Pure.
+
+Questions look back (`expressions`); messages also look ahead. A date without a year is the nearest one, before or after the message.
+Where "on Friday" may be the last one or the next, both count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from holdfast.recall import timewords
+from holdfast.recall.expressions import (
+    ALL_UNITS,
+    ALL_WEEKDAYS,
+    HINTS,
+    NUMBER,
+    UNIT,
+    WEEKDAY,
+    Named,
+    Rule,
+    Span,
+    any_of,
+    dense_rule,
+    match_rule,
+    read_number,
+    read_unit,
+    spans_in,
+    whole_days,
+    whole_unit,
+    word_rule,
+)
+from holdfast.recall.sentences import find_sentences
+from holdfast.recall.terms import normal
+
+MAX_MENTIONS: Final = 32
+"""Times of a message that are kept; the first ones."""
+MAX_CHARS: Final = 20_000
+"""Characters of a message in which times are looked for."""
+LONGEST: Final = 62
+"""Days of a time that is kept: a whole year says too little."""
+_HALF_YEAR: Final = timedelta(days=183)
+_EPOCH: Final = date(1970, 1, 1)
+_WORDS: Final = re.compile(r"[^\W\d_]+|\d+")
+_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+_LAST: Final = re.compile(r"last|past|pasad|dernier|letzte|vorige|scors|passad|прошл|上|先|지난", re.IGNORECASE)
+_NO_TIME: Final = frozenset("0 1 2 3 4 5 6 7 8 9 mar may mai sat sun dec a un day days".split())  # noqa: SIM905 - words
+"""Hints that are too common to tell a time in a message."""
+_AHEAD_HINTS: Final = frozenset(
+    """
+    tomorrow next coming within in morgen übermorgen nächste nächsten nächster nächstes kommende kommenden mañana próximo próxima
+    demain après prochain prochaine dans dentro amanhã domani the am le el by
+    """.split()  # noqa: SIM905 - words
+)
+_DENSE_HINT: Final = re.compile(rf"{timewords.DENSE_HINT}|[明后後号號]|내일|모레|다음")
+
+
+def find_mentions(text: str, at: int) -> tuple[tuple[int, int], ...]:
+    """Find the times that a message names.
+
+    Args:
+        text: of the message; `MAX_CHARS` characters of it are read.
+        at: when it was said, in milliseconds since the epoch; days are those of UTC.
+
+    Returns:
+        First day and the day after the last one, in days since the epoch; each once, in order.
+    """
+    try:
+        now = datetime.fromtimestamp(at / 1000, UTC).replace(tzinfo=None)
+    except (OverflowError, ValueError, OSError):
+        return ()
+    text = normal(text[:MAX_CHARS])
+    found: dict[tuple[int, int], None] = {}
+    for start, stop in find_sentences(text):
+        sentence = text[start:stop]
+        for span in _spans(sentence, now) if _may_name(sentence) else ():
+            first, last = (span[0].date() - _EPOCH).days, (span[1] - timedelta(microseconds=1)).date() - _EPOCH
+            if last.days + 1 - first <= LONGEST:
+                found.setdefault((first, last.days + 1))
+        if len(found) >= MAX_MENTIONS:
+            break
+    return tuple(sorted(list(found)[:MAX_MENTIONS]))
+
+
+def _may_name(sentence: str) -> bool:
+    words = set(_WORDS.findall(sentence.casefold()))
+    if not (HINTS - _NO_TIME).isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _ahead_likely(sentence)):
+        return True
+    return _YEAR.search(sentence) is not None or (not sentence.isascii() and _DENSE_HINT.search(sentence) is not None)
+
+
+def _ahead_likely(sentence: str) -> bool:
+    return _AHEAD.search(sentence) is not None
+
+
+_AHEAD: Final = re.compile(
+    rf"tomorrow|morgen|mañana|demain|amanhã|domani|next|coming|nächst|kommend|próxim|prochain|\d(?:st|nd|rd|th)\b|\d\.|\bin {NUMBER}",
+    re.IGNORECASE,
+)
+
+
+def _spans(sentence: str, now: datetime) -> Iterator[Span]:
+    ahead = [named for rule in _RULES for named in match_rule(rule, sentence, now)]
+    for named in spans_in(sentence, now):
+        if any(named.start < other.stop and other.start < named.stop for other in ahead):
+            continue
+        yield from _both_ways(named, sentence[named.start : named.stop], now)
+    for named in ahead:
+        yield named.span
+
+
+def _both_ways(named: Named, said: str, now: datetime) -> Iterator[Span]:
+    """Yield what a time means in a message, which a question would always look for in the past."""
+    begin, end = named.span
+    if named.relative:
+        yield begin, end
+        if not _LAST.search(said) and any(word in ALL_WEEKDAYS for word in _WORDS.findall(said.casefold())):
+            yield begin + timedelta(days=7), end + timedelta(days=7)
+        return
+    if now - begin > _HALF_YEAR and not _YEAR.search(said):
+        try:
+            begin, end = begin.replace(year=begin.year + 1), end.replace(year=end.year + 1)
+        except ValueError:  # the 29th of February
+            return
+    yield begin, end
+
+
+# -- what lies ahead -----------------------------------------------------------
+
+
+def _after_days(count: int) -> Callable[[re.Match[str], datetime], Span | None]:
+    return lambda _, now: whole_days(now.date() + timedelta(days=count))
+
+
+def _next_unit(match: re.Match[str], now: datetime) -> Span | None:
+    unit = read_unit(match)
+    return None if unit in {"minute", "hour", "year"} else whole_unit(unit, now, -1)
+
+
+def _next_weekday(match: re.Match[str], now: datetime) -> Span | None:
+    """The next day of that name, or the one of the next week: people mean either."""
+    number = ALL_WEEKDAYS[match["weekday"].casefold()]
+    if match.groupdict().get("week"):
+        return whole_days(whole_unit("week", now, -1)[0].date() + timedelta(days=number))
+    return whole_days(now.date() + timedelta(days=(number - now.weekday() - 1) % 7 + 1))
+
+
+def _in_units(match: re.Match[str], now: datetime) -> Span | None:
+    count, unit = read_number(match), read_unit(match)
+    if unit in {"minute", "hour"}:
+        return None
+    days = {"day": 1, "week": 7, "month": 30, "year": 365}[unit] * count
+    give = {"day": 0, "week": 2, "month": 8, "year": 30}[unit]
+    return whole_days(now.date() + timedelta(days=days - give), 1 + 2 * give)
+
+
+def _day_of_month(match: re.Match[str], now: datetime) -> Span | None:
+    """The nearest day of that number."""
+    number = int(match["d"])
+    if not 1 <= number <= 31:
+        return None
+    near = []
+    for months in (-1, 0, 1):
+        whole = now.year * 12 + now.month - 1 + months
+        try:
+            near.append(date(whole // 12, whole % 12 + 1, number))
+        except ValueError:
+            continue
+    return whole_days(min(near, key=lambda day: abs(day - now.date())))
+
+
+_RULES: Final[tuple[Rule, ...]] = (
+    word_rule(r"day after tomorrow|übermorgen|pasado mañana|après-demain", _after_days(2)),
+    word_rule(
+        r"(?<!after )tomorrow|(?<!über)(?<!am )morgen|(?<!la )(?<!pasado )mañana|demain|amanhã|domani", _after_days(1)
+    ),
+    word_rule(
+        rf"(?:the )?(?:next|coming|following|nächste[nrs]?|kommende[nrs]?|próxim[oa]) (?P<unit>{UNIT})", _next_unit
+    ),
+    word_rule(
+        rf"(?P<unit>{UNIT}) prochaine?|(?P<week>qui vient)", lambda m, now: _next_unit(m, now) if m["unit"] else None
+    ),
+    word_rule(
+        rf"(?:this|next|coming|diese[nrs]?|nächste[nrs]?|kommende[nrs]?|próximo|este|ce) (?P<weekday>{WEEKDAY})",
+        _next_weekday,
+    ),
+    word_rule(rf"(?P<weekday>{WEEKDAY}) (?:prochain|próximo|que viene)", _next_weekday),
+    word_rule(rf"(?:in|within|dans|dentro de|en) {NUMBER} (?P<unit>{UNIT})", _in_units),
+    word_rule(r"(?:on |by |until |before |since )?the (?P<d>\d{1,2})(?:st|nd|rd|th)", _day_of_month, relative=False),
+    word_rule(r"(?:am|bis zum|vom|zum) (?P<d>\d{1,2})\.(?! ?[\w])", _day_of_month, relative=False),
+    dense_rule("(?<!大)后天|(?<!大)後天|明後日|모레", _after_days(2)),
+    dense_rule("明天|明日|내일", _after_days(1)),
+    dense_rule(
+        rf"(?:(?P<week>下(?:个|個)?(?=星期|周|週|礼拜|禮拜))|来週の?|다음 ?주 ?)(?P<weekday>{any_of(ALL_WEEKDAYS)})",
+        _next_weekday,
+    ),
+    dense_rule("(?:下个?月|下個?月|来月|다음 ?달)", lambda _, now: whole_unit("month", now, -1)),
+    dense_rule(
+        "(?:下个?(?:周|星期)|下個?(?:週|星期)|来週|다음 ?주)(?![一二三四五六日天])",
+        lambda _, now: whole_unit("week", now, -1),
+    ),
+    dense_rule(
+        rf"(?<![\d.,:])(?P<n>\d{{1,3}}|[一二两三四五六七八九十]) ?(?P<unit>{any_of(ALL_UNITS)}) ?(?:之?后|之?後|뒤|후)",
+        _in_units,
+    ),
+    dense_rule(r"(?<![\d月/.-])(?P<d>[12]?\d|3[01]) ?[号號](?![楼樓线線])", _day_of_month, relative=False),
+)
