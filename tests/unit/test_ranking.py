@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.recall.base import Candidate, Candidates, Similar
+from holdfast.recall.details import analyse
+from holdfast.recall.hits import Hit
 from holdfast.recall.questions import Question, question_of
-from holdfast.recall.ranking import STRONG, Hit, Ranking
-from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share, terms_of
-from holdfast.recall.weights import WEIGHTS, Weights
+from holdfast.recall.ranking import STRONG, Ranking
+from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
+from holdfast.recall.weights import WEIGHTS, FormWeights, Weights
 
 NOW = 1_684_337_400_000
 WORDS = ["dog", "lake", "bicycle", "paint", "sister", "ORD-12345", "yesterday", "two", "?", "you", "my"]
@@ -32,7 +34,8 @@ def documents(talk: Sequence[Sequence[str]]) -> list[Candidate]:
     made = []
     for source, session in enumerate(talk):
         for place, text in enumerate(session):
-            terms = terms_of(text)
+            at = 1000 * source + place
+            terms, detail = analyse(text, at)
             made.append(
                 Candidate(
                     source=source,
@@ -43,10 +46,11 @@ def documents(talk: Sequence[Sequence[str]]) -> list[Candidate]:
                     role=("user", "assistant")[place % 2],
                     agent=None,
                     name=("Ana", "Ben")[place % 2],
-                    at=1000 * source + place,
+                    at=at,
                     length=terms.length,
                     counts=terms.counts,
                     traits=terms.traits,
+                    detail=detail,
                 )
             )
     return made
@@ -85,10 +89,18 @@ def ranked(
 
 
 def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple[int, int], float]:
-    """The score of every document, as the words at the top of `holdfast.recall.ranking` have it; slow and obvious."""
+    """The score of every document, as the words at the top of `holdfast.recall.ranking` have it; slow and obvious.
+
+    For questions that name no time, and documents that are not split.
+    """
     w = WEIGHTS
     found = looked_up(question, everything)
     average = found.length / len(everything) if found.length else 1.0
+    forms = {}
+    for source in {one.source for one in found.found}:
+        lengths = [one.length for one in found.found if one.source == source]
+        usual = (sum(lengths) + w.few_turns * average) / (len(lengths) + w.few_turns)
+        forms[source] = w.form(1 / (1 + math.exp(-w.steepness * math.log(usual / w.middle))))
     names = {one.name.casefold() for one in found.found if one.name}
     names = names if len(names) > 1 else set()
     named = {concept.word for concept in question.concepts} & names
@@ -96,47 +108,76 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
     def stands(one: Candidate, number: int) -> float:
         concept = question.concepts[number]
         scores = [0.0]
+        b = forms[one.source].b if one.source in forms else 0.0
         for term, weight in concept.variants:
             often, holders = one.counts.get(term, 0), found.frequencies[term]
             rarity = math.log(1 + (len(everything) - holders + 0.5) / (holders + 0.5))
-            tf = often * (w.k1 + 1) / (often + w.k1 * (1 - w.b + w.b * one.length / average))
+            tf = often * (w.k1 + 1) / (often + w.k1 * (1 - b + b * one.length / average))
             scores.append((w.name if concept.word in named else 1.0) * weight * rarity * tf)
         return max(scores)
 
     numbers = range(len(question.concepts))
     own = {(one.source, one.place): [stands(one, number) for number in numbers] for one in everything}
     best = [max(row[number] for row in own.values()) for number in numbers]
-    steps = [(-1, w.before[0]), (-2, w.before[1]), (1, w.behind[0]), (2, w.behind[1])]
     keyword, sessions = {}, {}
     for (source, place), row in own.items():
+        if source not in forms:
+            continue
+        form = forms[source]
         near = [
-            sum(weight * own[source, place + step][number] for step, weight in steps if (source, place + step) in own)
+            sum(
+                own[source, place + step][number] * weight
+                for step, weight in form.steps
+                if (source, place + step) in own
+            )
             for number in numbers
         ]
         held = sum(best[number] for number in numbers if row[number] or near[number]) / (sum(best) or 1)
-        keyword[source, place] = sum(map(max, row, near)) * (1 + w.covered * held)
+        keyword[source, place] = sum(map(max, row, near)) * (1 + form.covered * held)
         sessions[source] = sum(
             max(other[number] for (where, _), other in own.items() if where == source) for number in numbers
         )
     scores = {}
     for one in everything:
         key = one.source, one.place
-        if not keyword[key]:
+        if not keyword.get(key):
             continue
-        score = keyword[key] / max(keyword.values()) + w.session * sessions[one.source] / max(sessions.values())
-        score *= 1 - w.asked * asked_share(one.traits)
-        score *= 1 - w.asks * bool(one.traits & ASKS)
-        score *= 1 - w.yours * bool(one.traits & YOURS)
-        score *= 1 + w.time * bool(question.asks_time and one.traits & TIMED)
-        score *= 1 + w.number * bool(question.asks_number and one.traits & NUMBERED)
-        score *= 1 + w.speaker * bool(one.name and one.name.casefold() in named)
+        form = forms[one.source]
+        score = keyword[key] / max(keyword.values()) + form.session * sessions[one.source] / max(sessions.values())
+        score *= 1 - form.asked * asked_share(one.traits)
+        score *= 1 - form.asks * bool(one.traits & ASKS)
+        score *= 1 - form.yours * bool(one.traits & YOURS)
+        score *= 1 + form.time * bool(question.asks_time and one.traits & TIMED)
+        score *= 1 + form.number * bool(question.asks_number and one.traits & NUMBERED)
+        score *= 1 + form.speaker * bool(one.name and one.name.casefold() in named)
+        score *= 1 + form.user * (one.role == "user")
         codes = [
             n for n in numbers if not (question.concepts[n].word.isalpha() or question.concepts[n].word.isdecimal())
         ]
         score *= 1 + w.coded * any(own[key][number] for number in codes)
-        score *= 1 + w.long * math.log1p(min(one.length / average, 1.5))
+        score *= 1 + form.long * math.log1p(min(one.length / average, 1.5))
         scores[key] = score
-    return scores
+    return _below_their_neighbours(scores, own, everything, forms) if len(numbers) == 1 else scores
+
+
+def _below_their_neighbours(
+    scores: dict[tuple[int, int], float],
+    own: Mapping[tuple[int, int], Sequence[float]],
+    everything: Sequence[Candidate],
+    forms: Mapping[int, FormWeights],
+) -> dict[tuple[int, int], float]:
+    """Where a question has one concept, a turn without it does not go before the ones that it is found by, unless one of these asks."""
+    asks = {(one.source, one.place) for one in everything if one.traits & ASKS}
+    capped = dict(scores)
+    for (source, place), score in scores.items():
+        beside = [(source, place + step) for step, _ in forms[source].steps if any(own.get((source, place + step), ()))]
+        if (
+            not any(own[source, place])
+            and beside
+            and not ((source, place - 1) in beside and (source, place - 1) in asks)
+        ):
+            capped[source, place] = min(score, 0.99 * max(scores[key] for key in beside))
+    return capped
 
 
 @pytest.mark.parametrize("code", ["ORD-12345", "parse_http_header", "http_util.py", "0xDEAD-beef"])
@@ -280,7 +321,8 @@ def test_first_in_both_is_first() -> None:
     assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
 
 
-ALONE = Weights(before=(), behind=(), session=0.0, vector_before=(), vector_behind=())
+_ALONE = msgspec.structs.replace(WEIGHTS.dialogue, before=(), behind=(), session=0.0)
+ALONE = msgspec.structs.replace(WEIGHTS, dialogue=_ALONE, chat=_ALONE, vector_before=(), vector_behind=())
 """For documents that are no conversation: neighbours and sessions say nothing of them."""
 
 

@@ -32,7 +32,10 @@ _WALK_SECONDS = 10.0
 @click.option("--since", metavar="TIME", help="Only from then on: a date, or date and time (RFC 3339).")
 @click.option("--until", metavar="TIME", help="Only before then.")
 @click.option(
-    "--time", type=click.Choice(["auto", "off"]), default="auto", help="off: a time in QUERY narrows nothing."
+    "--time",
+    type=click.Choice(["auto", "filter", "off"]),
+    default="auto",
+    help="filter: only what was said at the time that QUERY asks for; off: times are words like others.",
 )
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="Where days begin, like Europe/Berlin.")
 @click.option("--mode", type=click.Choice(["keyword", "vector", "hybrid"]), help="What is searched by.")

@@ -37,7 +37,8 @@ class Direct:
     async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
         """All that answers a question."""
         space = self._spaces[number][query.role == TOOL]
-        question = question_of(query.text, now=query.asked or space.last, timed=query.asked is not None)
+        timed = query.asked is not None
+        question = question_of(query.text, now=query.asked or space.last, timed=timed, everyday=True)
         if query.role == TOOL and mode != "keyword":
             mode = "keyword"  # results of tools have no vectors
         similar = None if mode == "keyword" else await self._similar(space, query.text)
@@ -81,8 +82,13 @@ class _Space:
                 self._holders.setdefault(term, []).append(at)
 
     def lookup(self, question: Question) -> Candidates:
-        """Every turn with one of the question's terms."""
-        matched: dict[int, dict[str, int]] = {}
+        """Every turn with one of the question's terms, or of a time that it names."""
+        matched: dict[int, dict[str, int]] = {
+            at: {}
+            for at, one in enumerate(self.candidates)
+            for start, stop in question.spans
+            if (start is None or start <= one.at) and (stop is None or one.at < stop)
+        }
         for term in question.terms:
             for at in self._holders.get(term, ()):
                 matched.setdefault(at, {})[term] = self._terms[at][term]

@@ -14,7 +14,6 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Final
 
-
 from holdfast.evaluation.dataset import Query, Sample, Turn
 
 K1, B = 1.2, 0.75

@@ -2,7 +2,8 @@
 
     <mentions>;<chunks>; <key>@<chunk>.<chunk> ...
 
-The times that the text names, in days since the epoch; length and traits of each chunk, if it was split; the chunks that have a term.
+The times that the text names, in days since the epoch; length, traits and place of each chunk, if it was split; the chunks that have a
+term.
 All numbers are hexadecimal. A short text without times has no details.
 """
 
@@ -24,6 +25,9 @@ class ChunkShape(NamedTuple):
 
     length: int
     traits: int
+    start: int
+    stop: int
+    """Characters of the text, from the first until before the last."""
 
 
 def analyse(text: str, at: int) -> tuple[Terms, str]:
@@ -47,7 +51,7 @@ def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -
     times = ",".join(f"{first:x}.{stop - first:x}" for first, stop in mentions)
     if not chunks:
         return times
-    shapes = ",".join(f"{chunk.length:x}.{chunk.traits:x}" for chunk in chunks)
+    shapes = ",".join(f"{one.length:x}.{one.traits:x}.{one.start:x}.{one.stop - one.start:x}" for one in chunks)
     places: dict[str, list[str]] = {}
     for at, chunk in enumerate(chunks):
         number = f"{at:x}"
@@ -74,8 +78,8 @@ def read_chunks(detail: str) -> list[ChunkShape]:
         return []
     found = []
     for one in detail[start : detail.index(";", start)].split(","):
-        length, _, traits = one.partition(".")
-        found.append(ChunkShape(int(length, 16), int(traits, 16)))
+        length, traits, first, size = (int(number, 16) for number in one.split("."))
+        found.append(ChunkShape(length, traits, first, first + size))
     return found
 
 

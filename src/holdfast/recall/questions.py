@@ -83,11 +83,19 @@ _BY_USER = re.compile(
     r"|\bj'ai (?:dit|demandé)|\bmes (?:questions|messages)\b|\bpregunt[ée]\b|\bdije\b|\bmis (?:preguntas|mensajes)\b",
     re.IGNORECASE,
 )
+_MADE: Final = (
+    "advice|answer|calculation|draft|email|estimate|example|explanation|figure|formula|letter|list|math|opinion|outline|plan|proposal"
+    "|reckoning|recommendation|reply|replies|rule|schedule|suggestion|sum|summary|table|template|text|version|view"
+)
 _BY_ASSISTANT = re.compile(
-    r"\b(?:did|have|had) you (?:say|said|tell|told|suggest|suggested|recommend|recommended|answer|answered|explain|explained|write|written|give|given|show|shown|advise|advised|propose|proposed)\b"
-    r"|\byou (?:said|told|suggested|recommended|answered|explained|wrote|gave|showed|advised|proposed|mentioned)\b|\byour (?:answers?|suggestions?|recommendations?|advice|reply|replies)\b"
-    r"|\b(?:hast du|du)\b[^.?!]{0,40}\b(?:gesagt|vorgeschlagen|empfohlen|geantwortet|erklärt|geraten)\b|\b(?:dijiste|recomendaste|sugeriste)\b"
-    r"|\b(?:tu m'as|as-tu|vous m'avez)\b[^.?!]{0,24}\b(?:dit|recommandé|conseillé|proposé|répondu|expliqué)\b",
+    r"\b(?:did|had|have|didn't|haven't) you\b|\byou (?:\w{3,14}ed|said|told|gave|put|wrote|came up|drew|made|found|thought|chose)\b"
+    rf"|\byour (?:\w+ ){{0,2}}(?:{_MADE})s?\b|\baccording to you\b"
+    r"|\b(?:hast du|du|haben sie)\b[^.?!]{0,60}\b(?:ge\w{2,14}(?:t|en)|vorge\w{2,14}|ausge\w{2,14}|empfohlen|er\w{2,14}t|be\w{2,14}t)\b"
+    r"|\b(?:dein|ihr)(?:e[mnrs]?)? (?:\w+ )?(?:vorschl[aä]ge?|rechnung|empfehlung|rat|antwort|entwurf|plan|liste|tabelle|schätzung|meinung|text|brief)\b"
+    r"|\blaut dir\b|\b(?:dijiste|recomendaste|sugeriste|calculaste|propusiste|aconsejaste)\b|\bme (?:has|habías) \w+do\b"
+    r"|\b(?:tu m'as|tu as|as-tu|m'as-tu|vous m'avez|vous avez|avez-vous)\b[^.?!]{0,24}\b\w{2,14}(?:é|it|u|is)\b"
+    r"|\b(?:ton|votre|tes|vos) (?:conseils?|calcul|avis|estimation|réponse|proposition|liste|brouillon|plan)\b"
+    r"|[你您][^。?!,，？！]{0,8}(?:说|說|算|估|让|讓|建议|建議|推荐|推薦|列|写|寫|给|給|提|认为|認為|觉得|覺得|讲|講|教)",
     re.IGNORECASE,
 )
 
@@ -121,6 +129,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def terms(self) -> tuple[str, ...]:
         """All terms to look up, each once."""
         return tuple(dict.fromkeys(term for concept in self.concepts for term, _ in concept.variants))
+
+    @property
+    def spans(self) -> tuple[tuple[int | None, int | None], ...]:
+        """The times that it names, in milliseconds since the epoch: from a moment until before another; None: no such end."""
+        return self.mentioned if self.range is None else ((self.range.start, self.range.stop),)
 
     @property
     def only_time(self) -> bool:

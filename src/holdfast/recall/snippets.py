@@ -57,6 +57,33 @@ class Effort:
         self.words = words
 
 
+def chunk_snippet(
+    text: str,
+    chunk: tuple[int, int] | None,
+    question: Question,
+    width: int = WIDTH,
+    *,
+    marks: bool = True,
+    effort: Effort | None = None,
+) -> Snippet:
+    """Return the piece of a text that holds most of what a question asks for, in the chunk that was found and what is around it.
+
+    Args:
+        text: whole, as it is in the log.
+        chunk: its first character and the one after its last; None, or a place that is not in the text: the whole text.
+        question, width, marks, effort: see `snippet_of`.
+    """
+    if chunk is None or len(text) <= width or not 0 <= chunk[0] < chunk[1] <= len(text):
+        return snippet_of(text, question, width, marks=marks, effort=effort)
+    start, stop = _around(text, chunk, max(width, chunk[1] - chunk[0]))
+    found = snippet_of(text[start:stop], question, width, marks=marks, effort=effort)
+    head = CUT if start and not found.text.startswith(CUT) else ""
+    tail = CUT if stop < len(text) and not found.text.endswith(CUT) else ""
+    return Snippet(
+        head + found.text + tail, tuple((first + len(head), last + len(head)) for first, last in found.highlights)
+    )
+
+
 def snippet_of(
     text: str, question: Question, width: int = WIDTH, *, marks: bool = True, effort: Effort | None = None
 ) -> Snippet:
@@ -64,6 +91,7 @@ def snippet_of(
 
     Args:
         text: whole, as it is in the log; `SNIPPET_CHARS` of it are looked through.
+        question: what is asked for.
         width: characters that are shown, at least 16; marks where it is cut come on top.
         marks: False if the places of the words are not wanted; a text that is shown whole is not looked at then.
         effort: shared by the snippets of one request; None: this one alone.

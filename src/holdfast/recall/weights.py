@@ -1,64 +1,141 @@
-"""Every number that the ranking depends on, tuned on conversations of our own making: see docs/evaluation.md."""
+"""Every number that the ranking depends on. They are in `holdfast/data/recall/weights.json`, with how they were found."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+_FILE: Final = Path(__file__).parents[1] / "data" / "recall" / "weights.json"
+_PARTS: Final = 32
+"""Into how many steps the way from a dialogue to a chat is divided."""
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
+
+class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers that depend on the form of a session: a dialogue of short turns, or a chat with long ones."""
+
+    b: float
+    """How far length counts in BM25."""
+    before: tuple[float, ...]
+    behind: tuple[float, ...]
+    """What a neighbour counts, by its distance, where the turn's own words say less: those before a turn, those after it."""
+    session: float
+    """What the best session adds, as a share of what the best place has by itself."""
+    covered: float
+    """How much more a place counts that holds all concepts of the question, its neighbours included."""
+    long: float
+    """How much more a longer turn counts, by the logarithm of its length in average ones, at most one and a half."""
+    asks: float
+    asked: float
+    """How much less a turn counts that ends in a question, and one that is all questions."""
+    yours: float
+    """How much less one counts that speaks of the other."""
+    time: float
+    number: float
+    """How much more one counts that holds a time, or a number, where the question asks for one."""
+    speaker: float
+    """How much more one counts of whom the question names, or whose role it tells."""
+    user: float
+    """How much more a turn of the user counts, unless the question asks what the assistant said."""
+
+    @property
+    def steps(self) -> tuple[tuple[int, float], ...]:
+        """Return where a place's neighbours are, seen from it, and what each counts."""
+        return steps_of(self.before, self.behind)
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every number that the ranking depends on."""
 
-    k1: float = 1.2
-    b: float = 0.4
-    """BM25's saturation, and how far length counts: among turns of people half of the usual 0.75 is enough."""
-    before: tuple[float, ...] = (0.65, 0.35)
-    behind: tuple[float, ...] = (0.35, 0.1)
-    """What a neighbour counts, by its distance, where the turn's own words say less: those before a turn, those behind it."""
-    session: float = 0.4
-    """What the best session adds, as a share of what the best place has by itself."""
-    covered: float = 0.4
-    """How much more a place counts that holds all concepts of the question, its neighbours included."""
-    long: float = 0.25
-    """How much more a longer turn counts, by the logarithm of its length in average ones, at most one and a half."""
-    asks: float = 0.2
-    asked: float = 0.35
-    """How much less a turn counts that ends in a question, and one that is all questions."""
-    yours: float = 0.1
-    """How much less one counts that speaks of the other."""
-    time: float = 0.4
-    number: float = 0.4
-    """How much more one counts that holds a time, or a number, where the question asks for one."""
-    speaker: float = 0.3
-    """How much more one counts of whom the question names, or whose role it tells."""
-    name: float = 0.4
-    """What such a name counts as a word: it stands in every greeting."""
-    coded: float = 1.0
-    """How much more one counts that holds a code of the question itself: around `ORD-12345` nobody answers but who names it."""
-    then: float = 0.25
-    """How much more one counts of the time that the question names."""
-    rrf: float = 15.0
+    k1: float
+    """BM25's saturation."""
+    name: float
+    """What the name of a speaker counts as a word of a question: it stands in every greeting."""
+    coded: float
+    """How much more a turn counts that holds a code of the question itself: around `ORD-12345` nobody answers but who names it."""
+    then: float
+    said: float
+    """How much more one counts that was said at a time that the question names, and at the one that it asks for."""
+    about: float
+    """How much more one counts that names a time of the question."""
+    dated: float
+    """What such a time counts as a concept of its own, so that turns are found that share nothing else with the question."""
+    middle: float
+    """Terms of an average turn at which a session is half dialogue, half chat."""
+    steepness: float
+    """How fast the one becomes the other, by the logarithm of that average."""
+    few_turns: float
+    """Turns of the space's average length that are added to those of a session, as few say little."""
+    chunk: float
+    """What the best chunk of a long turn counts, as a share, beside the whole turn."""
+    chunk_b: float
+    """How far its length counts."""
+    dialogue: FormWeights
+    chat: FormWeights
+    rrf: float
     """The constant of reciprocal ranks: the smaller, the more the first places count."""
-    fused: tuple[float, float] = (1.0, 1.0)
+    fused: tuple[float, float]
     """Hybrid: what the lists count: keyword, vector."""
-    vector_before: tuple[float, ...] = (0.5, 0.25)
-    vector_behind: tuple[float, ...] = (0.25,)
+    vector_before: tuple[float, ...]
+    vector_behind: tuple[float, ...]
     """What a neighbour's similarity adds to a turn's."""
-    traits: float = 0.5
+    traits: float
     """How far a turn's traits count for similarities: as a power."""
-    few: int = 200
-    lowered: float = 0.2
+    few: int
+    lowered: float
     """Places with similarities below which the floor is lower, by that power of what is there of them: the nearest of few is farther
     away, whatever is asked."""
-    beside: float = 2 / 3
+    beside: float
     """Part of the floor that is near enough, of a turn or a neighbour, for what vectors alone find where something reaches the floor."""
-    held: float = 1 / 3
+    held: float
     """Part of a question, each concept by its rarity, that a turn states itself where words are an answer though nothing is near."""
 
     def floor_among(self, floor: float, compared: int) -> float:
-        """What is left of an embedder's floor where so many similarities are compared; 0 where there are none."""
+        """Return what is left of an embedder's floor where so many similarities are compared; 0 where there are none."""
         return floor * min(compared / self.few, 1.0) ** self.lowered if compared else 0.0
 
+    def form(self, chat: float) -> FormWeights:
+        """Return the numbers of a session.
 
-WEIGHTS: Final = Weights()
+        Args:
+            chat: how far it is a chat, 0 to 1; in steps, so that few sessions have numbers of their own.
+        """
+        return _mixed(self.dialogue, self.chat, round(chat * _PARTS))
+
+
+@lru_cache(maxsize=1_024)
+def _mixed(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
+    share = part / _PARTS
+
+    def mix(first: float, second: float) -> float:
+        return first * (1 - share) + second * share
+
+    found: dict[str, float | tuple[float, ...]] = {}
+    for name in FormWeights.__struct_fields__:
+        one, other = getattr(dialogue, name), getattr(chat, name)
+        if isinstance(one, tuple):
+            count = max(len(one), len(other))
+            one, other = (some + (0.0,) * (count - len(some)) for some in (one, other))
+            found[name] = tuple(map(mix, one, other))
+        else:
+            found[name] = mix(one, other)
+    return FormWeights(**found)  # type: ignore[arg-type]  # each as its field has it
+
+
+def steps_of(before: tuple[float, ...], behind: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
+    """Return where a place's neighbours are, seen from it, and what each counts; those that count nothing are left out."""
+    steps = (
+        *((-distance, weight) for distance, weight in enumerate(before, start=1)),
+        *((distance, weight) for distance, weight in enumerate(behind, start=1)),
+    )
+    return tuple(step for step in steps if step[1])
+
+
+class _File(msgspec.Struct, frozen=True):
+    provenance: tuple[str, ...]
+    weights: Weights
+
+
+WEIGHTS: Final = msgspec.json.decode(_FILE.read_bytes(), type=_File).weights

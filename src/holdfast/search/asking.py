@@ -37,7 +37,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     since: int | None = None
     until: int | None = None
-    time: Literal["auto", "off"] = "auto"
+    time: Literal["auto", "filter", "off"] = "auto"
+    """What a time in the query does: what was said then, or about it, goes first; nothing else is found; nothing."""
     zone: str = "UTC"
     neighbours: int = 0
     session_level: bool = False
@@ -74,7 +75,11 @@ def check(user_id: Any, query: Any, asked: Asked) -> None:
         raise InvalidRequest("query is empty: say what is looked for", param="query")
     if len(query) > QUERY_CHARS:
         raise InvalidRequest(f"query has {len(query):,} characters; at most {QUERY_CHARS:,} are taken", param="query")
-    for name, known in (("mode", (None, *SEARCH_MODES)), ("role", (None, *SEARCH_ROLES)), ("time", ("auto", "off"))):
+    for name, known in (
+        ("mode", (None, *SEARCH_MODES)),
+        ("role", (None, *SEARCH_ROLES)),
+        ("time", ("auto", "filter", "off")),
+    ):
         if (value := getattr(asked, name)) not in known:
             told = ", ".join(filter(None, known))
             raise InvalidRequest(f"{name} must be one of {told}, not {value!r:.80}", param=name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.domain.origins import EntryOrigin, Origin, find_copies, find_origin
-from holdfast.recall.ranking import Hit
+from holdfast.recall.hits import Hit
 from holdfast.stores.base import Store
 
 LeaveOut = Callable[[str, int], bool]

@@ -38,7 +38,7 @@ async def search(call: Call) -> Reply:
         role=call.choice("role", "", "", *SEARCH_ROLES) or None,
         since=_moment(call, "since", zone),
         until=_moment(call, "until", zone),
-        time=call.choice("time", "auto", "auto", "off"),  # type: ignore[arg-type]  # one of these
+        time=call.choice("time", "auto", "auto", "filter", "off"),  # type: ignore[arg-type]  # one of these
         tz=zone,
         neighbours=call.number("neighbours", 0, 0, SEARCH_NEIGHBOURS),
         session_level=call.choice("level", "message", "message", "session") == "session",

@@ -90,7 +90,9 @@ SEARCH_PARAMETERS: Final = (
     query("since", _MOMENT, "only from then on"),
     query("until", _MOMENT, "only before then"),
     query(
-        "time", {"type": "string", "enum": ["auto", "off"]}, "`off`: a time that the question names does not narrow it"
+        "time",
+        {"type": "string", "enum": ["auto", "filter", "off"]},
+        "`filter`: only what was said at the time that the question asks for; `off`: times are words like others",
     ),
     query("tz", text(), "the time zone (IANA) that days begin in; `UTC` unless given"),
     query("neighbours", whole(maximum=SEARCH_NEIGHBOURS), "messages before and behind each hit; 0 unless given"),

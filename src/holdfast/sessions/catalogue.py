@@ -313,7 +313,7 @@ class Sessions:
         role: str | None = None,
         since: int | None = None,
         until: int | None = None,
-        time: Literal["auto", "off"] = "auto",
+        time: Literal["auto", "filter", "off"] = "auto",
         tz: str = "UTC",
         neighbours: int = 0,
         session_level: bool = False,
@@ -332,7 +332,8 @@ class Sessions:
             role: only `user`'s, `assistant`'s, or results of tools (`tool`), which are not found otherwise.
             since: only from then on, in milliseconds since the epoch.
             until: only before then.
-            time: `auto`: a time that the question names narrows it. `off`: that is words like others.
+            time: what a time in the question does. `auto`: what was said then, or about it, goes first. `filter`: nothing else is found,
+                where the question asks for what was said then. `off`: it is words like others.
             tz: the time zone (IANA) that days begin in.
             neighbours: messages before and behind each hit, at most 10.
             session_level: only the best hit of each session.

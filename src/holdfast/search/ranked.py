@@ -1,0 +1,234 @@
+"""A question, looked up by words and by vectors, and ranked: what a search does before it reads anything from the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.engine.engine import Engine
+from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
+from holdfast.recall.base import (
+    NEAREST,
+    Candidate,
+    Candidates,
+    Channel,
+    Filters,
+    Index,
+    Lookup,
+    SearchMode,
+    Similar,
+    Space,
+)
+from holdfast.recall.hits import Hit
+from holdfast.recall.questions import Question, question_of
+from holdfast.recall.ranking import Ranking
+from holdfast.recall.typos import corrected, guesses
+from holdfast.search.asking import Asked
+from holdfast.search.paging import Place, order_of
+
+_log: Final = logging.getLogger("holdfast.search")
+WITHOUT_VECTORS: Final = "some messages have no vector yet: they are found by their words alone"
+RANKED: Final = 50
+"""Hits for which neighbours that match nothing themselves are looked up: the same for all pages, so that their order is one."""
+_LONG_QUERY: Final = 500
+"""Characters of a query that is analysed in a thread."""
+_SPANS: Final = 3
+"""Times that a question names of which what was said then is looked up."""
+_DATED: Final = 100
+"""Candidates of each of these, with a word of the question, and without."""
+
+
+async def begin_search(engine: Engine, space: Space, query: str, asked: Asked, place: Place | None) -> RankedSearch:
+    """Analyse the query; the first one of a process, which loads the tables of words, and a long one in a thread."""
+    global _analysed  # noqa: PLW0603 - the tables are the process's, too
+    now = engine.clock() if place is None else place.now
+    question = await run_cpu(
+        partial(question_of, query, now=now, zone=asked.zone, narrow=asked.time != "off", everyday=True),
+        long=not _analysed or len(query) > _LONG_QUERY,
+    )
+    _analysed = True
+    return RankedSearch(engine, space, question, asked, now)
+
+
+_analysed = False
+
+
+def order_key(hit: Hit) -> tuple[float, int, str, int]:
+    """Return what hits are sorted by."""
+    found = hit.candidate
+    return order_of(hit.score, found.at, found.session, found.seq)
+
+
+class RankedSearch:
+    """One search, up to the ranking.
+
+    Attributes:
+        space: whose documents.
+        now: milliseconds since the epoch, as it was on the first page.
+        question: what is looked for.
+        filters: what hits must be like.
+        mode: what is searched by in the end.
+        notes: what was otherwise than asked for.
+    """
+
+    def __init__(self, engine: Engine, space: Space, question: Question, asked: Asked, now: int) -> None:
+        assert engine.index is not None, "there is an index"
+        self._engine, self._service, self._asked = engine, engine.index, asked
+        self.space = space
+        self.now = now
+        self.question = question
+        self._narrows = asked.time == "filter" or question.only_time
+        self.filters = _filters(asked)
+        if question.range and self._narrows:
+            self.filters = _narrow(self.filters, question.range.start, question.range.stop)
+        self.notes: list[str] = []
+        self.mode: SearchMode = self._chosen()
+        self._ranking: Ranking | None = None
+
+    @property
+    def _index(self) -> Index:
+        return self._service.index
+
+    def _chosen(self) -> SearchMode:
+        wanted = self._asked.mode or self._service.mode
+        if _channel(self._asked) == "tool" and wanted != "keyword":
+            if self._asked.mode == "vector":
+                raise InvalidRequest("results of tools have no vectors: search them by mode keyword", param="mode")
+            self.notes.append("keyword only: results of tools have no vectors")
+            return "keyword"
+        if wanted == "keyword" or self._service.embedder is not None:
+            return wanted
+        if self._asked.mode == "vector":
+            message = "mode vector needs an embedder, and there is none: name one in `storage.index.embedder`"
+            raise InvalidRequest(message, param="mode")
+        self.notes.append("keyword only: there is no embedder")
+        return "keyword"
+
+    # -- looking up ----------------------------------------------------------
+
+    async def ranked(self) -> list[Hit]:
+        """All that may answer, best first."""
+        since, until = self.filters.since, self.filters.until
+        if since is not None and until is not None and since >= until:
+            return []
+        if self.question.only_time:
+            return await self._of_a_time()
+        vector = await self._vector()
+        lookup = Lookup(
+            space=self.space, terms=self.question.terms, channel=_channel(self._asked), filters=self.filters
+        )
+        found = await self._found(lookup)
+        similar: Sequence[Similar] | None = None
+        floor = 0.0
+        if vector is not None and (embedder := self._service.embedder) is not None:
+            near = msgspec.structs.replace(lookup, terms=(), limit=NEAREST)
+            similar, floor = await self._index.similar(near, embedder.name, vector), self._service.floor
+            if not self._asked.bare and await self._index.pending(embedder.name, space=self.space, limit=1):
+                self.notes.append(WITHOUT_VECTORS)
+        if found is None and similar is None:
+            self.notes.append("nothing of the query is a word to look up")
+            return []
+        self._ranking = ranking = Ranking(self.question, found, similar, floor=floor)
+        missing = ranking.missing(RANKED)
+        ranking.fill(await self._index.near(lookup, missing) if missing else (), missing)
+        return ranking.hits()
+
+    def answering(self, ranked: list[Hit]) -> list[Hit]:
+        """Those that are not too far behind the best; none where it has to be sure that there is an answer among them, and is not."""
+        if not ranked or (self._asked.sure and self._ranking is not None and not self._ranking.answers(ranked)):
+            return []
+        return [hit for hit in ranked if hit.score >= self._asked.least * ranked[0].score]
+
+    async def _found(self, lookup: Lookup) -> Candidates | None:
+        """What words find; None where they do not count, or where there are none to look up."""
+        if self.mode == "vector" or not lookup.terms:
+            return None
+        found = await self._with_times(lookup, await self._index.lookup(lookup))
+        if found.found or found.frequencies or not found.documents or self._asked.bare:
+            return found
+        return await self._nearly(lookup) or found
+
+    async def _with_times(self, lookup: Lookup, found: Candidates) -> Candidates:
+        """Add what was said at the times that the question names: with one of its words, and without."""
+        spans = () if self.question.range and self._narrows else self.question.spans[:_SPANS]
+        known = {(one.source, one.place) for one in found.found}
+        more: list[Candidate] = []
+        for since, until in spans:
+            filters = _narrow(self.filters, since, until)
+            for terms in (lookup.terms, ()):
+                dated = msgspec.structs.replace(lookup, terms=terms, filters=filters, limit=_DATED)
+                for one in (await self._index.lookup(dated)).found:
+                    if (one.source, one.place) not in known:
+                        known.add((one.source, one.place))
+                        more.append(one)
+        return msgspec.structs.replace(found, found=[*found.found, *more]) if more else found
+
+    async def _nearly(self, lookup: Lookup) -> Candidates | None:
+        """What words find that differ in a letter from those of a query of which none was ever said; None: there are none of these, either."""
+        terms = guesses(self.question)
+        known = (await self._index.lookup(msgspec.structs.replace(lookup, terms=terms, limit=1))) if terms else None
+        question = None if known is None else corrected(self.question, known.frequencies)
+        if question is None:
+            return None
+        self.question = question
+        self.notes.append("no word of the query was ever said: words that differ in one letter were searched for")
+        return await self._index.lookup(msgspec.structs.replace(lookup, terms=question.terms))
+
+    async def _vector(self) -> bytes | None:
+        """The query's vector; None where none is needed, or where words have to do."""
+        embedder = self._service.embedder
+        if self.mode == "keyword" or embedder is None:
+            return None
+        why = "took too long"
+        try:
+            with anyio.fail_after(self._asked.patience):
+                (vector,) = await embedder.embed([self.question.text])
+                return bytes(vector)
+        except TimeoutError as exc:
+            if self._asked.mode == "vector":
+                raise EmbeddingFailed("the embedder took too long for the query", again=True) from exc
+        except (EmbeddingFailed, MissingExtra):
+            if self._asked.mode == "vector":
+                raise
+            why = "failed"
+        self.mode = "keyword"
+        self.notes.append(f"keyword only: the embedder {why}")
+        _log.warning("the embedder %s: searched by keyword only", why)
+        return None
+
+    async def _of_a_time(self) -> list[Hit]:
+        """All that was said in the time that is asked for, newest first: what the user said, where that is asked."""
+        filters = self.filters
+        if not filters.roles and self.question.role is not None:
+            filters = msgspec.structs.replace(filters, roles=(self.question.role,))
+        found = await self._index.lookup(Lookup(space=self.space, channel=_channel(self._asked), filters=filters))
+        hits = [Hit(candidate, 0.0) for candidate in found.found]
+        return sorted(hits, key=order_key)
+
+
+def _channel(asked: Asked) -> Channel:
+    return "tool" if asked.role == "tool" else "talk"
+
+
+def _filters(asked: Asked) -> Filters:
+    return Filters(
+        sessions=() if asked.session_id is None else (asked.session_id,),
+        not_sessions=() if asked.not_session is None else (asked.not_session,),
+        agents=() if asked.agent is None else (asked.agent,),
+        roles=() if asked.role is None else (asked.role,),
+        since=asked.since,
+        until=asked.until,
+    )
+
+
+def _narrow(filters: Filters, since: int | None, until: int | None) -> Filters:
+    """The filters, narrowed to a time."""
+    starts = [one for one in (filters.since, since) if one is not None]
+    stops = [one for one in (filters.until, until) if one is not None]
+    return msgspec.structs.replace(filters, since=max(starts, default=None), until=min(stops, default=None))
