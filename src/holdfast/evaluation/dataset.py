@@ -26,7 +26,7 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     """Places of the turns in the sample; at least one, unless it is unanswerable."""
     type: str
     asked: int | None = None
-    """When, in milliseconds since the epoch: what "yesterday" is seen from. None: such words mean nothing."""
+    """When, in milliseconds since the epoch: what "yesterday" is seen from. None: after the last turn."""
     role: str | None = None
     """Whose messages alone are searched; `tool`: results of tools, which no other search finds."""
     values: tuple[str, ...] = ()

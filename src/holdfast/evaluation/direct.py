@@ -37,8 +37,7 @@ class Direct:
     async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
         """All that answers a question."""
         space = self._spaces[number][query.role == TOOL]
-        timed = query.asked is not None
-        question = question_of(query.text, now=query.asked or space.last, timed=timed, everyday=True)
+        question = question_of(query.text, now=query.asked or space.last, everyday=True)
         if query.role == TOOL and mode != "keyword":
             mode = "keyword"  # results of tools have no vectors
         similar = None if mode == "keyword" else await self._similar(space, query.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
@@ -13,6 +13,7 @@ from holdfast.evaluation.finding import Found
 from holdfast.evaluation.plain import TOOL
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
+from holdfast.life.settings import LifeSettings
 from holdfast.limits import SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
 from holdfast.search.asking import Asked
@@ -40,7 +41,8 @@ class Library:
         self._on_session = on_session
         self._now = max((turn.at for sample in self._samples for turn in sample.turns), default=0) + _DAY
         index = IndexSettings(embedder=embedder)
-        self._holdfast = Holdfast("sqlite://:memory:", index=index, clock=lambda: self._now)
+        life = LifeSettings(session_ttl=0, still=True, sweep=False)  # questions are asked long after the last message
+        self._holdfast = Holdfast("sqlite://:memory:", index=index, life=life, clock=lambda: self._now)
         self._places: list[dict[tuple[str, int], int]] = []
 
     async def __aenter__(self) -> Self:
@@ -88,7 +90,7 @@ class Library:
     async def recalled(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
         """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.recalling_conversations`. Raises like `find`."""
         most = RecallSettings().max_results
-        asked = Asked(mode=mode, limit=most, time=_time(query), bare=True, least=LEAST_SHARE, sure=True)
+        asked = Asked(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)
         page = await searched(self._holdfast.engine, str(number), query.text, asked)
         return self._turns(number, _by(mode, page))
@@ -98,7 +100,7 @@ class Library:
     ) -> SearchResults:
         self._set_clock(number, query)
         page = await self._holdfast.search(
-            query.text, user_id=str(number), mode=mode, limit=limit, time=_time(query), role=query.role, **how
+            query.text, user_id=str(number), mode=mode, limit=limit, role=query.role, **how
         )
         return _by(mode, page)
 
@@ -135,11 +137,6 @@ def _call(messages: list[dict[str, Any]], at: int) -> str:
     id_ = f"call_{len(messages)}"
     messages[-1]["tool_calls"] = [{"id": id_, "type": "function", "function": {"name": "look_up", "arguments": "{}"}}]
     return id_
-
-
-def _time(query: Query) -> Literal["auto", "off"]:
-    """Whether times in a question mean something."""
-    return "off" if query.asked is None else "auto"
 
 
 def _by(mode: SearchMode, page: SearchResults) -> SearchResults:

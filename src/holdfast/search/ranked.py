@@ -40,8 +40,6 @@ _LONG_QUERY: Final = 500
 """Characters of a query that is analysed in a thread."""
 _SPANS: Final = 3
 """Times that a question names of which what was said then is looked up."""
-_DATED: Final = 100
-"""Candidates of each of these, with a word of the question, and without."""
 
 
 async def begin_search(engine: Engine, space: Space, query: str, asked: Asked, place: Place | None) -> RankedSearch:
@@ -49,7 +47,7 @@ async def begin_search(engine: Engine, space: Space, query: str, asked: Asked, p
     global _analysed  # noqa: PLW0603 - the tables are the process's, too
     now = engine.clock() if place is None else place.now
     question = await run_cpu(
-        partial(question_of, query, now=now, zone=asked.zone, narrow=asked.time != "off", everyday=True),
+        partial(question_of, query, now=now, zone=asked.zone, timed=asked.time != "off", everyday=True),
         long=not _analysed or len(query) > _LONG_QUERY,
     )
     _analysed = True
@@ -162,7 +160,7 @@ class RankedSearch:
         for since, until in spans:
             filters = _narrow(self.filters, since, until)
             for terms in (lookup.terms, ()):
-                dated = msgspec.structs.replace(lookup, terms=terms, filters=filters, limit=_DATED)
+                dated = msgspec.structs.replace(lookup, terms=terms, filters=filters)
                 for one in (await self._index.lookup(dated)).found:
                     if (one.source, one.place) not in known:
                         known.add((one.source, one.place))
