@@ -76,6 +76,13 @@ _ASKS_NUMBER = re.compile(
     r"|いくら|いくつ|何[個人回歳円年月分本枚度]|値段|料金|費用|予算|家賃|給料|年齢|番号",
     re.IGNORECASE,
 )
+_ASKS_MANY: Final = re.compile(
+    r"\bhow many\b|\bwhich (?:\w+ ){0,3}?\w+s\b|\b(?:list|all|every|each|name the|what (?:are|were))\b"
+    r"|\bwhat (?:\w+ )?\w+s (?:did|do|have|are|were)\b"
+    r"|\b(?:wie ?viele|welche|alle|sämtliche|quels|quelles|combien de|tous|toutes|cuáles|cuántos|cuántas|todos|todas|quais|quantos"
+    r"|quantas|quali|quanti|quante|tutti|tutte)\b|哪些|几[个種种次位家件款]|多少[个個种種次位家]|都有|分别|分別|какие|сколько",
+    re.IGNORECASE,
+)
 _TALK = "say|said|ask|asked|tell|told|mention|mentioned|talk|talked|write|wrote|promise|promised|decide|decided|show|showed|want|wanted"
 _BY_USER = re.compile(
     rf"\b(?:did|have|had|what|that) I (?:{_TALK})\b|\bI (?:{_TALK})\b|\bmy (?:questions?|messages?|requests?)\b"
@@ -124,6 +131,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Who seems to have said it, `user` or `assistant`: a little likelier."""
     asks_time: bool = False
     asks_number: bool = False
+    asks_many: bool = False
+    """Whether several things may answer it together: a list, a count."""
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -170,7 +179,13 @@ def question_of(
         role=_role(asks) or (_role(asks, further=True) if when else None),
         asks_time=bool(_ASKS_TIME.search(asks)),
         asks_number=bool(_ASKS_NUMBER.search(asks)),
+        asks_many=asks_many(asks),
     )
+
+
+def asks_many(text: str) -> bool:
+    """Return True for a question that several things may answer together: "which countries", "how many dogs"."""
+    return _ASKS_MANY.search(text[:MAX_ASKING]) is not None
 
 
 def _role(text: str, *, further: bool = False) -> str | None:

@@ -128,6 +128,8 @@ class Ranking:
             scores = [
                 score if row.keyword > 0 or self._is_near(row) else 0.0 for row, score in zip(rows, scores, strict=True)
             ]
+        if self._question.asks_many:
+            scores = self._spread(rows, scores)
         return order_hits(rows, scores, limit)
 
     def answers(self, hits: Sequence[Hit]) -> bool:
@@ -143,6 +145,19 @@ class Ranking:
         rarities = self._rarities()
         least = self._weights.held * sum(rarities)
         return any(sum(rarities[number] for number in row.concepts) >= least for row in rows if row.concepts)
+
+    def _spread(self, rows: Sequence[Row], scores: Sequence[float]) -> list[float]:
+        """Lower the scores of turns next to a better one: of several answers each is wanted once, not with its echo."""
+        spread = list(scores)
+        better: set[int] = set()
+        for at in sorted(range(len(rows)), key=lambda at: (-scores[at], _newest_first(rows[at]))):
+            candidate = rows[at].candidate
+            assert candidate is not None, "only what is there is ranked"
+            key = candidate.source * _SOURCE + candidate.place
+            if key - 1 in better or key + 1 in better:
+                spread[at] *= self._weights.echo
+            better.add(key)
+        return spread
 
     def _is_near(self, row: Row) -> bool:
         """Whether a place that no word leads to is near enough."""
@@ -361,6 +376,11 @@ def _ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
         if (value := round(values[at], 9)) < last:
             rank, last = count, value
         yield at, rank
+
+
+def _newest_first(row: Row) -> tuple[int, str, int]:
+    assert row.candidate is not None, "only what is there is ranked"
+    return -row.candidate.at, row.candidate.session, row.candidate.seq
 
 
 def _is_code(word: str) -> bool:

@@ -72,6 +72,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What the best chunk of a long turn counts, as a share, beside the whole turn."""
     chunk_b: float
     """How far its length counts."""
+    echo: float
+    """What a turn next to a better one counts, where a question asks for many things."""
     dialogue: FormWeights
     chat: FormWeights
     rrf: float

@@ -10,6 +10,7 @@ from holdfast.context.recalled import Held, RecalledItem, RecallSettings, moment
 from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import QUERY_CHARS, RECALL_FRESH_SECONDS, RECALL_VECTOR_SECONDS, RECALLED_CHARS
+from holdfast.recall.questions import asks_many
 from holdfast.search.asking import Asked, zone_named
 from holdfast.search.results import SearchHit
 from holdfast.search.searching import searched
@@ -21,6 +22,10 @@ from holdfast.wire.times import moment_of
 
 _SPARE: Final = 2
 """How many times as many hits are looked up as are wanted, as some may be in the prompt already."""
+_MANY: Final = 20
+"""Hits where a message asks for a list or a count."""
+_MANY_CHARS: Final = 400
+"""Characters of each of these."""
 LEAST_SHARE: Final = 0.5
 """Part of the best hit's score below which a hit has too little to do with the message to come into its prompt by itself."""
 _DEFAULT: Final = RecallSettings()
@@ -32,12 +37,14 @@ async def conversations(turn: Turn) -> list[RecalledItem]:
     if turn.engine.index is None or not query.strip():
         return []
     own, since, tail = turn.request.ref.id, _sent_from(turn), turn.session.tail.turn_id
+    many = asks_many(query)
+    most = max(settings.max_results, _MANY) if many else settings.max_results  # the block's budget is what bounds them
     asked = Asked(
-        limit=settings.max_results * (_SPARE if since is None else 1),
+        limit=most * (_SPARE if since is None else 1),
         session_id=own if is_shared(turn) else None,
         zone=settings.zone,
         not_session=own if since == 0 else None,  # else its own messages might be all that an index gives of a subject
-        width=RECALLED_CHARS,
+        width=_MANY_CHARS if many else RECALLED_CHARS,
         fresh=RECALL_FRESH_SECONDS,
         known=turn.request.ref,
         bare=True,
@@ -53,7 +60,7 @@ async def conversations(turn: Turn) -> list[RecalledItem]:
         leave_out=lambda session, seq: session == own and since is not None and seq >= since,
     )
     hits = [hit for hit in results.hits if hit.session_id != own or hit.turn_id != tail]
-    return [_item(hit, own) for hit in hits[: settings.max_results]]
+    return [_item(hit, own) for hit in hits[:most]]
 
 
 def _settings(turn: Turn) -> RecallSettings:

@@ -1,0 +1,124 @@
+"""Tune the weights of the keyword ranking by coordinate search on conversations whose answers are labelled.
+
+    python -m benchmarks.tune_recall benchmarks/recall/dev benchmarks/conversations/dev --rounds 1
+
+Each weight in turn is tried at some values; the best stays where it wins more than `LEAST` points. Each file counts the same, however many
+questions it has, and all conversations together as those of one user count as one more, so that forms meet in one index. What it
+prints is a proposal: round it to the middle of its plateau, and look at kinds that were not tuned on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.evaluation import WEIGHTS, Dataset, Direct, Evaluator, Query, Sample, Turn, read
+from holdfast.recall.weights import FormWeights, Weights
+
+FACTORS: Final = (0.5, 0.75, 1.33, 2.0)
+STARTS: Final = (0.0, 0.1, 0.2, 0.4)
+"""Values that are tried beside multiples of the one that a weight has."""
+LEAST: Final = 0.03
+KS: Final = {"5": 1.5, "10": 1.2, "25": 1.0, "50": 0.8}
+"""What recall among the first so many counts."""
+GENERAL: Final = (
+    *("k1", "name", "coded", "then", "said", "about", "dated", "middle", "steepness", "few_turns", "chunk", "chunk_b"),
+    "echo",
+)
+
+
+async def _measure(sets: Sequence[tuple[Dataset, Direct]], weights: Weights) -> float:
+    """The mean over sets of weighted recall, in points."""
+    found = 0.0
+    for dataset, direct in sets:
+        direct.weights = weights
+        turns = (await Evaluator(dataset, direct).run("keyword", ks=[int(k) for k in KS])).turns
+        found += 100 * sum(turns[k] * weight for k, weight in KS.items()) / sum(KS.values())
+    return found / len(sets)
+
+
+def _names() -> Iterator[str]:
+    """Yield the names of all weights: `k1`, `chat.b`, `chat.before.0`."""
+    yield from GENERAL
+    for form in ("dialogue", "chat"):
+        for name in FormWeights.__struct_fields__:
+            one = getattr(getattr(WEIGHTS, form), name)
+            yield from (
+                (f"{form}.{name}.{at}" for at in range(len(one))) if isinstance(one, tuple) else (f"{form}.{name}",)
+            )
+
+
+def _get(weights: Weights, name: str) -> float:
+    found: Any = weights
+    for part in name.split("."):
+        found = found[int(part)] if part.isdecimal() else getattr(found, part)
+    return float(found)
+
+
+def _put(weights: Weights, name: str, value: float) -> Weights:
+    """The weights with another value of one."""
+    form, _, rest = name.partition(".")
+    if not rest:
+        return msgspec.structs.replace(weights, **{name: value})
+    field, _, at = rest.partition(".")
+    held: FormWeights = getattr(weights, form)
+    new = value if not at else tuple(value if str(n) == at else old for n, old in enumerate(getattr(held, field)))
+    return msgspec.structs.replace(weights, **{form: msgspec.structs.replace(held, **{field: new})})
+
+
+def _values(value: float) -> list[float]:
+    return sorted({round(value * factor, 4) for factor in FACTORS if value}.union(STARTS) - {value})
+
+
+def _together(datasets: Sequence[Dataset]) -> Dataset:
+    """All conversations as those of one user."""
+    turns: list[Turn] = []
+    queries: list[Query] = []
+    sessions: list[str] = []
+    for number, sample in enumerate(sample for dataset in datasets for sample in dataset.samples):
+        first, session = len(turns), len(sessions)
+        turns += (msgspec.structs.replace(turn, session=turn.session + session) for turn in sample.turns)
+        sessions += (f"{number} {name}" for name in sample.sessions)
+        queries += (
+            msgspec.structs.replace(query, evidence=tuple(at + first for at in query.evidence))
+            for query in sample.queries
+        )
+    return Dataset((Sample("together", tuple(sessions), tuple(turns), tuple(queries)),))
+
+
+async def tune(paths: Sequence[Path], rounds: int) -> Weights:
+    """Return the best weights found."""
+    files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    datasets = [read([file]) for file in files]
+    datasets.append(_together(datasets))
+    sets = [(dataset, Direct(dataset)) for dataset in datasets]
+    best, weights = await _measure(sets, WEIGHTS), WEIGHTS
+    print(f"{best:.2f} as it is")
+    for _ in range(rounds):
+        for name in _names():
+            for value in _values(_get(weights, name)):
+                changed = _put(weights, name, value)
+                score = await _measure(sets, changed)
+                if score > best + LEAST:
+                    best, weights = score, changed
+                    print(f"{best:.2f} {name} {value}", flush=True)
+    return weights
+
+
+def main() -> None:
+    """Print the weights that were found."""
+    parser = argparse.ArgumentParser(description="Tune the weights of the keyword ranking.")
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--rounds", type=int, default=1)
+    given = parser.parse_args()
+    found = asyncio.run(tune(given.paths, given.rounds))
+    print(msgspec.json.format(msgspec.json.encode(found)).decode())
+
+
+if __name__ == "__main__":
+    main()
