@@ -165,6 +165,58 @@ async def test_a_time_narrows_together_with_the_filters() -> None:
         assert await at.found(asked, time="off") == ["s#0"]
 
 
+async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None:
+    async with talks() as at:
+        await at.said("old", "kelp soup and kelp salad")
+        at.clock.now += 3 * DAY
+        await at.said("s", "some kelp")
+        at.clock.now += DAY
+        asked = "what did I say about kelp yesterday"
+        assert await at.found(asked) == ["s#0", "old#0"]
+        assert await at.found(asked, time="filter") == ["s#0"]
+        assert (await at.hf.search(asked, "ada")).range == (None, None), "nothing was left out"
+        assert await at.found(asked, time="off") == ["old#0", "s#0"]
+
+
+async def test_what_is_about_a_time_goes_before_what_is_not() -> None:
+    """The appointment is three days after the message that names it."""
+    async with talks() as at:
+        await at.said("a", "The dentist is in Harbour Street, and the dentist is kind.", "Good.")
+        await at.said("b", "My dentist has time next Friday.", "Noted.")
+        at.clock.now += 30 * DAY
+        assert (await at.found("Which dentist do I see on 17 November?"))[0] == "b#0"
+        assert (await at.found("Which dentist do I see?"))[0] == "a#0"
+
+
+async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() -> None:
+    paragraphs = [
+        f"Paragraph {n} tells at length of the weather, of the wind and of the rain over the bay. " * 6
+        for n in range(20)
+    ]
+    paragraphs[13] = "The spare key of the boathouse hangs behind the blue lifebelt."
+    async with talks() as at:
+        await at.said("s", "\n\n".join(paragraphs), "I see.")
+        await at.said("t", "The weather is fine.", "Good.")
+        first = (await at.hf.search("Where is the boathouse key?", "ada")).hits[0]
+        assert first.id == "s#0"
+        assert "behind the blue lifebelt" in first.snippet
+        assert first.snippet.startswith("…")
+        assert {first.snippet[start:stop].casefold() for start, stop in first.highlights} >= {"key", "boathouse"}
+
+
+async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
+    """In a short session about something else, what is said around the word says nothing of it."""
+    async with talks() as at:
+        await at.said(
+            "s",
+            "Good morning to you.",
+            "Good morning. What may I do?",
+            "I sold the bicycle.",
+            "Well done, that was a good idea.",
+        )
+        assert (await at.found("bicycle"))[0] == "s#2"
+
+
 async def test_days_begin_where_the_caller_is() -> None:
     """22:13 in London is the next morning in Tokyo."""
     async with talks() as at:

@@ -157,7 +157,21 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
         score *= 1 + w.coded * any(own[key][number] for number in codes)
         score *= 1 + form.long * math.log1p(min(one.length / average, 1.5))
         scores[key] = score
-    return _below_their_neighbours(scores, own, everything, forms) if len(numbers) == 1 else scores
+    scores = _below_their_neighbours(scores, own, everything, forms) if len(numbers) == 1 else scores
+    return _without_echoes(scores, everything) if question.asks_many else scores
+
+
+def _without_echoes(
+    scores: Mapping[tuple[int, int], float], everything: Sequence[Candidate]
+) -> dict[tuple[int, int], float]:
+    """Where a question asks for many things, a turn next to a better one counts less."""
+    by_place = {(one.source, one.place): one for one in everything}
+    order = sorted(scores, key=lambda key: (-scores[key], -by_place[key].at, by_place[key].session, by_place[key].seq))
+    return {
+        (source, place): scores[source, place]
+        * (WEIGHTS.echo if {(source, place - 1), (source, place + 1)} & set(order[:at]) else 1.0)
+        for at, (source, place) in enumerate(order)
+    }
 
 
 def _below_their_neighbours(
@@ -259,6 +273,47 @@ def test_whose_words_are_asked_for_goes_first() -> None:
 def test_a_time_is_preferred_where_one_is_asked_for() -> None:
     talk = [["my dog went yesterday"], ["my dog went there slowly"]]
     assert ranked(question_of("When did the dog go?", now=NOW), documents(talk))[0].candidate.session == "s0"
+
+
+LONG = " ".join(f"On the whole the weather of week {n} was neither warm nor cold, as one says." for n in range(12))
+
+
+def test_in_a_chat_with_long_replies_what_the_user_said_goes_first() -> None:
+    """The reply echoes it three times; between people, who take turns, nobody goes first."""
+    echo = f"A mooring at Tarrow is a good choice. {LONG} The mooring at Tarrow, then. {LONG}"
+    talk = [[f"We have a mooring at Tarrow since May. {LONG}", echo], [LONG, LONG], [LONG, LONG]]
+    hits = ranked(question_of("Where is the mooring?", now=NOW), documents(talk))
+    assert [(hit.candidate.session, hit.candidate.role) for hit in hits[:2]] == [("s0", "user"), ("s0", "assistant")]
+    told = ranked(question_of("What did you say about the mooring?", now=NOW), documents(talk))
+    assert told[0].candidate.role == "assistant"
+
+
+def test_the_best_chunk_of_a_very_long_message_is_found() -> None:
+    buried = f"{LONG * 20} The boathouse key hangs behind the lifebelt. {LONG * 20}"
+    talk = [[buried, "I see"], ["The key is green", "Is it"], ["We have a boathouse", "Nice"]]
+    first, *_ = ranked(question_of("boathouse key", now=NOW), documents(talk))
+    assert first.candidate.session == "s0"
+    assert first.chunk is not None
+    assert "boathouse key" in buried[slice(*first.chunk)]
+
+
+def test_what_was_said_at_a_time_is_found_without_a_word_of_the_question() -> None:
+    question = question_of("What did I buy on 1 January 1970?", now=NOW)
+    everything = documents([["a red anchor", "I see"], ["we bought bread", "good"]])
+    everything[2:] = [msgspec.structs.replace(one, at=NOW) for one in everything[2:]]
+    found = looked_up(question, everything)
+    dated = [one for one in everything[:2] if one not in found.found]
+    found = msgspec.structs.replace(
+        found, found=[*found.found, *(msgspec.structs.replace(one, counts={}) for one in dated)]
+    )
+    assert {hit.candidate.session for hit in ranked(question, everything, found=found)} == {"s0", "s1"}
+
+
+def test_of_several_answers_each_comes_before_its_echo() -> None:
+    """Two dogs, each with a reply that repeats it."""
+    talk = [["a dog called Pip", "a dog called Pip, fine"], ["nothing"], ["a dog called Bo", "a dog called Bo, fine"]]
+    places = [hit.candidate.place for hit in ranked(question_of("How many dogs are there?", now=NOW), documents(talk))]
+    assert places[:2] == [0, 0]
 
 
 def test_nothing_found_is_nothing() -> None:

@@ -261,6 +261,8 @@ def _check_document(one: Document) -> None:
         raise InvalidRequest(f"digest must have {_DIGEST} bytes, not {len(one.digest)}", param="digest")
     if not 0 <= one.traits < _TRAITS:
         raise InvalidRequest("traits must have at most 31 bits", param="traits")
+    if not one.detail.isascii() or "|" in one.detail or "\0" in one.detail:
+        raise InvalidRequest("detail must be ASCII without a bar or NUL", param="detail")
     if any(count < 1 for count in one.terms.values()):
         raise InvalidRequest("each term must stand at least once", param="terms")
     checks.check_id(one.role, "role")

@@ -80,12 +80,14 @@ async def test_a_document_comes_back_as_it_was_put(index: Index) -> None:
         name="bob",
         at=-5,
         traits=(1 << 31) - 1,
+        detail="4d2.1;3.0; x@0.1 _y@1 ",
     )
     await index.write(SPACE, batch(new))
     answer = await index.lookup(Lookup(space=SPACE, terms=("walk", "dog", "cat")))
     (one,) = answer.found
     assert (one.session, one.identity, one.seq, one.place) == ("s1", "i1", 7, 3)
     assert (one.role, one.agent, one.name, one.at, one.traits) == ("assistant", "Ü\0", "bob", -5, (1 << 31) - 1)
+    assert one.detail == "4d2.1;3.0; x@0.1 _y@1 "
     assert (one.length, one.counts) == (4, {"walk": 2, "dog": 1})
     assert (answer.documents, answer.length, answer.frequencies) == (1, 4, {"walk": 1, "dog": 1})
 
@@ -273,6 +275,8 @@ async def test_memories_are_one_source_with_an_empty_name(index: Index) -> None:
         {"digest": b"short"},
         {"traits": 1 << 31},
         {"traits": -1},
+        {"detail": "a|b"},
+        {"detail": "é"},
         {"terms": {"a": 0}},
         {"channel": "other"},
         {"role": ""},
