@@ -15,8 +15,8 @@ KEY_BYTES: Final = 16
 class Embedder(Protocol):
     """Makes vectors of texts that are the nearer, the more alike they are in meaning.
 
-    Any object with these four is one, and so is a plain function: see `holdfast.embedders.embedder_of`. One more it may have,
-    `min_similarity`: see `floor_of`.
+    Any object with these four is one, and so is a plain function: see `holdfast.embedders.embedder_of`. Two more it may have,
+    `min_similarity` and `languages`: see `floor_of` and `knows_language`.
     """
 
     @property
@@ -52,6 +52,17 @@ def floor_of(embedder: Embedder) -> float:
     """The cosine below which texts have nothing to do with each other, by its `min_similarity`; 0: it is not known, and none is too low."""
     floor: float = getattr(embedder, "min_similarity", 0.0)
     return floor
+
+
+def knows_language(embedder: Embedder, language: str | None) -> bool:
+    """Return False if an embedder names the languages that it knows (`languages`), and one that is asked in is not among them.
+
+    Args:
+        embedder: any.
+        language: as `holdfast.recall.questions.Question` has it; None: it does not show.
+    """
+    known: frozenset[str] | None = getattr(embedder, "languages", None)
+    return known is None or language is None or language in known
 
 
 def text_key(name: str, text: str) -> bytes:

@@ -43,6 +43,11 @@ class CachingEmbedder:
         return self.inner.dimension
 
     @property
+    def languages(self) -> frozenset[str] | None:
+        """See `knows_language`."""
+        return getattr(self.inner, "languages", None)
+
+    @property
     def min_similarity(self) -> float:
         """See `floor_of`."""
         return floor_of(self.inner)

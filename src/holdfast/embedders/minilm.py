@@ -39,6 +39,8 @@ class MiniLM:
     name: Final = f"{LOCAL}/{LOCAL_MODEL}"
     dimension: Final = DIMENSION
 
+    languages = frozenset({"english"})
+
     def __init__(self, path: str | None = None, min_similarity: float = LOCAL_FLOOR) -> None:
         self._path = path
         self.min_similarity = min_similarity

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from holdfast.embedders import Embedder
-from holdfast.embedders.base import floor_of
+from holdfast.embedders.base import floor_of, knows_language
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.finding import Found
 from holdfast.evaluation.measures import sessions_of
@@ -43,7 +43,8 @@ class Direct:
         similar = None if mode == "keyword" else await self._similar(space, query.text)
         found = space.lookup(question) if mode != "vector" else None
         floor = 0.0 if self._embedder is None else floor_of(self._embedder)
-        ranking = Ranking(question, found, similar, self.weights, floor)
+        knows = self._embedder is None or knows_language(self._embedder, question.language)
+        ranking = Ranking(question, found, similar, self.weights, floor, knows=knows)
         missing = ranking.missing(len(space.candidates))
         ranking.fill(space.near(missing), missing)
         turns = [hit.candidate.seq for hit in ranking.hits()]

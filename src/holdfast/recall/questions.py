@@ -48,6 +48,8 @@ PART_WEIGHT, SPARE_WEIGHT, SINGLE_WEIGHT, KIN_WEIGHT, OTHER_LANGUAGE = 0.4, 0.7,
 words swapped for it, stems of other languages."""
 
 _TIME_NOUNS: Final = "day|date|week|weekday|month|year|time|season|minute|hour|moment|deadline"
+DENSE: Final = "dense"
+"""The language of a question in a script without spaces."""
 EVERYDAY_WEIGHT: Final = 0.5
 """What an everyday word for the same thing counts."""
 _EVERYDAY: Final = Path(__file__).parents[1] / "data" / "everyday"
@@ -121,6 +123,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     concepts: tuple[Concept, ...]
+    language: str | None = None
+    """In which it is asked: one of those whose words are stemmed, `dense` for a script without spaces; None: it does not show."""
     range: TimeRange | None = None
     """What was said then is asked for."""
     mentioned: tuple[tuple[int, int], ...] = ()
@@ -173,6 +177,7 @@ def question_of(
     return Question(
         text=text,
         concepts=_concepts(tokens, narrowed=when is not None, everyday=everyday),
+        language=_language(tokens),
         range=when,
         mentioned=() if when else about,
         days=find_mentions(asks, now) if timed else (),
@@ -215,6 +220,12 @@ def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
 
 
 _DENSE_TALK: Final = re.compile(timewords.DENSE_TALK)
+
+
+def _language(tokens: list[Token]) -> str | None:
+    if any(is_dense(token.text) for token in tokens):
+        return DENSE
+    return language_of(token.text.casefold() for token in tokens)
 
 
 def _concepts(tokens: list[Token], *, narrowed: bool, everyday: bool) -> tuple[Concept, ...]:

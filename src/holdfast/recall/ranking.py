@@ -28,7 +28,7 @@ from holdfast.recall.concepts import Statements, rarity_of
 from holdfast.recall.hits import Hit, Row, order_hits
 from holdfast.recall.questions import Question
 from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
-from holdfast.recall.weights import WEIGHTS, FormWeights, Weights, steps_of
+from holdfast.recall.weights import WEIGHTS, FormWeights, Weights
 
 Place = tuple[int, int]
 """Where a document is: its source's number, and its place there."""
@@ -56,6 +56,7 @@ class Ranking:
         similar: what the vectors found; None: they do not count. With both, ranks are fused.
         weights: other ones than the tuned, for experiments.
         floor: the similarity that something must have for vectors to have found anything; 0: whatever is nearest.
+        knows: whether the model of the vectors knows the language of the question.
     """
 
     def __init__(
@@ -65,17 +66,20 @@ class Ranking:
         similar: Sequence[Similar] | None = None,
         weights: Weights = WEIGHTS,
         floor: float = 0.0,
+        *,
+        knows: bool = True,
     ) -> None:
         self._question = question
         self._floor = weights.floor_among(floor, len(similar or ()))
         self._nearest = -1.0
+        self._vector_share = 1.0 if knows else weights.foreign
         self._found = found
         self._weights = weights
         self._rows: dict[int, Row] = {}
         self._keyword = found is not None
         self._vector = similar is not None
-        self._average = found.length / found.documents if found and found.documents and found.length else 1.0
         candidates = [*(found.found if found else ()), *(one.candidate for one in similar or ())]
+        self._average = _average(found, candidates)
         names = {candidate.name for candidate in candidates}
         self._named = {concept.word for concept in question.concepts} & _speakers(names)
         self._codes = {at for at, concept in enumerate(question.concepts) if _is_code(concept.word)}
@@ -271,9 +275,9 @@ class Ranking:
         given = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity for one in similar}
         least, self._nearest = min(given.values(), default=0.0), max(given.values(), default=-1.0)
         known = {key: similarity - least + _LEAST for key, similarity in given.items()}
-        steps = steps_of(self._weights.vector_before, self._weights.vector_behind)
+        forms = self._forms
         smooth = {
-            key: value + sum(weight * known.get(key + step, 0.0) for step, weight in steps)
+            key: value + sum(weight * known.get(key + step, 0.0) for step, weight in forms[key // _SOURCE].vector_steps)
             for key, value in known.items()
         }
         top = _top(smooth.values())
@@ -284,6 +288,7 @@ class Ranking:
                 row = self._rows[key] = Row(one.candidate, _NOTHING)
             row.candidate = row.candidate or one.candidate
             row.vector, row.similarity = smooth[key] / top, one.similarity
+            steps = self._weights.dialogue.vector_steps  # what is near is so whatever the form
             row.beside = max((one.similarity, *(given.get(key + step, -1.0) for step, _ in steps)))
 
     # -- all together ------------------------------------------------------------
@@ -333,7 +338,16 @@ class Ranking:
         """Scores where one kind of search counts alone."""
         if self._keyword:
             return self._by_keyword(rows)
-        return [(row.vector or 0.0) * row.traits**self._weights.traits for row in rows]
+        return self._by_vector(rows)
+
+    def _by_vector(self, rows: Sequence[Row]) -> list[float]:
+        """Scores by similarity."""
+        return [
+            0.0
+            if row.vector is None or row.candidate is None
+            else row.vector * row.traits ** self._forms[row.candidate.source].traits
+            for row in rows
+        ]
 
     def _by_keyword(self, rows: Sequence[Row]) -> list[float]:
         """Scores by words. Where a question has one concept, a turn without it never goes before the one that it is found by."""
@@ -357,14 +371,12 @@ class Ranking:
 
     def _fused(self, rows: Sequence[Row]) -> list[float]:
         """Reciprocal ranks of both lists, weighed and summed; what a list does not hold adds nothing."""
-        lists = (
-            self._by_keyword(rows),
-            [(row.vector or 0.0) * row.traits**self._weights.traits for row in rows],
-        )
         scores = [0.0] * len(rows)
-        for values, weight in zip(lists, self._weights.fused, strict=True):
+        constants = [self._forms[row.candidate.source].rrf for row in rows if row.candidate is not None]
+        constant = math.fsum(constants) / len(constants) if constants else 0.0
+        for values, weight in ((self._by_keyword(rows), 1.0), (self._by_vector(rows), self._vector_share)):
             for at, rank in _ranks(values):
-                scores[at] += weight / (self._weights.rrf + rank)
+                scores[at] += weight / (constant + rank)
         return scores
 
 
@@ -381,6 +393,13 @@ def _ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
 def _newest_first(row: Row) -> tuple[int, str, int]:
     assert row.candidate is not None, "only what is there is ranked"
     return -row.candidate.at, row.candidate.session, row.candidate.seq
+
+
+def _average(found: Candidates | None, candidates: Sequence[Candidate]) -> float:
+    """The usual length of a turn: of the space, or where words do not count of those that are known."""
+    if found is not None:
+        return found.length / found.documents if found.documents and found.length else 1.0
+    return sum(one.length for one in candidates) / len(candidates) or 1.0 if candidates else 1.0
 
 
 def _is_code(word: str) -> bool:

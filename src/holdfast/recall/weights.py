@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -39,11 +39,23 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How much more one counts of whom the question names, or whose role it tells."""
     user: float
     """How much more a turn of the user counts, unless the question asks what the assistant said."""
+    vector_before: tuple[float, ...]
+    vector_behind: tuple[float, ...]
+    """What a neighbour's similarity adds to a turn's."""
+    traits: float
+    """How far a turn's traits count for similarities: as a power."""
+    rrf: float
+    """The constant of reciprocal ranks: the smaller, the more the first places count."""
 
     @property
     def steps(self) -> tuple[tuple[int, float], ...]:
         """Return where a place's neighbours are, seen from it, and what each counts."""
-        return steps_of(self.before, self.behind)
+        return _steps(self.before, self.behind)
+
+    @property
+    def vector_steps(self) -> tuple[tuple[int, float], ...]:
+        """Return the same for similarities."""
+        return _steps(self.vector_before, self.vector_behind)
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,15 +88,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What a turn next to a better one counts, where a question asks for many things."""
     dialogue: FormWeights
     chat: FormWeights
-    rrf: float
-    """The constant of reciprocal ranks: the smaller, the more the first places count."""
-    fused: tuple[float, float]
-    """Hybrid: what the lists count: keyword, vector."""
-    vector_before: tuple[float, ...]
-    vector_behind: tuple[float, ...]
-    """What a neighbour's similarity adds to a turn's."""
-    traits: float
-    """How far a turn's traits count for similarities: as a power."""
+    foreign: float
+    """Hybrid: what the list by vectors counts beside the one by words where the question is in a language that the model does not know."""
     few: int
     lowered: float
     """Places with similarities below which the floor is lower, by that power of what is there of them: the nearest of few is farther
@@ -126,8 +131,9 @@ def _mixed(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
     return FormWeights(**found)  # type: ignore[arg-type]  # each as its field has it
 
 
-def steps_of(before: tuple[float, ...], behind: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
-    """Return where a place's neighbours are, seen from it, and what each counts; those that count nothing are left out."""
+@cache
+def _steps(before: tuple[float, ...], behind: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
+    """Return distances and what each counts; those that count nothing are left out."""
     steps = (
         *((-distance, weight) for distance, weight in enumerate(before, start=1)),
         *((distance, weight) for distance, weight in enumerate(behind, start=1)),

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.embedders.base import knows_language
 from holdfast.engine.engine import Engine
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
 from holdfast.recall.base import (
@@ -123,16 +124,17 @@ class RankedSearch:
         )
         found = await self._found(lookup)
         similar: Sequence[Similar] | None = None
-        floor = 0.0
+        floor, knows = 0.0, True
         if vector is not None and (embedder := self._service.embedder) is not None:
             near = msgspec.structs.replace(lookup, terms=(), limit=NEAREST)
             similar, floor = await self._index.similar(near, embedder.name, vector), self._service.floor
+            knows = knows_language(embedder, self.question.language)
             if not self._asked.bare and await self._index.pending(embedder.name, space=self.space, limit=1):
                 self.notes.append(WITHOUT_VECTORS)
         if found is None and similar is None:
             self.notes.append("nothing of the query is a word to look up")
             return []
-        self._ranking = ranking = Ranking(self.question, found, similar, floor=floor)
+        self._ranking = ranking = Ranking(self.question, found, similar, floor=floor, knows=knows)
         missing = ranking.missing(RANKED)
         ranking.fill(await self._index.near(lookup, missing) if missing else (), missing)
         return ranking.hits()
