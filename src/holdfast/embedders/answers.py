@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import msgspec
 
 from holdfast.errors import EmbeddingFailed, ModelProtocolError
 from holdfast.limits import EMBEDDING_ANSWER_BYTES
-from holdfast.models.answer import AnswerReader
-from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.failures import error_object, failed, is_error, scrubbed
-from holdfast.models.http import address_of, checked_headers, key_of
+from holdfast.models.client import Options
+from holdfast.models.posting import PostingClient
 from holdfast.recall.vectors import Vector, vector_of
 
 
-class EmbeddingsClient(UpstreamClient):
+class EmbeddingsClient(PostingClient):
     """The endpoint and its connections.
 
     Args:
@@ -33,13 +31,10 @@ class EmbeddingsClient(UpstreamClient):
     def __init__(
         self, base_url: str, api_key: str | None, model: str, headers: Mapping[str, str], **options: Unpack[Options]
     ) -> None:
-        url, where = address_of(base_url, lambda path: path.removesuffix("/embeddings") + "/embeddings")
-        own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
-        sent = {"accept": "application/json", **own, **checked_headers(headers)}
         options.setdefault("max_event_bytes", EMBEDDING_ANSWER_BYTES)
-        super().__init__(url, where, model=model, headers=sent, **options)
+        super().__init__(base_url, api_key, model, headers, path=_path, mark=b'"embedding"', **options)
 
-    async def post(self, texts: Sequence[str], dimensions: int | None) -> bytes:
+    async def ask(self, texts: Sequence[str], dimensions: int | None) -> bytes:
         """What the endpoint answers for `texts`, unread but whole.
 
         Args:
@@ -52,34 +47,11 @@ class EmbeddingsClient(UpstreamClient):
         request: dict[str, Any] = {"model": self._model, "input": list(texts)}
         if dimensions is not None:
             request["dimensions"] = dimensions
-        whole = b""
-        async for said in self.stream(request):
-            whole = said["body"]
-        return whole
-
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        return PreparedRequest.of(request, self._headers | dict(headers))
-
-    def _reader(self, call: PreparedRequest) -> AnswerReader:
-        return _Whole(self._where, call.secrets, self._max_event_bytes)
+        return await self.post(request)
 
 
-class _Whole(AnswerReader):
-    """Keeps an answer as it is: what is in it is read elsewhere, in a thread where it is large."""
-
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        self._keep(data)
-        return iter(())
-
-    def end(self) -> Iterator[dict[str, Any]]:
-        self.done = True
-        whole = b"".join(self._json)
-        # A router's failure may come with status 200; no list of vectors is as short, or begins with this.
-        if len(whole) < 64 * 1024 and b'"embedding"' not in whole:
-            said = self._decoded(whole)
-            if isinstance(said, dict) and is_error(said):
-                raise failed(None, error_object(scrubbed(said, self._secrets)), where=self._where)
-        yield {"body": whole}
+def _path(path: str) -> str:
+    return path.removesuffix("/embeddings") + "/embeddings"
 
 
 class _Item(msgspec.Struct, frozen=True, gc=False):

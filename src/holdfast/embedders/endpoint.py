@@ -18,6 +18,7 @@ from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.limits import EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
+from holdfast.models.posting import describe_failure
 from holdfast.recall.vectors import Vector
 from holdfast.tokens import TokenCounter, counter_for
 
@@ -29,8 +30,6 @@ _CUTS: Final = 4
 """How often a text is made shorter that the endpoint finds too long."""
 _CHARS: Final = 16
 """Characters a token at most, for the first cut of a very long text."""
-_QUOTED: Final = 12
-"""Characters that an error and a text have in common where one quotes the other."""
 _PLAIN: Final = "hello"
 """What no endpoint has a reason to refuse: one that does is at fault itself, not the texts that it refused before."""
 
@@ -162,7 +161,7 @@ class EndpointEmbedder:
         """The vectors of texts in one call. One alone that is too long for the endpoint is made shorter, and sent again."""
         for attempt in range(_CUTS + 1):
             try:
-                body = await self._client.post(texts, self._settings.dimension if self._settings.shortens else None)
+                body = await self._client.ask(texts, self._settings.dimension if self._settings.shortens else None)
                 break
             except ContextTooLong as exc:
                 if len(texts) > 1 or attempt == _CUTS:
@@ -213,12 +212,7 @@ def shortened(text: str, most: int, count: TokenCounter) -> str:
 
 def _failure(exc: ModelError, texts: Sequence[str]) -> EmbeddingFailed:
     again = isinstance(exc, ModelUnavailable | ModelProtocolError)
-    words = str(exc)
-    # There are endpoints that quote what they refuse, and errors are logged.
-    parts = {words[at : at + _QUOTED] for at in range(max(1, len(words) - _QUOTED + 1))}
-    if any(part in text for text in texts for part in parts):
-        words = words.split(": ", 1)[0]
-    return EmbeddingFailed(f"no vectors: {words}", again=again, retry_after=exc.retry_after)
+    return EmbeddingFailed(f"no vectors: {describe_failure(exc, texts)}", again=again, retry_after=exc.retry_after)
 
 
 def _refusal(refused: Sequence[int], error: EmbeddingFailed) -> str:
