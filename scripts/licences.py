@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 PAGE = Path(__file__).parents[1] / "docs" / "licences.md"
 OURS = "holdfast-memory"
 SPOKEN = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
@@ -66,9 +67,9 @@ def needed(name: str, extras: frozenset[str], seen: dict[str, Distribution]) -> 
 def rows(found: dict[str, Distribution], without: dict[str, Distribution]) -> Iterator[str]:
     """A line for each, by name."""
     for name in sorted(set(found) - set(without)):
-        licence = licence_of(found[name])
-        marked = " (its own files)" if any(one in licence for one in COPYLEFT) else ""
-        yield f"| {name} | {licence}{marked} |"
+        parts = licence_of(found[name]).split(" AND ")
+        marked = [f"{part} (its own files)" if any(one in part for one in COPYLEFT) else part for part in parts]
+        yield f"| {name} | {' AND '.join(marked)} |"
 
 
 def page() -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.life.settings import LifeSettings
     from holdfast.memory.lookup import MemorySettings
     from holdfast.models import AnthropicModel, OpenAIModel
+    from holdfast.rerankers import RerankSettings
     from holdfast.secrets import Guard, Pattern, make_redactor
     from holdfast.server.run import serve_file as serve
     from holdfast.sessions.carry_over import CarryOver
@@ -80,6 +81,7 @@ __all__ = [
     "Pattern",
     "PythonSettings",
     "RecallSettings",
+    "RerankSettings",
     "Roster",
     "SessionHandle",
     "SessionRef",
@@ -130,6 +132,7 @@ _HOMES = {
     "Pattern": "holdfast.secrets",
     "PythonSettings": "holdfast.tools.python.settings",
     "RecallSettings": "holdfast.context.recalled",
+    "RerankSettings": "holdfast.rerankers",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",
     "SessionRef": "holdfast.domain.session",

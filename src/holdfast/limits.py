@@ -285,6 +285,16 @@ SEARCH_SNIPPET_CHARS: Final = 240
 """What is shown of a hit; of one that a model is given, `RECALLED_CHARS`."""
 SEARCH_VECTOR_SECONDS: Final = 5.0
 """How long a search waits for the vector of its query; then it is one by words, where that may be."""
+RERANK_TEXTS: Final = 100
+"""Hits of a search that a reranker may be given; their order is in the cursor of each hit."""
+RERANK_CHARS: Final = 2_000
+"""Characters of each of them, around what answers best."""
+RERANK_QUERY_CHARS: Final = 1_000
+"""Characters of the query, the first ones, that a reranker is given."""
+RERANK_ANSWER_BYTES: Final = 4 * MIB
+"""Answer of an HTTP reranker."""
+RERANK_PROMPT_SECONDS: Final = 0.25
+"""How long a prompt waits for the reranker, of `RECALL_SECONDS`; a search waits for `rerank.timeout`."""
 RECALLED_CHARS: Final = 1_200
 """Characters of a hit that a model is given, before it is cut to its budget."""
 RECALL_SECONDS: Final = 1.0

@@ -46,6 +46,7 @@ HoldfastError
 │   └── ModelProtocolError     the upstream answered with something that is not an answer
 │       └── ModelReplyTooLarge the upstream's reply is larger than a reply may be
 ├── EmbeddingFailed            no vectors: says whether to try again, and which texts are refused for good
+├── RerankFailed               no scores from the reranker; a search keeps its own order
 ├── HookFailed                 a hook could not do its work: it is told again
 ├── PythonUnavailable          the process of the tool `python` cannot be started here, or not be held in
 ├── WorkspaceUnavailable       an agent's workspace cannot be used: try again later
@@ -125,6 +126,7 @@ from holdfast.errors.models import (
     ModelRejected,
     ModelReplyTooLarge,
     ModelUnavailable,
+    RerankFailed,
 )
 
 __all__ = [
@@ -161,6 +163,7 @@ __all__ = [
     "NoReply",
     "NotFound",
     "PythonUnavailable",
+    "RerankFailed",
     "SecretBlocked",
     "SessionBusy",
     "SessionExists",

@@ -166,3 +166,15 @@ class EmbeddingFailed(HoldfastError):
     def public_message(self) -> str:
         """The message without the endpoint's address."""
         return hide_addresses(str(self), "the endpoint")
+
+
+class RerankFailed(HoldfastError):
+    """There are no scores: the reranker did not answer, refused, or gave something else. A search keeps its own order then."""
+
+    code = "rerank_failed"
+    http_status = 502
+
+    @property
+    def public_message(self) -> str:
+        """The message without the endpoint's address."""
+        return hide_addresses(str(self), "the endpoint")

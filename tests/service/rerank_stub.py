@@ -1,0 +1,78 @@
+"""A reranker of the tests' own, on a real socket: scores by a rule, in any of the known forms, and whatever trouble a test asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+Score = Callable[[str, str], float]
+
+
+def longer_is_better(query: str, text: str) -> float:
+    """The usual rule: a score that differs from every order by words."""
+    return float(len(text))
+
+
+def texts_of(body: dict[str, Any]) -> list[str]:
+    """The texts of a request, whatever its form."""
+    texts: list[str] = body["texts"] if "texts" in body else body["documents"]
+    return texts
+
+
+@dataclass
+class Stub:
+    """What arrived, and what goes wrong."""
+
+    url: str = ""
+    score: Score = longer_is_better
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    once: list[web.Response] = field(default_factory=list)
+    """Sent first, one for each request."""
+    always: Callable[[], web.Response] | None = None
+    hold: asyncio.Event | None = None
+    name: str = "results"
+    """`results`, `data`, or empty: the list alone."""
+    field: str = "relevance_score"
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts that arrived."""
+        return [text for body in self.bodies for text in texts_of(body)]
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """A score for each text, the best first."""
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.once:
+            return self.once.pop(0)
+        if self.always is not None:
+            return self.always()
+        items = [{"index": at, self.field: self.score(body["query"], text)} for at, text in enumerate(texts_of(body))]
+        items.sort(key=lambda item: -item[self.field])
+        return web.json_response({"id": "r1", self.name: items} if self.name else items)
+
+
+@asynccontextmanager
+async def serving(**fields: Any) -> AsyncIterator[Stub]:
+    """The endpoint, while it is open."""
+    stub = Stub(**fields)
+    app = web.Application(client_max_size=1 << 28)
+    app.router.add_post("/v2/rerank", stub.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    stub.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v2"
+    try:
+        yield stub
+    finally:
+        await runner.cleanup()
