@@ -182,3 +182,11 @@ def test_a_store_that_was_never_indexed_is_searched(tmp_path: Path) -> None:
 
     anyio.run(make)
     assert [hit["seq"] for hit in found(url, "gate", "--user", "ada")["hits"]] == [0]
+
+
+def test_a_reranker_is_not_asked_with_no_rerank(store: str, tmp_path: Path) -> None:
+    config = tmp_path / "holdfast.yaml"
+    config.write_text("storage: {index: {rerank: {path: nowhere}}}", encoding="utf-8")
+    note = "not reranked: the reranker failed"
+    assert found(store, "gate", "--user", "ada", "--config", str(config))["notes"] == [note]
+    assert found(store, "gate", "--user", "ada", "--config", str(config), "--no-rerank")["notes"] == []

@@ -14,6 +14,7 @@ from holdfast.limits import QUERY_CHARS
 from tests.clocks import TickingClock
 from tests.edges.schema import Schemas
 from tests.edges.server import Served, gateway
+from tests.service.rerank_stub import serving
 
 SEARCH = "/v1/search"
 AT = 1_700_000_000_000
@@ -215,3 +216,24 @@ async def test_an_embedder_that_is_down_is_reported_without_its_address(caplog: 
     assert "the endpoint cannot be reached" in answer.json()["error"]["message"]
     assert place not in answer.text
     assert place in caplog.text
+
+
+async def test_a_reranker_orders_the_hits_unless_the_request_says_no() -> None:
+    async with serving() as stub:
+        rerank = f"storage: {{index: {{rerank: {{base_url: '{stub.url}', model: m, api_key: sk-r, timeout: 20s}}}}}}"
+        async with searching(rerank) as served:
+            plain = (await asked(served, user_id="ada", rerank="false")).json()
+            assert stub.bodies == []
+            answer = (await asked(served, user_id="ada", rerank="true")).json()
+            await described(served, "SearchResults", answer)
+            hits = answer["data"]
+            assert [hit["parts"]["rerank"] for hit in hits] == sorted(
+                (len(hit["snippet"]) for hit in hits), reverse=True
+            )
+            assert sorted(hit["seq"] for hit in plain["data"]) == sorted(hit["seq"] for hit in hits)
+            assert stub.headers[0]["authorization"] == "Bearer sk-r"
+            first = (await asked(served, user_id="ada", limit=1)).json()
+            second = (await asked(served, user_id="ada", limit=1, after=first["last_id"])).json()
+            assert [page["data"][0]["seq"] for page in (first, second)] == [hit["seq"] for hit in hits[:2]]
+            wrong = await asked(served, rerank="maybe")
+            assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "rerank")

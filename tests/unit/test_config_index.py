@@ -97,3 +97,58 @@ def test_an_index_of_a_program_is_settings_a_url_or_none(given: Any) -> None:
 def test_settings_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         IndexSettings(**given)
+
+
+def test_a_reranker_is_next_to_the_embedder() -> None:
+    assert index("storage: {index: {type: keyword}}").rerank is None
+    found = index(
+        """
+        storage:
+          index:
+            rerank:
+              base_url: https://api.example.com/v2/
+              model: rerank-v4.0
+              api_key: ${RERANK_KEY}
+              headers: {X-Team: blue}
+              top_n: 20
+              timeout: 500ms
+              prompts: true
+        """,
+        {"RERANK_KEY": "sk-rerank", **KEY},
+    ).rerank
+    assert (found.base_url, found.model, found.api_key) == ("https://api.example.com/v2", "rerank-v4.0", "sk-rerank")
+    assert (found.form, found.top, found.timeout, found.prompts, found.max_chars) == ("cohere", 20, 0.5, True, 2000)
+    assert found.headers == {"X-Team": "blue"}
+    assert "sk-rerank" not in repr(found)
+    local = index("storage: {index: {rerank: {path: models/reranker}}}").rerank
+    assert (local.path, local.top, local.timeout, local.prompts) == ("models/reranker", 50, 1.0, False)
+
+
+def test_no_key_of_the_environment_goes_to_a_reranker() -> None:
+    assert index("storage: {index: {rerank: {base_url: 'http://x/v1', model: m}}}").rerank.api_key is None
+
+
+@pytest.mark.parametrize(
+    ("rerank", "message"),
+    [
+        ("{}", "base_url: missing"),
+        ("{base_url: 'http://x'}", "model: missing; form 'cohere'"),
+        ("{base_url: 'http://x', form: voyage}", "model: missing; form 'voyage'"),
+        ("{base_url: 'ftp://x', model: m}", "base_url: expected a URL"),
+        ("{path: m, base_url: 'http://x'}", "base_url: not with `path`"),
+        ("{path: m, api_key: k}", "api_key: not with `path`"),
+        ("{path: m, top: 101}", "top"),
+        ("{path: m, top: 1}", "top"),
+        ("{path: m, max_chars: 2001}", "max_chars"),
+        ("{path: m, timeout: 0}", "timeout"),
+        ("{path: m, form: other}", "form"),
+        ("{path: m, prompt: true}", "prompt"),
+    ],
+)
+def test_a_reranker_that_cannot_be_is_a_mistake_of_the_configuration(rerank: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        index(f"storage: {{index: {{rerank: {rerank}}}}}")
+
+
+def test_text_embeddings_inference_needs_no_model() -> None:
+    assert index("storage: {index: {rerank: {base_url: 'http://x', form: tei}}}").rerank.form == "tei"

@@ -45,6 +45,7 @@ _WALK_SECONDS = 10.0
     "--neighbours", metavar="N", type=click.IntRange(0, 10), default=0, help="Messages before and behind each hit."
 )
 @click.option("--sessions", is_flag=True, help="Only the best hit of each session.")
+@click.option("--no-rerank", is_flag=True, help="Do not ask the reranker.")
 @place_options
 @json_option
 def search(query: tuple[str, ...], store: str | None, config: str | None, *, as_json: bool, **asked: Any) -> None:
@@ -92,6 +93,7 @@ async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResul
         tz=asked["tz"],
         neighbours=asked["neighbours"],
         session_level=asked["sessions"],
+        rerank=not asked["no_rerank"],
     )
     return msgspec.structs.replace(found, notes=(*behind, *found.notes))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.config.model import Config
+from holdfast.config.reranking import Rerank
 from holdfast.config.storage import IndexStorage, MemoryStorage, database_url
 from holdfast.config.upstreams import embedder_settings
 from holdfast.errors import ConfigError
 from holdfast.indexes.settings import IndexSettings
+from holdfast.rerankers import RerankSettings
 
 
 def index_of(config: Config) -> IndexSettings | None:
@@ -30,7 +34,14 @@ def index_of(config: Config) -> IndexSettings | None:
         mode=index.type or memory.backend,
         embedder=embedder,
         compress=vectors is not None and vectors.chromem is not None and vectors.chromem.compress,
+        rerank=None if index.rerank is None else _rerank(index.rerank),
     )
+
+
+def _rerank(given: Rerank) -> RerankSettings:
+    """Return the reranker of the configuration."""
+    fields = msgspec.structs.asdict(given)
+    return RerankSettings(**fields | {"base_url": (given.base_url or "").rstrip("/"), "model": given.model or ""})
 
 
 def _url(config: Config, name: str) -> str:

@@ -8,7 +8,18 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Meta
 
-from holdfast.config.kinds import Duration, Free, Mistake, Secret, Settings, Size, Text, Url, url_mistakes
+from holdfast.config.kinds import (
+    Duration,
+    Free,
+    Mistake,
+    Secret,
+    Settings,
+    Size,
+    Text,
+    Url,
+    url_mistakes,
+)
+from holdfast.config.reranking import Rerank
 from holdfast.domain.memory import MemoryType
 from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES
 
@@ -162,6 +173,8 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
     """A name in `databases`, any but a Redis; unset: beside the sessions."""
     vector_provider: VectorProvider | None = None
     """Unset: that of `storage.memory`."""
+    rerank: Rerank | None = None
+    """Unset: hits stay in the order of the ranking."""
 
     def mistakes(self) -> list[Mistake]:
         found = [("embedder", f"missing; type {self.type!r} needs one")] if self._bare else []

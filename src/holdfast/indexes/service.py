@@ -44,6 +44,7 @@ from holdfast.limits import (
     INDEX_WAITING,
 )
 from holdfast.recall.base import Index, SearchMode, Space
+from holdfast.rerankers import BoundedReranker
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 
@@ -59,6 +60,7 @@ class IndexService:
     Attributes:
         index: of the tenant; it may not be open yet, and every method of it may raise `StoreError`.
         embedder: makes vectors; None: there are none.
+        reranker: orders the best hits of a search anew; None: nothing does.
         mode: what is searched by where a search does not say.
         indexed: entries that this process has taken in.
         failures: how often something went wrong, by what was being done.
@@ -71,8 +73,7 @@ class IndexService:
         clock: milliseconds since the epoch.
         holder: names this process.
         memories: where memories are; None: in the store.
-        embedder: see above.
-        mode: see above.
+        embedder, reranker, mode: see above.
         lasting: whether the index outlives the process.
     """
 
@@ -85,11 +86,13 @@ class IndexService:
         *,
         memories: MemoryStore | None = None,
         embedder: Embedder | None = None,
+        reranker: BoundedReranker | None = None,
         mode: SearchMode = "keyword",
         lasting: bool = True,
     ) -> None:
         self.index = index
         self.embedder = embedder
+        self.reranker = reranker
         self.mode: SearchMode = mode
         self.indexed = 0
         self.failures: dict[str, int] = {}

@@ -33,6 +33,8 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Makes vectors: see `holdfast.embedders.embedder_of`. None: there are none."""
     compress: bool = False
     """Whether vectors are kept in half the space, where the index is SQLite's."""
+    rerank: Any = None
+    """Orders the best hits of a search anew: `RerankSettings`, or what `holdfast.rerankers.make_reranker` takes. None: nothing does."""
 
     def __post_init__(self) -> None:
         if self.mode not in SEARCH_MODES:

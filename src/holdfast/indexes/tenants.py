@@ -20,6 +20,7 @@ from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import new_holder
 from holdfast.recall.base import Index
 from holdfast.repeating import given_up
+from holdfast.rerankers import BoundedReranker, rerank_settings
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.memories import MemoryStore
@@ -41,6 +42,8 @@ class Indexes:
         self.settings = settings
         self.url = place_of(settings, url)
         self.embedder: Embedder | None = None if settings.embedder is None else embedder_of(settings.embedder)
+        rerank = rerank_settings(settings.rerank)
+        self.reranker = None if rerank is None else BoundedReranker(rerank)
         self._clock = clock
         self._opening = Opening(self._open, self._file(url), self._lost)
         self._services: dict[str, IndexService] = {}
@@ -81,6 +84,7 @@ class Indexes:
                 self._holder,
                 memories=memories,
                 embedder=self.embedder,
+                reranker=self.reranker,
                 mode=self.settings.mode,
                 lasting=lasting(self.url),
             )
@@ -137,6 +141,8 @@ class Indexes:
         await self._opening.close()
         if self.embedder is not None:
             await self.embedder.close()
+        if self.reranker is not None:
+            await self.reranker.close()
 
 
 def _make_room(folder: str) -> None:

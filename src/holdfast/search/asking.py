@@ -54,13 +54,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the best hit's score that a hit has to have."""
     sure: bool = False
     """Whether nothing is wanted unless something surely answers; see `Ranking.answers`. For what a model is given."""
+    rerank: Literal["on", "off", "prompt"] = "on"
+    """Whether the reranker, if there is one, orders the best hits; `prompt`: only if it is for prompts, and in less time."""
     patience: float = SEARCH_VECTOR_SECONDS
     """Seconds to wait for the vector of the query."""
 
     def bound(self, tenant: str, user_id: str, query: str) -> dict[str, Any]:
         """All that the order and the filters of a search depend on."""
         own = ("mode", "session_id", "not_session", "agent", "role", "since", "until", "time", "zone", "session_level")
-        return {**{name: getattr(self, name) for name in own}, "of": [tenant, user_id, query]}
+        plain = {"rerank": self.rerank} if self.rerank != "on" else {}
+        return {**{name: getattr(self, name) for name in own}, **plain, "of": [tenant, user_id, query]}
 
 
 def check(user_id: Any, query: Any, asked: Asked) -> None:

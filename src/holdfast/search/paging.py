@@ -17,13 +17,14 @@ from holdfast.errors import InvalidRequest
 
 _KEY: Final = b"holdfast search cursor 1"
 _CHECK_BYTES: Final = 12
-_LONGEST: Final = 2_000
+_LONGEST: Final = 4_500
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a page ends."""
+    """Where a page ends: in the order of the ranking, or within the hits that a reranker has put in another order."""
 
     score: float
+    """Of the hit; in the midst of reranked hits of the one of them that is last in the order of the ranking."""
     at: int
     session: str
     seq: int
@@ -33,6 +34,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """When the first page was asked for: milliseconds since the epoch."""
     newest: int
     """When the newest of all hits was said, as far as they were known then: clocks may differ."""
+    reranked: bytes = b""
+    """Reranked hits that are still to come before the ranking goes on, in their order; see `holdfast.search.reranking`."""
 
     @property
     def key(self) -> tuple[float, int, str, int]:

@@ -33,7 +33,9 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     """The higher, the better; comparable within one search only. 0 where only a time was asked for."""
     parts: dict[str, float]
-    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine."""
+    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine.
+
+    `rerank` is the score of the reranker: it decides the order, and is not part of `score`."""
     snippet: str
     highlights: tuple[tuple[int, int], ...]
     """Start and stop of each word that was asked for, in characters of `snippet`."""

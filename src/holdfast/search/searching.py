@@ -32,8 +32,9 @@ from holdfast.recall.hits import Hit, Parts
 from holdfast.recall.questions import Question
 from holdfast.recall.snippets import Effort, Snippet, bounded_text, chunk_snippet
 from holdfast.search.asking import Asked, check
-from holdfast.search.paging import Place, cursor_of, place_in
-from holdfast.search.ranked import RankedSearch, begin_search, order_key
+from holdfast.search.paging import cursor_of, place_in
+from holdfast.search.ranked import RankedSearch, begin_search
+from holdfast.search.reranking import Order, follow, rerank
 from holdfast.search.results import SearchHit, SearchNeighbour, SearchResults
 from holdfast.search.twins import LeaveOut, drop_twins
 from holdfast.stores.walk import group_ranges
@@ -79,22 +80,23 @@ async def searched(
         ranked = _first_of_each(ranked)
     newest = place.newest if place else max((hit.candidate.at for hit in ranked), default=0)
     if place is not None:
-        ranked = [hit for hit in ranked if order_key(hit) > place.key and hit.candidate.at <= newest]
+        ranked = [hit for hit in ranked if hit.candidate.at <= newest]
     ranked = search.answering(ranked)
     reading = _Reading(engine, search, asked)
+    order = follow(ranked, place) if place else await reading.reranked(ranked)
     wanted: list[_Read] = []
     has_more = False
-    async for read in reading.read(ranked):
+    async for read in reading.read(order.hits, asked.limit + (not asked.bare)):
         if len(wanted) == asked.limit:
             has_more = True
             break
         wanted.append(read)
         if asked.bare and len(wanted) == asked.limit:
             break
-    shown = await reading.shown(wanted, place.position if place else 0)
+    shown = order.mark(await reading.shown(wanted, place.position if place else 0))
     if not asked.bare:
         shown = [
-            msgspec.structs.replace(hit, cursor=cursor_of(_place(hit, search.now, newest), bound)) for hit in shown
+            msgspec.structs.replace(hit, cursor=cursor_of(order.place(hit, search.now, newest), bound)) for hit in shown
         ]
     await reading.tell_index()
     return SearchResults(
@@ -103,7 +105,7 @@ async def searched(
         has_more=has_more,
         cursor=shown[-1].cursor if has_more else None,
         range=(search.filters.since, search.filters.until),
-        notes=tuple(search.notes),
+        notes=tuple(dict.fromkeys(search.notes)),
     )
 
 
@@ -124,10 +126,6 @@ async def rank_session(engine: Engine, ref: SessionRef, query: str, asked: Asked
     search = await begin_search(engine, Space("talk", ref.user_id), query, asked, None)
     ranked = [hit.candidate.seq for hit in await search.ranked() if hit.candidate.session == ref.id]
     return list(dict.fromkeys(ranked))[: asked.limit]
-
-
-def _place(hit: SearchHit, now: int, newest: int) -> Place:
-    return Place(hit.score, hit.timestamp, hit.session_id, hit.seq, hit.position, now, newest)
 
 
 def _first_of_each(ranked: Sequence[Hit]) -> list[Hit]:
@@ -172,9 +170,14 @@ class _Reading:
         self._search = search
         self._stale: set[SessionRef] = set()
 
-    async def read(self, ranked: Sequence[Hit]) -> AsyncIterator[_Read]:
+    async def reranked(self, ranked: list[Hit]) -> Order:
+        """Return the hits of a first page and of those after it in the order of pages."""
+        service, search, reads = self._service, self._search, self.read(ranked, _READ_AT_ONCE)
+        return await rerank(service.reranker, search.question, self._asked, ranked, reads=reads, notes=search.notes)
+
+    async def read(self, ranked: Sequence[Hit], at_once: int) -> AsyncIterator[_Read]:
         """The hits that the log has, with their entries, in order."""
-        size = min(self._asked.limit + (not self._asked.bare), _READ_AT_ONCE)
+        size = min(at_once, _READ_AT_ONCE)
         for at in range(0, len(ranked), size):
             part = ranked[at : at + size]
             found: dict[tuple[str, int], Entry] = {}

@@ -42,6 +42,7 @@ async def search(call: Call) -> Reply:
         tz=zone,
         neighbours=call.number("neighbours", 0, 0, SEARCH_NEIGHBOURS),
         session_level=call.choice("level", "message", "message", "session") == "session",
+        rerank=call.choice("rerank", "true", "true", "false") == "true",
     )
     since, until = found.range
     told: dict[str, Any] = {"mode": found.mode, "range": {"since": since, "until": until}, "notes": list(found.notes)}

@@ -38,7 +38,7 @@ SEARCH_COMPONENTS: Final[dict[str, Schema]] = {
                 "type": "object",
                 "additionalProperties": _NUMBER,
                 "description": "what the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`;"
-                " `similarity` is the cosine of the message and the question",
+                " `similarity` is the cosine of the message and the question; `rerank` is the score of the reranker, which is not part of `score`",
             },
             "snippet": text("the part of the message that answers best, white space made single"),
             "highlights": array(
@@ -97,4 +97,7 @@ SEARCH_PARAMETERS: Final = (
     query("tz", text(), "the time zone (IANA) that days begin in; `UTC` unless given"),
     query("neighbours", whole(maximum=SEARCH_NEIGHBOURS), "messages before and behind each hit; 0 unless given"),
     query("level", {"type": "string", "enum": ["message", "session"]}, "`session`: only the best hit of each session"),
+    query(
+        "rerank", {"type": "string", "enum": ["true", "false"]}, "`false`: the reranker, if there is one, is not asked"
+    ),
 )

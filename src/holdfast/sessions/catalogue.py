@@ -317,6 +317,7 @@ class Sessions:
         tz: str = "UTC",
         neighbours: int = 0,
         session_level: bool = False,
+        rerank: bool = True,
     ) -> SearchResults:
         """Search what was said in a user's sessions; nothing of anybody else's is ever found.
 
@@ -330,19 +331,20 @@ class Sessions:
             session_id: only in this session.
             agent: only what this agent said.
             role: only `user`'s, `assistant`'s, or results of tools (`tool`), which are not found otherwise.
-            since: only from then on, in milliseconds since the epoch.
-            until: only before then.
+            since, until: only from then on; only before then. Milliseconds since the epoch.
             time: what a time in the question does. `auto`: what was said then, or about it, goes first. `filter`: nothing else is found,
                 where the question asks for what was said then. `off`: it is words like others.
             tz: the time zone (IANA) that days begin in.
             neighbours: messages before and behind each hit, at most 10.
             session_level: only the best hit of each session.
+            rerank: False: the reranker, if there is one, is not asked.
 
         Raises:
             InvalidRequest: one of these cannot be, or there is no index; or no embedder for `vector`.
             EmbeddingFailed: `vector`, and the query could not be embedded.
         """
-        check_flag(session_level, "session_level")
+        for name, flag in (("session_level", session_level), ("rerank", rerank)):
+            check_flag(flag, name)
         asked = Asked(
             mode=mode,
             limit=limit,
@@ -356,6 +358,7 @@ class Sessions:
             zone=tz,
             neighbours=neighbours,
             session_level=session_level,
+            rerank="on" if rerank else "off",
         )
         return await searched(self.engine, user_id, query, asked)
 

@@ -50,6 +50,7 @@ async def conversations(turn: Turn) -> list[RecalledItem]:
         bare=True,
         least=LEAST_SHARE,
         sure=True,
+        rerank="prompt",
         patience=RECALL_VECTOR_SECONDS,
     )
     results = await searched(

@@ -1,0 +1,350 @@
+"""Searches with a reranker: the order of hits and pages, what is sent where, and what happens if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast.errors import InvalidRequest
+from holdfast.indexes.settings import IndexSettings
+from holdfast.limits import RERANK_CHARS
+from holdfast.rerankers import RerankSettings
+from holdfast.search.results import SearchResults
+from tests.service.embeddings_stub import numbers
+from tests.service.rerank_stub import Stub, serving
+from tests.service.search_kit import DAY, Talks, talks
+
+Scores = Callable[[str, Sequence[str]], Any]
+LINES = [("user", f"kelp {'soup ' * (at % 3)}number {at}") for at in range(12)]
+
+
+class Recorder:
+    """A reranker that keeps what it was given."""
+
+    name = "recorder"
+
+    def __init__(self, score: Callable[[str], float] = len) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.score = score
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+        self.calls.append((query, list(texts)))
+        return [self.score(text) for text in texts]
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for _, texts in self.calls for text in texts]
+
+
+def number(text: str) -> float:
+    """The higher the last number of a message, the better."""
+    return float(text.rsplit(" ", 1)[-1])
+
+
+def reranked(reranker: Any, **settings: Any) -> IndexSettings:
+    return IndexSettings(rerank=RerankSettings(reranker=reranker, **settings))
+
+
+async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
+    found = [await at.hf.search(query, "ada", limit=limit, **asked)]
+    while found[-1].cursor is not None:
+        found.append(await at.hf.search(query, "ada", limit=limit, after=found[-1].cursor, **asked))
+        assert len(found) < 60
+    return found
+
+
+async def test_the_best_hits_come_in_the_order_of_the_reranker_and_the_others_follow() -> None:
+    recorder = Recorder(number)
+    async with talks() as at:
+        await at.said("a", *LINES)
+        plain = await at.found("kelp", limit=100)
+    async with talks(index=reranked(recorder, top=5)) as at:
+        await at.said("a", *LINES)
+        results = await at.hf.search("kelp", "ada", limit=100)
+        found = [hit.id for hit in results.hits]
+        assert found[:5] == sorted(plain[:5], key=lambda id_: -int(id_.partition("#")[2]))
+        assert found[5:] == plain[5:]
+        assert found != plain
+        assert [hit.position for hit in results.hits] == list(range(1, 13))
+        assert [hit.parts.get("rerank") for hit in results.hits[:5]] == [float(hit.seq) for hit in results.hits[:5]]
+        assert all("rerank" not in hit.parts for hit in results.hits[5:])
+        assert results.notes == ()
+        ((query, texts),) = recorder.calls
+        assert (query, len(texts)) == ("kelp", 5)
+        assert await at.found("kelp", limit=100, rerank=False) == plain
+        assert len(recorder.calls) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 7, 100])
+@pytest.mark.parametrize("top", [2, 5, 100])
+async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> None:
+    """Nothing twice, nothing left out, with the same scores; only the first page asks the reranker."""
+    recorder = Recorder(number)
+    async with talks(index=reranked(recorder, top=top)) as at:
+        for name in "ab":
+            await at.said(name, *LINES[:6])
+        (whole,) = await pages(at, "kelp", 100)
+        recorder.calls.clear()
+        found = await pages(at, "kelp", limit)
+        assert [hit.id for page in found for hit in page.hits] == [hit.id for hit in whole.hits]
+        assert [hit.parts for page in found for hit in page.hits] == [hit.parts for hit in whole.hits]
+        assert [hit.position for page in found for hit in page.hits] == list(range(1, 13))
+        assert len(recorder.calls) == 1
+
+
+async def test_a_page_begins_after_any_hit() -> None:
+    async with talks(index=reranked(Recorder(number), top=6)) as at:
+        await at.said("a", *LINES)
+        (whole,) = await pages(at, "kelp", 100)
+        for place, hit in enumerate(whole.hits, 1):
+            rest = await at.hf.search("kelp", "ada", limit=100, after=hit.cursor)
+            assert [one.id for one in rest.hits] == [one.id for one in whole.hits[place:]]
+
+
+async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fails() -> None:
+    recorder = Recorder(number)
+    async with talks(index=reranked(recorder, top=8)) as at:
+        await at.said("a", *LINES)
+        (whole,) = await pages(at, "kelp", 100)
+        first = await at.hf.search("kelp", "ada", limit=3)
+
+        def fail(text: str) -> float:
+            raise ValueError(text)
+
+        recorder.score = fail
+        rest = await at.hf.search("kelp", "ada", limit=100, after=first.cursor)
+        assert [hit.id for hit in (*first.hits, *rest.hits)] == [hit.id for hit in whole.hits]
+        assert rest.notes == ()
+
+
+async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
+    recorder = Recorder(lambda text: float("nan"))
+    async with talks(index=reranked(recorder)) as at:
+        await at.said("a", *LINES)
+        plain = await at.found("kelp", limit=100, rerank=False)
+        first = await at.hf.search("kelp", "ada", limit=5)
+        assert first.notes == ("not reranked: the reranker failed",)
+        recorder.score = number
+        rest = await at.hf.search("kelp", "ada", limit=100, after=first.cursor)
+        assert [hit.id for hit in (*first.hits, *rest.hits)] == plain
+
+
+async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
+    async with talks(index=reranked(Recorder(number))) as at:
+        await at.said("a", *LINES)
+        for rerank in (True, False):
+            first = await at.hf.search("kelp", "ada", limit=5, rerank=rerank)
+            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+                await at.hf.search("kelp", "ada", after=first.cursor, rerank=not rerank)
+        with pytest.raises(InvalidRequest, match="rerank"):
+            await at.hf.search("kelp", "ada", rerank="no")  # type: ignore[arg-type]
+
+
+async def test_what_is_erased_between_two_pages_is_left_out() -> None:
+    async with talks(index=reranked(Recorder(number), top=8)) as at:
+        await at.said("a", *LINES)
+        (whole,) = await pages(at, "kelp", 100)
+        first = await at.hf.search("kelp", "ada", limit=3)
+        gone = whole.hits[4]
+        await at.hf.erase(at.ref("a"), gone.seq)
+        rest = await at.hf.search("kelp", "ada", limit=100, after=first.cursor)
+        kept = [hit.id for hit in whole.hits[3:8] if hit.id != gone.id]
+        assert [hit.id for hit in rest.hits[:4]] == kept
+        assert gone.id not in {hit.id for hit in rest.hits}
+
+
+# -- what it is given -----------------------------------------------------------
+
+
+async def test_nothing_of_another_user_and_nothing_erased_is_sent() -> None:
+    async with serving() as stub:
+        rerank = RerankSettings(base_url=stub.url, model="m", timeout=10)
+        async with talks(index=IndexSettings(rerank=rerank)) as at:
+            await at.said("a", "kelp of ada", "kelp answered", "kelp that is erased", "kelp more")
+            await at.said("a", "kelp of bob", "kelp for bob", user="bob")
+            await at.hf.erase(at.ref("a"), 2)
+            assert len(await at.found("kelp")) == 3
+            assert sorted(stub.texts) == ["kelp answered", "kelp more", "kelp of ada"]
+            async with at.hf.serving("t2") as elsewhere:
+                session = await elsewhere.session("a", user_id="ada")
+                await session.append([{"role": "user", "content": text} for text in ("kelp in t2", "kelp two in t2")])
+                stub.bodies.clear()
+                await elsewhere.search("kelp", "ada")
+                assert sorted(stub.texts) == ["kelp in t2", "kelp two in t2"]
+
+
+async def test_what_is_erased_while_the_reranker_thinks_is_not_shown() -> None:
+    arrived, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(query: str, texts: Sequence[str]) -> list[float]:
+        arrived.set()
+        await goes_on.wait()
+        return [number(text) for text in texts]
+
+    async with talks(index=reranked(slow, timeout=30)) as at:
+        await at.said("a", *LINES[:4])
+        search = asyncio.create_task(at.hf.search("kelp", "ada"))
+        await arrived.wait()
+        await at.hf.erase(at.ref("a"), 3)
+        goes_on.set()
+        assert [hit.seq for hit in (await search).hits] == [2, 1, 0]
+
+
+async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
+    recorder = Recorder()
+    filler = "the tide came in over the grey stones again. " * 400
+    async with talks(index=reranked(recorder, max_chars=300)) as at:
+        await at.said("a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?"))
+        await at.found("gate code harbour")
+        assert all(len(text) <= 300 for text in recorder.texts)
+        assert any("The gate code of the harbour is 4711" in text for text in recorder.texts)
+    recorder = Recorder()
+    async with talks(index=reranked(recorder)) as at:
+        await at.said("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
+        await at.found("gate code")
+        assert RERANK_CHARS / 2 < max(len(text) for text in recorder.texts) <= RERANK_CHARS
+
+
+async def test_a_question_for_a_time_alone_and_a_single_hit_are_not_reranked() -> None:
+    recorder = Recorder()
+    async with talks(index=reranked(recorder)) as at:
+        await at.said("a", *LINES)
+        await at.said("b", "the ferry leaves at noon")
+        at.clock.now += DAY
+        assert len(await at.found("what did I say yesterday?", limit=100)) > 2
+        assert await at.found("ferry") == ["b#0"]
+        assert recorder.calls == []
+
+
+async def embed(texts: Sequence[str]) -> list[list[float]]:
+    return [numbers(text) for text in texts]
+
+
+@pytest.mark.parametrize("mode", ["keyword", "vector", "hybrid"])
+async def test_every_mode_is_reranked(mode: Any) -> None:
+    settings = IndexSettings(embedder=embed, mode="hybrid", rerank=RerankSettings(reranker=Recorder(number)))
+    async with talks(index=settings) as at:
+        await at.said("a", *LINES)
+        hits = (await at.hf.search("kelp", "ada", mode=mode)).hits
+        assert [hit.seq for hit in hits] == sorted((hit.seq for hit in hits), reverse=True)
+        assert all("rerank" in hit.parts for hit in hits)
+
+
+async def test_the_best_hit_of_each_session_and_results_of_tools_are_reranked() -> None:
+    async with talks(index=reranked(Recorder(number))) as at:
+        for name in "abc":
+            await at.said(name, ("user", "kelp 1"), ("user", f"kelp kelp {ord(name)}"))
+        hits = (await at.hf.search("kelp", "ada", session_level=True)).hits
+        assert [hit.session_id for hit in hits] == ["c", "b", "a"]
+
+
+# -- failures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"results": [{"index": 0, "relevance_score": 1}]}',
+        '{"results": [{"index": 0, "relevance_score": NaN}]}',
+        "no",
+        '{"error": {"message": "kelp soup number 1 is refused"}}',
+    ],
+)
+async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(always=lambda: web.Response(text=body)) as stub:
+        rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret", timeout=10)
+        async with talks(index=IndexSettings(rerank=rerank)) as at:
+            await at.said("a", *LINES)
+            plain = await at.found("kelp", limit=100, rerank=False)
+            with caplog.at_level(logging.DEBUG, "holdfast"):
+                results = await at.hf.search("kelp", "ada", limit=100)
+            assert [hit.id for hit in results.hits] == plain
+            assert results.notes == ("not reranked: the reranker failed",)
+            assert "the reranker failed" in caplog.text
+            assert "soup" not in caplog.text
+            assert "very-secret" not in caplog.text
+
+
+async def test_one_that_is_not_there_leaves_the_order() -> None:
+    rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m", timeout=0.2)
+    async with talks(index=IndexSettings(rerank=rerank)) as at:
+        await at.said("a", *LINES)
+        results = await at.hf.search("kelp", "ada")
+        assert len(results.hits) == 10
+        assert results.notes[0].startswith("not reranked: the reranker")
+
+
+async def test_a_late_one_leaves_the_order() -> None:
+    async with serving(hold=asyncio.Event()) as stub:
+        rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
+        async with talks(index=IndexSettings(rerank=rerank)) as at:
+            await at.said("a", *LINES)
+            plain = await at.found("kelp", rerank=False)
+            async with asyncio.timeout(5):
+                results = await at.hf.search("kelp", "ada")
+            assert [hit.id for hit in results.hits] == plain
+            assert len(results.notes) == 1
+            assert results.notes[0] in {"not reranked: the reranker took too long", "not reranked: the reranker failed"}
+        assert stub.hold is not None
+        stub.hold.set()
+
+
+# -- prompts --------------------------------------------------------------------
+
+
+def recalled(at: Talks) -> str:
+    return "\n".join(str(message) for message in at.model.prompts[-1])
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+async def test_prompts_are_reranked_only_if_that_is_said(prompts: bool) -> None:
+    recorder = Recorder(number)
+    async with talks(index=reranked(recorder, prompts=prompts)) as at:
+        await at.said("a", *LINES)
+        session = await at.hf.session("b", user_id="ada", agent="finder")
+        await session.send("kelp soup?")
+        assert bool(recorder.calls) == prompts
+        text = recalled(at)
+        assert "kelp" in text
+        if prompts:
+            assert "number 11" in text
+
+
+async def test_a_late_reranker_leaves_a_prompt_what_it_recalls() -> None:
+    released = threading.Event()
+
+    def blocked(query: str, texts: Sequence[str]) -> list[float]:
+        released.wait(30)
+        return [0.0] * len(texts)
+
+    try:
+        async with talks(index=reranked(blocked, prompts=True, timeout=20)) as at:
+            await at.said("a", *LINES)
+            session = await at.hf.session("b", user_id="ada", agent="finder")
+            await session.send("kelp soup?")
+            assert "number" in recalled(at)
+    finally:
+        released.set()
+
+
+async def test_the_reranker_is_closed_with_the_holdfast() -> None:
+    closed: list[bool] = []
+
+    class Own(Recorder):
+        def close(self) -> None:
+            closed.append(True)
+
+    async with talks(index=reranked(Own())) as at:
+        await at.said("a", *LINES)
+        await at.found("kelp")
+    assert closed == [True]
+
+
+def test_stub_scores_are_those_of_its_rule() -> None:
+    assert Stub().score("q", "four") == 4.0
