@@ -239,6 +239,17 @@ async def test_late_calls_do_not_pile_up_in_threads() -> None:
         released.set()
 
 
+@pytest.mark.parametrize("error", [KeyError(SECRET_TEXT), asyncio.CancelledError(), RerankFailed("no")])
+async def test_whatever_a_reranker_raises_is_a_failure(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(query: str, texts: Sequence[str]) -> list[float]:
+        raise error
+
+    bounded = BoundedReranker(RerankSettings(reranker=by_length))
+    bounded._inner.rerank = fail  # type: ignore[method-assign]
+    assert await bounded.scores("q", ["a"]) == "failed"
+    assert "harbour" not in caplog.text
+
+
 async def test_a_prompt_waits_for_less() -> None:
     bounded = BoundedReranker(RerankSettings(reranker=by_length, timeout=3))
     assert (bounded.seconds(prompt=False), bounded.seconds(prompt=True)) == (3, 0.25)

@@ -52,15 +52,17 @@ class BoundedReranker:
             done, _ = await asyncio.wait({task}, timeout=self.seconds(prompt=prompt))
             if done and not task.cancelled():
                 return task.result()
-            why, known = "failed" if done else "took too long", None
-        except HoldfastError as exc:  # has neither texts nor keys
-            why, known = "failed", exc
+            why, detail = "failed" if done else "took too long", ""
+        except HoldfastError as exc:
+            why, detail = "failed", f" ({exc})"  # has neither texts nor keys
+        except Exception as exc:  # noqa: BLE001 - no search fails by its reranker
+            why, detail = "failed", f" ({type(exc).__name__})"
         finally:
             if not task.done():
                 self._late.add(task)
                 task.add_done_callback(self._forget)
                 task.cancel()
-        _log.warning("the reranker %s%s: the order of a search stays", why, f" ({known})" if known else "")
+        _log.warning("the reranker %s%s: the order of a search stays", why, detail)
         return why
 
     def _forget(self, task: asyncio.Task[list[float]]) -> None:
