@@ -38,8 +38,8 @@ def test_json_holds_every_figure() -> None:
     assert told["samples"] == 1
     assert told["questions"] > 50
     assert told["without_evidence"] == told["unknown_evidence"] == 0
-    plain, keyword = told["modes"]
-    assert [plain["mode"], keyword["mode"]] == ["bm25", "keyword"]
+    plain, full_text, keyword = told["modes"]
+    assert [plain["mode"], full_text["mode"], keyword["mode"]] == ["bm25", "fts5", "keyword"]
     assert list(keyword["turns"]) == ["5", "10"]
     assert keyword["turns"]["10"] > plain["turns"]["10"]
     assert set(keyword["types"]) == {"adversarial", "multi-hop", "open-domain", "single-hop", "temporal"}
@@ -121,7 +121,7 @@ def test_the_documents_example_is_found(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(example, encoding="utf-8")
     told = json.loads(run(path, "--json").output)
-    assert (told["questions"], told["unknown_evidence"], told["modes"][1]["turns"]["5"]) == (1, 0, 1.0)
+    assert (told["questions"], told["unknown_evidence"], told["modes"][2]["turns"]["5"]) == (1, 0, 1.0)
 
 
 def test_a_file_that_is_no_set_fails_and_says_where(tmp_path: Path) -> None:

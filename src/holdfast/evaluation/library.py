@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -41,7 +41,7 @@ class Library:
         self._on_session = on_session
         self._now = max((turn.at for sample in self._samples for turn in sample.turns), default=0) + _DAY
         index = IndexSettings(embedder=embedder)
-        life = LifeSettings(session_ttl=0, still=True, sweep=False)  # questions are asked long after the last message
+        life = LifeSettings(session_ttl=0)  # questions may come months after the last message
         self._holdfast = Holdfast("sqlite://:memory:", index=index, life=life, clock=lambda: self._now)
         self._places: list[dict[tuple[str, int], int]] = []
 
@@ -112,22 +112,39 @@ class Library:
         return [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
 
     async def _import(self, number: int, sample: Sample, session: int) -> None:
-        """One session; messages without a text have no place in a log, and are found by nothing."""
-        messages: list[dict[str, Any]] = []
-        for at, turn in enumerate(sample.turns):
-            if turn.session != session or not turn.text.strip():
-                continue
-            message: dict[str, Any] = {"content": turn.text, "timestamp": turn.at}
-            if turn.role == TOOL:
-                message |= {"role": TOOL, "tool_call_id": _call(messages, turn.at)}
-            else:
-                message["role"] = turn.role if turn.role in _ROLES else "user"
-                if turn.name is not None:
-                    message["name"] = turn.name
-            self._places[number][str(session), len(messages)] = at
-            messages.append(message)
+        """Import one session."""
+        chosen = [at for at, turn in enumerate(sample.turns) if turn.session == session]
+        messages, places = messages_of_turns(sample, chosen)
+        self._places[number] |= {(str(session), seq): at for seq, at in places.items()}
         if messages:
             await self._holdfast.import_({"messages": messages}, session_id=str(session), user_id=str(number))
+
+
+def messages_of_turns(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """Return turns as messages of a log, and by place in the log which turn a message is.
+
+    A result of a tool follows a call that was made up for it. Turns without a text have no place in a log, and nothing finds them.
+
+    Args:
+        sample: whose turns.
+        chosen: their places in the sample.
+    """
+    messages: list[dict[str, Any]] = []
+    places: dict[int, int] = {}
+    for at in chosen:
+        turn = sample.turns[at]
+        if not turn.text.strip():
+            continue
+        message: dict[str, Any] = {"content": turn.text, "timestamp": turn.at}
+        if turn.role == TOOL:
+            message |= {"role": TOOL, "tool_call_id": _call(messages, turn.at)}
+        else:
+            message["role"] = turn.role if turn.role in _ROLES else "user"
+            if turn.name is not None:
+                message["name"] = turn.name
+        places[len(messages)] = at
+        messages.append(message)
+    return messages, places
 
 
 def _call(messages: list[dict[str, Any]], at: int) -> str:
