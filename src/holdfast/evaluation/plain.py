@@ -1,6 +1,7 @@
 """Peers to compare with: BM25 over stemmed turns as it is usually set up, and SQLite's FTS5 with its Porter tokenizer.
 
-Both rank each turn by itself, with the speaker's name before it, k1 1.2 and b 0.75, and no stop words.
+Both rank each turn by itself, with the speaker's name before it, k1 1.2 and b 0.75, and no stop words. Where a script puts no spaces
+between words, each pair of neighbouring characters is a word.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
+from itertools import pairwise
 from typing import Final
 
 from holdfast.evaluation.dataset import Query, Sample, Turn
 
 K1, B = 1.2, 0.75
+_SCRIPTS: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3041-\u30ff\u31f0-\u31ff"  # kana
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+)
+"""Characters of scripts that put no spaces between words. Korean puts them."""
+_UNSPACED: Final = re.compile(f"[{_SCRIPTS}]+")
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -66,12 +75,12 @@ class FullText:
         self._database.execute(
             "CREATE VIRTUAL TABLE turns USING fts5(text, tool UNINDEXED, tokenize='porter unicode61')"
         )
-        rows = [(at, _spoken(turn), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)]
+        rows = [(at, _spaced(_spoken(turn)), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)]
         self._database.executemany("INSERT INTO turns(rowid, text, tool) VALUES (?, ?, ?)", rows)
 
     def rank(self, query: Query) -> list[int]:
         """Return the places of the turns that share a word with the question, the best first; of equal ones the newest."""
-        words = dict.fromkeys(_WORD.findall(query.text.lower()))
+        words = dict.fromkeys(_words(query.text))
         if not words:
             return []
         asked = " OR ".join(f'"{word}"' for word in words)
@@ -84,7 +93,20 @@ def _spoken(turn: Turn) -> str:
 
 
 def _stems(text: str) -> list[str]:
-    return list(map(_stem, _WORD.findall(text.lower())))
+    return list(map(_stem, _words(text)))
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_spaced(text.lower()))
+
+
+def _spaced(text: str) -> str:
+    """Return a text with the overlapping pairs of its characters where they are not put apart by spaces."""
+    return text if text.isascii() else _UNSPACED.sub(_paired, text)
+
+
+def _paired(run: re.Match[str]) -> str:
+    return f" {' '.join(map(''.join, pairwise(run[0]))) or run[0]} "
 
 
 @lru_cache(maxsize=65_536)
