@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.evaluation import prompt_sessions
 from holdfast.evaluation.statements import (
     Conversation,
     Figures,
@@ -309,16 +310,16 @@ async def test_a_budget_that_is_too_small_is_counted(tmp_path: Path) -> None:
 async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
     label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: prompts._MARKER)
+    monkeypatch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: prompt_sessions.MARKER)
     talk, (run,) = conversation(tmp_path), runs(label, budget=400)
     questions = [one.question for one in talk.statements]
     async with prompts._open_session(talk, [run], lambda: None) as played:
         await played.prompts()
-        await played.append(range(talk.last_user + 1, len(talk.messages)))
-        measured = []
+        await prompts._append(played, talk, range(talk.last_user + 1, len(talk.messages)))
+        measured: list[Any] = []
         for question in questions:
             await played.ask(question)
-            measured += await played.prompts()
+            measured += map(prompts._value, await played.prompts())
     for question, prompt in zip(questions, measured, strict=True):
         async with Holdfast("sqlite://:memory:", clock=lambda: 1_767_226_380_000) as hf:
             session = await hf.session("other")
@@ -334,9 +335,9 @@ async def test_a_prompt_in_which_a_search_was_late_is_built_again_and_counted(
     built, late = prompts._to_prompt, [True, True, False, False]
 
     def make(working_set: Any) -> Any:
-        prompt = msgspec.structs.replace(built(working_set), is_late=late.pop(0))
-        return msgspec.structs.replace(prompt, text="") if prompt.is_late else prompt
+        return msgspec.structs.replace(built(working_set), text="") if late[0] else built(working_set)
 
     monkeypatch.setattr(prompts, "_to_prompt", make)
+    monkeypatch.setattr(prompt_sessions, "is_late", lambda working_set: late.pop(0))
     (told,) = await measure_statements([conversation(tmp_path)] * 2, runs("none", budget=1))
     assert (told.prompts, told.late, told.all.with_topic) == (2, 1, 1.0)

@@ -66,13 +66,24 @@ class Recollection(NamedTuple):
     missed: tuple[str, ...] = ()
 
 
-async def recall_session(engine: Engine, session: Session, drafted: Draft) -> Recollection:
-    """Find what the current user message of a prompt asks about, in what the prompt does not show as it was said."""
+async def recall_session(
+    engine: Engine, session: Session, drafted: Draft, *, seconds: float | None = None
+) -> Recollection:
+    """Find what the current user message of a prompt asks about, in what the prompt does not show as it was said.
+
+    Args:
+        engine: of the session.
+        session: whose prompt it is.
+        drafted: the prompt, without what it recalls of the session.
+        seconds: how long to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
+    """
     if not drafted.recalls:
         return Recollection()
+    if seconds is None:
+        seconds = SESSION_RECALL_SECONDS
     # What is late ends by itself: a thread cannot be stopped.
-    task = engine.passages.run(_find(engine, session, drafted))
-    done, _ = await asyncio.wait({task}, timeout=SESSION_RECALL_SECONDS)
+    task = engine.passages.run(_find(engine, session, drafted, seconds))
+    done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done or task.cancelled():
         return Recollection(missed=(LATE,))
     try:
@@ -82,7 +93,7 @@ async def recall_session(engine: Engine, session: Session, drafted: Draft) -> Re
         return Recollection(missed=(FAILED,))
 
 
-async def _find(engine: Engine, session: Session, drafted: Draft) -> list[RecalledItem]:
+async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
     window, ref = drafted.fitted.window, session.ref
     query = _current_text(window)[:QUERY_CHARS]
     if (least := least_for(query)) is None:
@@ -94,7 +105,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft) -> list[Recall
         long = len(passages.table) > SESSION_RECALL_INLINE
         return await run_cpu(passages.search, query, least, engine.clock(), boosts, window.current, long=long)
 
-    boosts, found = await _catch_up(engine, ref, passages, window, query, search=search)
+    boosts, found = await _catch_up(engine, ref, passages, window, query, search=search, seconds=seconds)
     entries: dict[int, Entry] = {}
     for again in (False, True):  # once more if the log does not show any more what was found
         if again or not found:
@@ -137,7 +148,14 @@ def _current_text(window: Window) -> str:
 
 
 async def _catch_up(
-    engine: Engine, ref: SessionRef, passages: SessionPassages, window: Window, query: str, *, search: Search
+    engine: Engine,
+    ref: SessionRef,
+    passages: SessionPassages,
+    window: Window,
+    query: str,
+    *,
+    search: Search,
+    seconds: float,
 ) -> tuple[dict[int, float], list[Finding]]:
     """Have the table hold what has left.
 
@@ -157,7 +175,7 @@ async def _catch_up(
     if asked and index.embedder is None:
         found = await _answer_by_words(search)
     if asked and not found:
-        near = await _look_up(engine, ref, passages, asked)
+        near = await _look_up(engine, ref, passages, asked, seconds / 2)
     if task is not None and missing > 0 and not near:
         await asyncio.shield(task)
         found = []
@@ -170,9 +188,11 @@ def _first_whole(window: Window) -> int:
     return max([window.units[0].first if window.units else 0, *cuts])
 
 
-async def _look_up(engine: Engine, ref: SessionRef, passages: SessionPassages, query: str) -> dict[int, float]:
+async def _look_up(
+    engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
+) -> dict[int, float]:
     """Ask the index, and have the table hold what it finds."""
-    asked = Asked(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=SESSION_RECALL_SECONDS / 2)
+    asked = Asked(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
     try:
         seqs = await rank_session(engine, ref, query, asked)
     except HoldfastError as exc:

@@ -49,6 +49,11 @@ class Matcher:
         self._value = _compile_any(_make_pattern(value, 0) for value in values)
         self._topic = _compile_any(_make_pattern(topic, ENDING) for topic in topics)
 
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Finds a value in normalized text."""
+        return self._value
+
     def is_present(self, text: str) -> bool:
         """Return True if a value is anywhere in normalized text."""
         return self._value.search(text) is not None

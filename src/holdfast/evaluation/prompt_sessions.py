@@ -1,0 +1,221 @@
+"""A session on a store in memory whose prompts are looked at: what turns of the library send, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.agents import Roster, offline
+from holdfast.context.build import WorkingSet
+from holdfast.context.escaping import marker_of
+from holdfast.context.settings import ContextSettings
+from holdfast.context.view import encode_state
+from holdfast.domain.history import continued
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Session
+from holdfast.engine.entries import new_entries
+from holdfast.engine.markers import Markers
+from holdfast.errors import BudgetTooSmall
+from holdfast.holdfast import Holdfast
+from holdfast.indexes.settings import IndexSettings
+from holdfast.life.settings import LifeSettings
+from holdfast.limits import PAGE
+from holdfast.overlays.views import read_view
+from holdfast.sessions.handle import SessionHandle
+from holdfast.stores.base import Append, SavedView
+from holdfast.turns.instructing import instructed
+from holdfast.turns.introducing_memories import introduced
+from holdfast.turns.prompting import draft_from, working_set_request
+from holdfast.turns.session_passages import recall_session
+from holdfast.turns.turn import TurnRequest
+
+WINDOW: Final = 2_000_000
+"""Tokens of the model's window: only the budgets count here."""
+_NAME: Final = "statements"
+_TRIES: Final = 4
+"""Times that a prompt is built in which a search is late."""
+_PATIENCE: Final = 20.0
+"""Seconds that a preview waits for a search, so that figures do not depend on how busy the machine is."""
+MARKER: Final = marker_of(_NAME.encode(), "")
+"""Of all these sessions: equal conversations have equal figures, and nobody speaks to them."""
+_T = TypeVar("_T")
+
+
+class Run(NamedTuple):
+    """A strategy at a budget."""
+
+    label: str
+    budget: int
+    settings: ContextSettings
+
+
+class Built(NamedTuple, Generic[_T]):
+    """What was read from a prompt."""
+
+    value: _T
+    is_late: bool
+    """Whether a search was late when the prompt was first built."""
+
+
+class _FixedMarkers(Markers):
+    """Gives every session the same marker."""
+
+    async def of(self, session: Session) -> str:
+        return MARKER
+
+
+class PromptSession(Generic[_T]):
+    """A session, looked at by several strategies and budgets in turn.
+
+    Each has a view of its own. Views are saved after the first prompt and kept while questions come and go, as a session that goes on
+    keeps them, so that a build reads the verbatim rest alone.
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        handle: SessionHandle,
+        runs: Sequence[Run],
+        read: Callable[[WorkingSet], _T],
+        on_prompt: Callable[[], None],
+    ) -> None:
+        self._hf = hf
+        self._read = read
+        self._on_prompt = on_prompt
+        voices = [hf.roster.with_context(handle.voice, run.settings) for run in runs]
+        self._handles = [SessionHandle(hf.engine, handle.ref, voice) for voice in voices]
+        self._ref = handle.ref
+        self._views: dict[str, SavedView] = {}
+        self._question: int | None = None
+
+    async def append(self, messages: Sequence[Message], fields: Sequence[Mapping[str, Any]]) -> None:
+        """Write messages to the log, each with Holdfast's own fields, such as `timestamp`."""
+        for start in range(0, len(messages), PAGE):
+            await self._write(messages[start : start + PAGE], fields[start : start + PAGE])
+
+    async def ask(self, question: str) -> None:
+        """Write a question to the end of the log, in place of the question before it."""
+        self._question = await self._write([Message(role="user", content=question)], [{}])
+
+    async def prompts(self) -> list[Built[_T] | None]:
+        """Build the prompt of each run as a turn that answers the last message; None: it was refused."""
+        return await self._prompts(self._build)
+
+    async def save_views(self) -> None:
+        """Save the views of the log as it is, so that previews do not read all of it."""
+        for handle in self._handles:
+            await self._prompt(partial(self._build, handle))
+        await self._write([], [])
+
+    async def previews(self, question: str) -> list[Built[_T] | None]:
+        """Build the prompt of each run as a turn with this question would, and write nothing: no question changes the next one's prompt."""
+        return await self._prompts(partial(self._preview, Message(role="user", content=question)))
+
+    async def _prompts(self, build: Callable[[SessionHandle], Awaitable[Built[_T]]]) -> list[Built[_T] | None]:
+        prompts = []
+        for handle in self._handles:
+            prompts.append(await self._prompt(partial(build, handle)))
+            self._on_prompt()
+        return prompts
+
+    async def _prompt(self, build: Callable[[], Awaitable[Built[_T]]]) -> Built[_T] | None:
+        """Build a prompt; again if a search was late, so that figures do not depend on how busy the machine is."""
+        try:
+            first = prompt = await build()
+            for _ in range(_TRIES - 1):
+                if not prompt.is_late:
+                    break
+                prompt = await build()
+        except BudgetTooSmall:
+            return None
+        return prompt._replace(is_late=first.is_late)
+
+    async def _build(self, handle: SessionHandle) -> Built[_T]:
+        async with handle.turn() as turn:
+            built = turn.working_set
+            state = built.state
+            if state.frontier and self._question is None:
+                self._views[handle.voice.view_key()] = SavedView(state.frontier, encode_state(state), state.keep)
+            return Built(self._read(built), is_late(built))
+
+    async def _preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
+        """Build a prompt with a message after the log, as `holdfast.sessions.looking` builds one without."""
+        engine, voice = self._hf.engine, handle.voice
+        view = await read_view(engine.store, self._ref, voice.view_key())
+        entries, tail = continued(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
+        session = msgspec.structs.replace(view.session, tail=tail)
+        view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
+        request = working_set_request(
+            TurnRequest(ref=self._ref, voice=voice, incoming=(message,)),
+            session,
+            await instructed(engine, session, voice),
+            marker=MARKER,
+            learned=await engine.learning.of(voice.llm),
+            introduction=await introduced(engine, session, voice),
+        )
+        draft = await run_cpu(draft_from, request, view)
+        found = await recall_session(engine, session, draft, seconds=_PATIENCE)
+        built = draft.finish(found.items, found.missed)
+        return Built(self._read(built), is_late(built))
+
+    async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
+        """Write messages with the views; return the first one's `seq`."""
+        now = self._hf.clock()
+        entries = await new_entries(messages, own, timestamp=now)
+        write = Append(entries=entries, timestamp=now, views=self._views, retire_from=self._question)
+        appended = await self._hf.store.append(self._ref, write)
+        if self._hf.index is not None:
+            await self._hf.index.settled()
+        return appended.start
+
+
+@asynccontextmanager
+async def open_session(
+    runs: Sequence[Run],
+    read: Callable[[WorkingSet], _T],
+    *,
+    clock: Callable[[], int],
+    system: Sequence[Message] = (),
+    embedder: Any = None,
+    on_prompt: Callable[[], None] = lambda: None,
+) -> AsyncIterator[PromptSession[_T]]:
+    """Yield an empty session in a Holdfast of its own.
+
+    Args:
+        runs: strategies at budgets.
+        read: takes from a prompt what is measured, while its turn is open.
+        clock: milliseconds since the epoch.
+        system: the system prompt.
+        embedder: for vectors in the index; None: it has words alone.
+        on_prompt: called after each prompt.
+    """
+    roster = Roster({"default": msgspec.structs.replace(offline(), context_window=WINDOW)})
+    index = IndexSettings(embedder=embedder)
+    life = LifeSettings(session_ttl=0)  # questions may come months later
+    async with Holdfast("sqlite://:memory:", roster=roster, index=index, life=life, clock=clock) as hf:
+        hf.engine.markers = _FixedMarkers(hf.store)
+        handle = await hf.session(_NAME, system=tuple(system) or None)
+        yield PromptSession(hf, handle, runs, read, on_prompt)
+
+
+def is_late(built: WorkingSet) -> bool:
+    """Return True if a search for a prompt was late, so that its result is not in the prompt."""
+    return any("late" in missed for missed in built.request.recall.missed)
+
+
+def current_place(built: WorkingSet) -> int:
+    """Return which of a prompt's messages is the current user message."""
+    seqs = built.seqs()
+    return max(at for at, message in enumerate(built.messages) if message.role == "user" and seqs[at] is not None)
+
+
+def is_block(built: WorkingSet, place: int, seq: int | None) -> bool:
+    """Return True for a message that stands for messages which are not sent: digest, summary, facts; not the recalled one."""
+    message = built.messages[place]
+    recalled = built.recalled.message if built.recalled else None
+    return seq is None and message.role == "user" and message is not recalled and place >= len(built.request.leading())
