@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
 
 from holdfast.cli.statements import statements
 from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import Column, counted, line, plain, progress, show_json, show_table
+from holdfast.cli.terminal import plain, progress, show_json
 
 if TYPE_CHECKING:
+    from holdfast.cli.recall_figures import Results
     from holdfast.embedders import Embedder
-    from holdfast.evaluation import Dataset, Figures, Given, Mode
+    from holdfast.evaluation import Dataset, Mode, PromptFigures
     from holdfast.recall.base import SearchMode
 
 MODES = ("keyword", "vector", "hybrid", "all")
+COMPARED = ("bm25", "fts5", "keyword", "vector", "hybrid")
 LOCAL = "local"
 MOST = 1_000_000
 
@@ -29,6 +31,17 @@ def _numbers(ctx: click.Context, param: click.Parameter, given: str) -> list[int
         if not (word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= MOST and len(word) < 9):
             raise click.BadParameter(f"{plain(repr(word))} is no number from 1 to {MOST:,}.", param=param)
     return sorted({int(word) for word in words})
+
+
+def _parse_pair(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[Mode, Mode] | None:
+    """Return the two modes to compare."""
+    if given is None:
+        return None
+    names = [word.strip() for word in given.split(",")]
+    if len(names) != 2 or names[0] == names[1] or not set(names) <= set(COMPARED):
+        message = f"{plain(repr(given))} is not two different modes of {', '.join(COMPARED)}, for example bm25,keyword."
+        raise click.BadParameter(message, param=param)
+    return cast("tuple[Mode, Mode]", tuple(names))
 
 
 @click.group("eval")
@@ -66,11 +79,27 @@ evaluate.add_command(statements)
     help="Also recall within so many tokens of turns.",
 )
 @click.option("--per-type", is_flag=True, help="Show each type of question as well.")
+@click.option("--per-sample", is_flag=True, help="Show each sample as well.")
+@click.option(
+    "--compare",
+    "pair",
+    metavar="A,B",
+    callback=_parse_pair,
+    help="Show how much more B finds than A, with 95 % intervals: bm25, fts5, keyword, vector, hybrid.",
+)
+@click.option(
+    "--prompt",
+    "prompts",
+    metavar="N,...",
+    default="",
+    callback=_numbers,
+    help="Also build each question's prompt at so many tokens, and count the evidence in it.",
+)
 @click.option(
     "--unrelated",
     "others",
     is_flag=True,
-    help="Also count what questions get that ask of the wrong one, or of another conversation.",
+    help="Also count what questions get that ask of the wrong one or of another conversation, or that nothing answers.",
 )
 @click.option(
     "--captions/--no-captions", default=True, help="Whether captions of shared photos are searched (LoCoMo's form)."
@@ -84,6 +113,9 @@ def recall(
     budgets: list[int],
     *,
     per_type: bool,
+    per_sample: bool,
+    pair: tuple[Mode, Mode] | None,
+    prompts: list[int],
     others: bool,
     captions: bool,
     path: str | None,
@@ -91,154 +123,116 @@ def recall(
 ) -> None:
     """Ask a set's questions, and see how much of the evidence is found.
 
-    DATASET is a file in LoCoMo's published form, or {"sessions": [...], "questions": [...]} as JSON or JSON lines, or a folder of such
-    files. The share of each question's evidence turns among the first N is averaged over the questions; sessions counts the
-    evidence's sessions among the first N sessions.
+    DATASET is a file in the published form of LoCoMo, REALTALK or BEAM, or {"sessions": [...], "questions": [...]} as JSON or JSON
+    lines, or a folder of such files. The share of each question's evidence turns among the first N is averaged over the questions;
+    sessions counts the evidence's sessions among the first N sessions.
 
     Nothing leaves this machine: vector and hybrid use the local model (`holdfast embeddings install`).
     """
-    from holdfast.evaluation import BASELINES, read
+    from holdfast.cli.recall_figures import Tables, show_all, to_json
+    from holdfast.evaluation import BASELINES, MODES, can_ask, read
 
     if not ks:
         raise click.BadParameter("nothing is named.", param_hint="--k")
     dataset = read(files, captions=captions)
-    if others and len(dataset.samples) < 2:
-        raise click.BadParameter("one conversation has no other to ask.", param_hint="--unrelated")
+    if others and not can_ask(dataset):
+        message = "one conversation has no other to ask, and no question in it is unanswerable."
+        raise click.BadParameter(message, param_hint="--unrelated")
+    if not dataset.queries and (pair or prompts):
+        raise click.BadParameter("no question in the set has evidence.", param_hint="DATASET")
     chosen: Sequence[SearchMode] = ("keyword", "vector", "hybrid") if mode == "all" else (mode,)
-    modes: list[Mode] = [*BASELINES, *chosen]
-    figures, given = _figures(dataset, modes, ks, budgets, path=path, others=chosen if others else ())
+    wanted = {*BASELINES, *chosen, *(pair or ())}
+    plan = _Plan([one for one in MODES if one in wanted], ks, budgets, chosen if others else (), pair, prompts)
+    results = _measure(dataset, plan, path)
     if as_json:
-        show_json(_told(dataset, figures, given))
-        return
-    _show(figures, ks, budgets)
-    if per_type:
-        _show_types(figures, ks)
-    if given:
-        _show_given(given)
-    _notes(dataset)
+        show_json(to_json(dataset, results))
+    else:
+        show_all(dataset, results, Tables(ks, budgets, per_type=per_type, per_sample=per_sample))
 
 
-def _figures(
-    dataset: Dataset,
-    modes: Sequence[Mode],
-    ks: list[int],
-    budgets: list[int],
-    *,
-    path: str | None,
-    others: Sequence[SearchMode],
-) -> tuple[list[Figures], list[Given]]:
-    """The figures of the modes, and what questions of each kind get in those of `others`."""
+class _Plan(NamedTuple):
+    """What is measured."""
+
+    modes: Sequence[Mode]
+    ks: Sequence[int]
+    budgets: Sequence[int]
+    unrelated: Sequence[SearchMode]
+    """Modes in which unrelated questions are asked."""
+    pair: tuple[Mode, Mode] | None
+    """Modes to compare."""
+    prompts: Sequence[int]
+    """Budgets of prompts."""
+
+    @property
+    def needs_vectors(self) -> bool:
+        """Whether the local model is needed."""
+        return bool({"vector", "hybrid"} & set(self.modes))
+
+
+def _measure(dataset: Dataset, plan: _Plan, path: str | None) -> Results:
+    """Return all figures that were asked for."""
     import anyio
 
-    from holdfast.evaluation import Evaluator, Library, unrelated
+    from holdfast.evaluation import compare
 
-    async def run() -> tuple[list[Figures], list[Given]]:
-        found: list[Figures] = []
-        given: list[Given] = []
-        embedder = _embedder(path) if {"vector", "hybrid"} & set(modes) else None
+    async def run() -> Results:
+        embedder = _open_embedder(path) if plan.needs_vectors else None
         if embedder is not None:
             await embedder.embed(["whether it works is told before anything is imported"])
-        with progress(sum(len(sample.sessions) for sample in dataset.samples)) as bar:
-            bar.about("import")
-            library = Library(dataset, embedder=embedder, on_session=bar.step)
-            await library.__aenter__()
-        try:
-            with progress(dataset.queries * (len(modes) + 2 * len(others))) as bar:
-                for mode in modes:
-                    bar.about(mode)
-                    evaluator = Evaluator(dataset, library)
-                    found.append(await evaluator.run(mode, ks=ks, budgets=budgets, on_question=bar.step))
-                for other in others:
-                    bar.about(f"{other}, unrelated")
-                    given += await unrelated(dataset, library, other, on_question=bar.step)
-        finally:
-            await library.__aexit__(None, None, None)
-        return found, given
+        results = await _search(dataset, plan, embedder)
+        results.prompts += await _build_prompts(dataset, plan, embedder)
+        return results
 
-    return anyio.run(run)
+    results: Results = anyio.run(run)
+    if plan.pair:
+        results.comparisons += compare(dataset.samples, results.outcomes, *plan.pair, plan.ks)
+    return results
 
 
-def _embedder(path: str | None) -> Embedder:
+async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> Results:
+    """Return the figures of the modes, and what questions of each kind get."""
+    from holdfast.cli.recall_figures import Results
+    from holdfast.evaluation import Evaluator, Library, count_unrelated, unrelated
+
+    results = Results()
+    with progress(sum(len(sample.sessions) for sample in dataset.samples)) as bar:
+        bar.about("import")
+        library = Library(dataset, embedder=embedder, on_session=bar.step)
+        await library.__aenter__()
+    try:
+        total = dataset.queries * len(plan.modes) + count_unrelated(dataset) * len(plan.unrelated)
+        with progress(total) as bar:
+            evaluator = Evaluator(dataset, library)
+            for mode in plan.modes:
+                bar.about(mode)
+                found = await evaluator.run(mode, ks=plan.ks, budgets=plan.budgets, on_question=bar.step)
+                results.figures.append(found)
+            results.outcomes |= evaluator.outcomes
+            for other in plan.unrelated:
+                bar.about(f"{other}, unrelated")
+                results.given += await unrelated(dataset, library, other, on_question=bar.step)
+    finally:
+        await library.__aexit__(None, None, None)
+    return results
+
+
+async def _build_prompts(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> list[PromptFigures]:
+    """Return what prompts contain, with an index of words, and with the local model if a mode needs it."""
+    from holdfast.evaluation import measure_prompts
+
+    if not plan.prompts:
+        return []
+    indexes: list[Embedder | None] = [None] if "keyword" in plan.modes or embedder is None else []
+    indexes += [] if embedder is None else [embedder]
+    found: list[PromptFigures] = []
+    with progress(dataset.queries * len(plan.prompts) * len(indexes)) as bar:
+        bar.about("prompts")
+        for index in indexes:
+            found += await measure_prompts(dataset, plan.prompts, embedder=index, on_prompt=bar.step)
+    return found
+
+
+def _open_embedder(path: str | None) -> Embedder:
     from holdfast.embedders import EmbedderSettings, embedder_of
 
     return embedder_of(EmbedderSettings(provider=LOCAL, path=path))
-
-
-# -- the results -------------------------------------------------------------
-
-
-def _told(dataset: Dataset, figures: Sequence[Figures], given: Sequence[Given]) -> dict[str, Any]:
-    import msgspec
-
-    return {
-        "samples": len(dataset.samples),
-        "turns": sum(len(sample.turns) for sample in dataset.samples),
-        "questions": dataset.queries,
-        "without_evidence": dataset.without_evidence,
-        "unknown_evidence": dataset.unknown,
-        "modes": [msgspec.structs.asdict(one) for one in figures],
-        "unrelated": [msgspec.structs.asdict(one) for one in given],
-    }
-
-
-def _show(figures: Sequence[Figures], ks: Sequence[int], budgets: Sequence[int]) -> None:
-    columns = [Column("recall"), *_columns([f"@{k}" for k in ks])]
-    columns += _columns([f"sessions\n@{k}" for k in ks[:2]])
-    columns += _columns([f"{budget:,}\ntokens" for budget in budgets])
-    rows = []
-    for one in figures:
-        cells = [one.turns[str(k)] for k in ks] + [one.sessions[str(k)] for k in ks[:2]]
-        cells += [one.tokens[str(budget)] for budget in budgets]
-        rows.append([one.mode, *map(_share, cells)])
-    show_table(columns, rows)
-    honest = [one for one in figures if one.without_adversarial]
-    if honest:
-        click.echo("\nwithout adversarial questions")
-        rows = [[one.mode, *(_share(one.without_adversarial[str(k)]) for k in ks)] for one in honest]
-        show_table([Column("recall"), *_columns([f"@{k}" for k in ks])], rows)
-
-
-def _show_types(figures: Sequence[Figures], ks: Sequence[int]) -> None:
-    for one in figures:
-        click.echo(f"\n{line(one.mode)}")
-        rows = [
-            [name, f"{shares['questions']:,}", *(_share(shares[str(k)]) for k in ks)]
-            for name, shares in one.types.items()
-        ]
-        show_table([Column("type"), *_columns(["questions", *(f"@{k}" for k in ks)])], rows)
-
-
-def _show_given(given: Sequence[Given]) -> None:
-    kinds = {"here": "answered here", "wrong": "of the wrong one", "elsewhere": "answered elsewhere"}
-    click.echo("\nwhat questions get: hits among the first 10 of a search, and turns that come into a prompt")
-    rows = [
-        [
-            one.mode,
-            kinds[one.kind],
-            f"{one.questions:,}",
-            f"{one.hits:.1f}",
-            _share(one.nothing),
-            f"{one.recalled:.1f}",
-            _share(one.untold),
-            "" if one.found is None else _share(one.found),
-        ]
-        for one in given
-    ]
-    heads = ["questions", "hits", "no hit", "in a\nprompt", "nothing\nthere", "recall\nthere"]
-    show_table([Column("mode"), Column("kind"), *_columns(heads)], rows)
-
-
-def _notes(dataset: Dataset) -> None:
-    click.echo(f"\n{counted(dataset.queries, 'question')} about {counted(len(dataset.samples), 'conversation')}")
-    if dataset.without_evidence:
-        click.echo(f"{counted(dataset.without_evidence, 'question')} left out: no turn that there is answers them")
-    if dataset.unknown:
-        click.echo(f"{counted(dataset.unknown, 'name')} of turns in evidence that there are not")
-
-
-def _columns(heads: Sequence[str]) -> list[Column]:
-    return [Column(head, number=True) for head in heads]
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f}"

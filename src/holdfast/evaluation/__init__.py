@@ -5,22 +5,26 @@ locomo     LoCoMo's and REALTALK's published forms   beam       BEAM's published
 finding    what a search is here                     library    the product's own search, over a set
 direct     the ranking by itself, without a store    plain      BM25 and FTS5, to compare with
 running    a set through a search, mode by mode      measures   recall, by turn and by session
-unrelated  what questions get that nobody answers
+unrelated  what questions get that nobody answers         comparing  two modes, with intervals
+prompt_contents   which evidence is in a prompt      prompt_sessions   prompts of a session in memory
 """
 
+from holdfast.evaluation.comparing import Comparison, compare
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.direct import Direct
 from holdfast.evaluation.library import Library
 from holdfast.evaluation.measures import Figures, Outcome
+from holdfast.evaluation.prompt_contents import PromptFigures, measure_prompts
 from holdfast.evaluation.reading import read
 from holdfast.evaluation.running import BASELINES, MODES, Evaluator, Mode
-from holdfast.evaluation.unrelated import Given, unrelated
+from holdfast.evaluation.unrelated import Given, can_ask, count_unrelated, unrelated
 from holdfast.recall.weights import WEIGHTS
 
 __all__ = [
     "BASELINES",
     "MODES",
     "WEIGHTS",
+    "Comparison",
     "Dataset",
     "Direct",
     "Evaluator",
@@ -29,9 +33,14 @@ __all__ = [
     "Library",
     "Mode",
     "Outcome",
+    "PromptFigures",
     "Query",
     "Sample",
     "Turn",
+    "can_ask",
+    "compare",
+    "count_unrelated",
+    "measure_prompts",
     "read",
     "unrelated",
 ]

@@ -44,6 +44,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     queries: tuple[Query, ...]
     unanswerable: tuple[Query, ...] = ()
     """Questions that no turn answers, on purpose; without evidence."""
+    kind: str = ""
+    """What sort of conversations they are."""
 
 
 class Dataset(msgspec.Struct, frozen=True, gc=False):

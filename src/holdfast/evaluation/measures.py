@@ -23,6 +23,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Numbers of sessions, best first."""
 
 
+class SampleFigures(msgspec.Struct, frozen=True):
+    """What a mode reached on one sample."""
+
+    sample: str
+    kind: str
+    questions: int
+    turns: dict[str, float]
+    """See `Figures.turns`."""
+
+
 class Figures(msgspec.Struct, frozen=True):
     """What a mode reached; shares from 0 to 1."""
 
@@ -38,6 +48,8 @@ class Figures(msgspec.Struct, frozen=True):
     """By type of question: `turns`, by k, and `questions`."""
     without_adversarial: dict[str, float] = {}
     """`turns` without the questions that ask of the wrong one; empty where there are none, or nothing else."""
+    samples: tuple[SampleFigures, ...] = ()
+    """Of each sample with questions, in order."""
 
 
 def figures_of(
@@ -78,7 +90,18 @@ def figures_of(
         without_adversarial={k: mean(shares[at] for at in honest) for k, shares in turns.items()}
         if 0 < len(honest) < len(types)
         else {},
+        samples=tuple(_of_samples(samples, [outcome.sample for outcome in outcomes], turns)),
     )
+
+
+def _of_samples(
+    samples: Sequence[Sample], numbers: Sequence[int], turns: dict[str, list[float]]
+) -> Iterator[SampleFigures]:
+    for number, sample in enumerate(samples):
+        of_it = [at for at, other in enumerate(numbers) if other == number]
+        if of_it:
+            shares = {k: mean(values[at] for at in of_it) for k, values in turns.items()}
+            yield SampleFigures(sample.id, sample.kind, len(of_it), shares)
 
 
 def share_of(evidence: Sequence[int], found: Sequence[int]) -> float:

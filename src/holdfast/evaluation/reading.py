@@ -1,6 +1,6 @@
 """Sets out of files: the forms of LoCoMo, REALTALK and BEAM, or a plain one for your own conversations.
 
-The plain form is an object, or a line of JSONL, a sample: `{"id"?, "sessions": [{"id"?, "messages": [{"role", "content", "id"?, "name"?,
+The plain form is an object, or a line of JSONL, a sample: `{"id"?, "kind"?, "sessions": [{"id"?, "messages": [{"role", "content", "id"?, "name"?,
 "timestamp"?}]}], "questions": [{"question", "evidence": [ids], "type"?, "asked"?, "role"?, "values"?}]}`; times are in milliseconds since the epoch, or ISO 8601. A
 message without an id is `SESSION:PLACE`, from 0.
 """
@@ -116,8 +116,8 @@ def _plain(data: Any, where: str) -> tuple[Sample, int, int]:
     if not turns:
         raise InvalidMessage(f"{where}: there are no messages with a text")
     queries, unanswerable, left_out, unknown = _questions(data.get("questions"), places, where)
-    name = str(data.get("id") or where)
-    return Sample(name, tuple(names), tuple(turns), queries, unanswerable), left_out, unknown
+    name, kind = str(data.get("id") or where), str(data.get("kind") or "")
+    return Sample(name, tuple(names), tuple(turns), queries, unanswerable, kind), left_out, unknown
 
 
 def _turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iterator[Turn]:

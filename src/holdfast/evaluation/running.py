@@ -24,6 +24,9 @@ COUNTED_AS: Final = "gpt-4o"
 class Evaluator:
     """A set, and the search that is measured on it.
 
+    Attributes:
+        outcomes: of each mode that was run, by question.
+
     Args:
         dataset: the set.
         finder: the search: `Library`, or `Direct`.
@@ -32,6 +35,7 @@ class Evaluator:
     def __init__(self, dataset: Dataset, finder: Finder) -> None:
         self._dataset = dataset
         self._finder = finder
+        self.outcomes: dict[str, list[Outcome]] = {}
         self._peers: dict[tuple[str, int], PlainBM25 | FullText] = {}
 
     async def run(
@@ -59,6 +63,7 @@ class Evaluator:
                 found = await self._found(mode, number, query, max(ks), max(budgets, default=0))
                 outcomes.append(Outcome(number, at, tuple(found.turns), tuple(found.sessions)))
                 on_question()
+        self.outcomes[mode] = outcomes
         return figures_of(
             mode,
             self._dataset.samples,

@@ -12,9 +12,9 @@ from holdfast.evaluation.dataset import Dataset, Query
 from holdfast.evaluation.measures import mean, share_of
 from holdfast.recall.base import SearchMode
 
-Kind = Literal["here", "wrong", "elsewhere"]
+Kind = Literal["here", "wrong", "unanswerable", "elsewhere"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-"""Questions that the conversation answers; that ask of the wrong one in it; that another conversation answers."""
+"""Questions that the conversation answers; that ask of the wrong one in it; that nothing answers, on purpose; that another conversation answers."""
 PAGE: Final = 10
 """Hits of a search that are counted."""
 
@@ -56,30 +56,48 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
 async def unrelated(
     dataset: Dataset, giver: Giver, mode: SearchMode, *, on_question: Callable[[], None] = lambda: None
 ) -> list[Given]:
-    """What each kind of questions gets. Those of each sample are asked of the next one, too, and of the first behind the last.
+    """What each kind of questions gets.
+
+    Those that a sample answers are asked of the next one, too, and of the first behind the last, if there are two samples.
 
     Args:
         dataset: the set.
         giver: a search over it: `Library`.
         mode: what is searched by.
-        on_question: called behind each question, twice for each.
+        on_question: called behind each search; `count_unrelated` says how often.
 
     Raises:
-        InvalidRequest: the set has one sample only.
+        InvalidRequest: the set has one sample only, and no question in it is unanswerable.
         EmbeddingFailed: by the embedder.
     """
+    if not can_ask(dataset):
+        message = "there is no other conversation to ask, and no unanswerable question: name two conversations at least"
+        raise InvalidRequest(message, param="DATASET")
     count = len(dataset.samples)
-    if count < 2:
-        raise InvalidRequest("there is no other conversation to ask: name two at least", param="DATASET")
     outcomes: dict[Kind, list[_Outcome]] = {kind: [] for kind in KINDS}
     for number, sample in enumerate(dataset.samples):
         for query in sample.queries:
             kind: Kind = "wrong" if query.type in dataset.adversarial else "here"
             outcomes[kind].append(await _asked(giver, mode, number, query, query.evidence))
             on_question()
-            outcomes["elsewhere"].append(await _asked(giver, mode, (number + 1) % count, query))
+            if count > 1:
+                outcomes["elsewhere"].append(await _asked(giver, mode, (number + 1) % count, query))
+                on_question()
+        for query in sample.unanswerable:
+            outcomes["unanswerable"].append(await _asked(giver, mode, number, query))
             on_question()
     return [_given(mode, kind, those) for kind, those in outcomes.items() if those]
+
+
+def can_ask(dataset: Dataset) -> bool:
+    """Return True if a set has questions that its conversation does not answer: another one's, or unanswerable ones."""
+    return len(dataset.samples) > 1 or any(sample.unanswerable for sample in dataset.samples)
+
+
+def count_unrelated(dataset: Dataset) -> int:
+    """Return how many questions `unrelated` asks."""
+    asked = dataset.queries * (1 + (len(dataset.samples) > 1))
+    return asked + sum(len(sample.unanswerable) for sample in dataset.samples)
 
 
 async def _asked(

@@ -1,0 +1,297 @@
+"""What the default prompt contains: the evidence of a question in the prompt of the turn that answers it.
+
+All turns of a sample are in one session, in order, and the question is its current user message. A turn of the evidence is in the prompt
+if the question's `values` that occur in it are. Without values, one line of the prompt must have 60 % of the distinct terms of
+the turn, or of the sentence of it that has most in common with the question.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.context.build import WorkingSet
+from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
+from holdfast.context.standing_facts import HEADER
+from holdfast.evaluation.dataset import Dataset, Query, Sample
+from holdfast.evaluation.library import messages_of_turns
+from holdfast.evaluation.measures import mean
+from holdfast.evaluation.prompt_sessions import Built, Run, current_place, is_block, open_session
+from holdfast.evaluation.statements.matching import Matcher, normalize
+from holdfast.recall.sentences import find_sentences
+from holdfast.recall.terms import count_terms, text_language
+from holdfast.wire.sendable import messages_of, own_of
+
+PARTS: Final = ("messages", "facts", "digest", "recalled")
+"""Parts of a prompt: messages that are sent, the standing facts, the digest, the recalled block."""
+TERMS_SHARE: Final = 0.6
+"""Share of the terms that one line must have where no values are labelled."""
+_MINUTE: Final = 60_000
+_FACTS: Final = HEADER.partition("{")[0]
+
+
+class Contents(msgspec.Struct, frozen=True, gc=False):
+    """What a prompt says outside the current user message, normalized."""
+
+    parts: Mapping[str, tuple[str, ...]]
+    """By part, its messages, or the lines of its block."""
+    text: str
+    tokens: int
+    """Of the conversation and the recalled block."""
+
+
+class PromptFinding(msgspec.Struct, frozen=True, gc=False):
+    """What one prompt has of the evidence of a question; shares from 0 to 1."""
+
+    sample: str
+    group: str
+    """The sample's kind, or its id."""
+    question: str
+    type: str
+    evidence: float
+    """Share of the evidence turns that are in the prompt."""
+    parts: Mapping[str, float]
+    """By part, the share of the evidence turns that it has by itself."""
+    other: float | None
+    """The same as `evidence` for the prompt of another question of the sample; None: there is no other."""
+
+
+class PromptShares(msgspec.Struct, frozen=True, gc=False):
+    """Means over some questions, from 0 to 1."""
+
+    questions: int
+    evidence: float
+    other: float | None
+    parts: Mapping[str, float]
+
+
+class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the prompts of a budget contain."""
+
+    mode: str
+    """What the index searches by: `keyword` or `hybrid`."""
+    budget: int
+    refused: int
+    """Prompts that were refused because nothing legal fits the budget: they contain nothing."""
+    late: int
+    """Prompts that were built again because a search was late."""
+    prompt_tokens: float
+    """Mean tokens of the prompts that were not refused."""
+    all: PromptShares
+    kinds: dict[str, PromptShares]
+    """By kind of sample; by its id where it has no kind."""
+    types: dict[str, PromptShares]
+    findings: list[PromptFinding]
+
+
+async def measure_prompts(
+    dataset: Dataset,
+    budgets: Sequence[int],
+    *,
+    embedder: Any = None,
+    on_prompt: Callable[[], None] = lambda: None,
+) -> list[PromptFigures]:
+    """Build the prompt of each question at each budget, and look for the evidence in it.
+
+    Args:
+        dataset: the set.
+        budgets: tokens of the conversation.
+        embedder: for vectors in the index; None: it has words alone.
+        on_prompt: called after each prompt, for a progress bar.
+    """
+    runs = [Run(str(budget), budget, ContextSettings(DEFAULT_STRATEGY, {"budget": budget})) for budget in budgets]
+    built: list[list[Built[Contents] | None]] = [[] for _ in runs]
+    findings: list[list[PromptFinding]] = [[] for _ in runs]
+    for sample in dataset.samples:
+        prompts = await _ask_all(sample, runs, embedder, on_prompt)
+        needs = _Needs(sample)
+        for at, contents in enumerate(prompts):
+            built[at] += contents
+            findings[at] += _find_all(sample, needs, [one and one.value for one in contents])
+    mode = "keyword" if embedder is None else "hybrid"
+    return [_figures(mode, *row) for row in zip(budgets, built, findings, strict=True)]
+
+
+async def _ask_all(
+    sample: Sample, runs: Sequence[Run], embedder: Any, on_prompt: Callable[[], None]
+) -> list[list[Built[Contents] | None]]:
+    """Return for each run the prompt of each question; None: it was refused."""
+    end = now = max(turn.at for turn in sample.turns) + _MINUTE
+    prompts: list[list[Built[Contents] | None]] = [[] for _ in runs]
+    if not sample.queries:
+        return prompts
+    said = messages_of_turns(sample, range(len(sample.turns)))[0]
+    opened = open_session(runs, _read, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
+    async with opened as session:
+        await session.append(messages_of(said), own_of(said))
+        await session.save_views()
+        for query in sample.queries:
+            now = query.asked or end
+            for found, prompt in zip(prompts, await session.previews(query.text), strict=True):
+                found.append(prompt)
+    return prompts
+
+
+def _read(built: WorkingSet) -> Contents:
+    """Return what a working set says."""
+    current, seqs = current_place(built), built.seqs()
+    parts: dict[str, list[str]] = {part: [] for part in PARTS}
+    for at, message in enumerate(built.messages):
+        if at == current:
+            continue
+        text = normalize(message.text)
+        if is_block(built, at, seqs[at]):
+            parts["facts" if message.text.startswith(_FACTS) else "digest"] += text.splitlines()
+        elif seqs[at] is None and message.role == "user":
+            parts["recalled"] += text.splitlines()
+        else:
+            parts["messages"].append(text)
+    text = "\n".join(line for part in parts.values() for line in part)
+    return Contents({part: tuple(lines) for part, lines in parts.items()}, text, built.tokens + built.recalled_tokens)
+
+
+# -- evidence ------------------------------------------------------------------
+
+
+class _Values:
+    """Looks for all of some values."""
+
+    def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
+        self._patterns = patterns
+
+    def is_in(self, contents: Contents, part: str | None = None) -> bool:
+        """Return True if a part of a prompt has them; None: all parts together."""
+        text = contents.text if part is None else "\n".join(contents.parts[part])
+        return all(pattern.search(text) for pattern in self._patterns)
+
+
+class _Words:
+    """Looks for most of the terms of one of some texts in one line."""
+
+    def __init__(self, texts: Iterable[str], language: str) -> None:
+        self._texts = [(normalize(text).strip(), _terms(normalize(text), language)) for text in texts]
+        self._language = language
+
+    def is_in(self, contents: Contents, part: str | None = None) -> bool:
+        """Return True if a line of a part has them; None: of any part."""
+        lines = (line for name in PARTS if part in (None, name) for line in contents.parts[name])
+        return any(self._is_said(line) for line in lines)
+
+    def _is_said(self, line: str) -> bool:
+        has = _terms(line, self._language)
+        return any(
+            text in line or (bool(terms) and len(terms & has) >= TERMS_SHARE * len(terms))
+            for text, terms in self._texts
+        )
+
+
+class _Needs:
+    """What of a sample's turns must be in a prompt."""
+
+    def __init__(self, sample: Sample) -> None:
+        self._sample = sample
+        self._counts: Counter[str] = Counter()
+        if not all(query.values for query in sample.queries):
+            for turn in sample.turns:
+                self._counts.update(_terms(turn.text, text_language(turn.text)))
+
+    def needed(self, query: Query, at: int) -> _Values | _Words:
+        """Return what finds a turn that answers a question."""
+        text = self._sample.turns[at].text
+        said = normalize(text)
+        patterns = [pattern for value in query.values if (pattern := _pattern_in(value, said)) is not None]
+        if patterns:
+            return _Values(patterns)
+        sentence = self._best_sentence(query.text, text)
+        return _Words([text, sentence] if sentence else [text], text_language(text))
+
+    def _best_sentence(self, question: str, text: str) -> str:
+        """Return the sentence that shares most with the question by the rarity of terms; empty: none shares anything."""
+        language = text_language(text)
+        asked = _terms(question, language)
+        best, most = "", 0.0
+        for start, stop in find_sentences(text):
+            common = _terms(text[start:stop], language) & asked
+            score = sum(math.log(1 + len(self._sample.turns) / (1 + self._counts[term])) for term in common)
+            if score > most:
+                best, most = text[start:stop], score
+        return best
+
+
+def _pattern_in(value: str, said: str) -> re.Pattern[str] | None:
+    """Return what finds a value in normalized text: as words, else as a part of them; None: the text does not have it."""
+    if not normalize(value).strip():
+        return None
+    pattern = Matcher((value,), ()).pattern
+    if pattern.search(said):
+        return pattern
+    pattern = re.compile(re.escape(normalize(value).strip()))
+    return pattern if pattern.search(said) else None
+
+
+@lru_cache(maxsize=16_384)
+def _terms(text: str, language: str) -> frozenset[str]:
+    return frozenset(count_terms(text, language)[0])
+
+
+# -- figures -------------------------------------------------------------------
+
+
+def _find_all(sample: Sample, needs: _Needs, prompts: Sequence[Contents | None]) -> Iterator[PromptFinding]:
+    for at, query in enumerate(sample.queries):
+        wanted = [needs.needed(query, turn) for turn in query.evidence]
+        contents = prompts[at]
+        other = prompts[(at + len(prompts) // 2) % len(prompts)] if len(prompts) > 1 else None
+        yield PromptFinding(
+            sample=sample.id,
+            group=sample.kind or sample.id,
+            question=query.text,
+            type=query.type,
+            evidence=_share(wanted, contents),
+            parts={part: _share(wanted, contents, part) for part in PARTS},
+            other=_share(wanted, other) if len(prompts) > 1 else None,
+        )
+
+
+def _share(wanted: Sequence[_Values | _Words], contents: Contents | None, part: str | None = None) -> float:
+    return 0.0 if contents is None else mean(one.is_in(contents, part) for one in wanted)
+
+
+def _figures(
+    mode: str, budget: int, built: Sequence[Built[Contents] | None], findings: list[PromptFinding]
+) -> PromptFigures:
+    prompts = [one for one in built if one is not None]
+    return PromptFigures(
+        mode=mode,
+        budget=budget,
+        refused=len(built) - len(prompts),
+        late=sum(one.is_late for one in prompts),
+        prompt_tokens=round(mean(one.value.tokens for one in prompts), 1),
+        all=_shares(findings),
+        kinds=_grouped(findings, lambda one: one.group),
+        types=_grouped(findings, lambda one: one.type),
+        findings=findings,
+    )
+
+
+def _grouped(findings: Iterable[PromptFinding], key: Callable[[PromptFinding], str]) -> dict[str, PromptShares]:
+    groups: dict[str, list[PromptFinding]] = {}
+    for one in findings:
+        groups.setdefault(key(one), []).append(one)
+    return {name: _shares(groups[name]) for name in sorted(groups)}
+
+
+def _shares(findings: Sequence[PromptFinding]) -> PromptShares:
+    others = [one.other for one in findings if one.other is not None]
+    return PromptShares(
+        questions=len(findings),
+        evidence=mean(one.evidence for one in findings),
+        other=mean(others) if others else None,
+        parts={part: mean(one.parts[part] for one in findings) for part in PARTS},
+    )
