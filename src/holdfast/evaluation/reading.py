@@ -26,7 +26,7 @@ UNANSWERABLE: Final = "unanswerable"
 
 
 def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
-    """The samples in some files; of a folder those in its JSON and JSONL files, sorted by name.
+    """The samples in some files; of a folder those in its JSON and JSONL files and in BEAM's folders, sorted by name.
 
     Args:
         paths: files and folders, in order.
@@ -38,12 +38,11 @@ def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
     """
     samples: list[Sample] = []
     left_out = unknown = 0
-    for path in _files(paths):
-        for where, data in _values(path):
-            sample, more_left_out, more_unknown = _sample_of(data, where, captions=captions)
-            samples.append(sample)
-            left_out += more_left_out
-            unknown += more_unknown
+    for where, data in _samples(paths):
+        sample, more_left_out, more_unknown = _sample_of(data, where, captions=captions)
+        samples.append(sample)
+        left_out += more_left_out
+        unknown += more_unknown
     if not samples:
         raise InvalidMessage("there is no sample in what was named")
     return Dataset(tuple(samples), left_out, unknown, (locomo.ADVERSARIAL,))
@@ -55,25 +54,40 @@ def _sample_of(data: Any, where: str, *, captions: bool) -> tuple[Sample, int, i
     return beam.sample_of(data, where) if beam.is_beam(data) else _plain(data, where)
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def _samples(paths: Iterable[Path]) -> Iterator[tuple[str, Any]]:
+    """Yield what each sample is read from, with its place, for errors. Raises `InvalidRequest`."""
     for path in paths:
         if not path.is_dir():
-            yield path
+            yield from _values(path)
             continue
-        found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-        if not found:
+        folders = [path] if beam.is_folder(path) else sorted(filter(beam.is_folder, path.iterdir()))
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not folders and not files:
             raise InvalidRequest(f"{path}: there is no .json or .jsonl file in it", param="DATASET")
-        yield from found
+        for file in [] if folders == [path] else files:
+            yield from _values(file)
+        for folder in folders:
+            yield str(folder), _read_folder(folder)
 
 
-def _values(path: Path) -> Iterator[tuple[str, Any]]:
-    """What stands in a file, each with its place: a value, the values of a list, or one a line."""
+def _read_folder(folder: Path) -> dict[str, Any]:
+    """Return the folder of a conversation as a row of BEAM's form."""
+    chat, questions = (_decoded(_bytes(file), str(file)) for file in (folder / beam.CHAT, folder / beam.QUESTIONS))
+    return {"conversation_id": folder.name, "chat": chat, "probing_questions": questions}
+
+
+def _bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > EVALUATION_FILE_BYTES:
             raise InvalidRequest(f"{path} has more than {EVALUATION_FILE_BYTES:,} bytes", param="DATASET")
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as exc:
         raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="DATASET") from exc
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield what a file has, each with its place: a value, the values of a list, or one a line."""
+    data = _bytes(path)
     if path.suffix.lower() == ".jsonl":
         for number, line in enumerate(data.splitlines(), start=1):
             if line.strip():
