@@ -130,3 +130,105 @@ def test_a_file_that_is_no_set_fails_and_says_where(tmp_path: Path) -> None:
     result = run(path)
     assert result.exit_code == 1
     assert "bad.json[0]: session_1[0] is no turn" in result.output
+
+
+# -- samples, comparisons, prompts, unanswerable questions -------------------------
+
+
+RECALL = CONVERSATIONS.parent / "recall"
+
+
+def kinds(folder: Path) -> Path:
+    """A set of two kinds, in a folder; one has a question that nothing answers."""
+    for kind, text in {"garden": "The pond holds carp", "office": "The printer prints in colour"}.items():
+        noun = text.split()[1]
+        sample = {
+            "id": f"{kind}-1",
+            "kind": kind,
+            "sessions": [{"id": "s", "messages": [{"role": "user", "content": text, "id": "m"}]}],
+            "questions": [
+                {
+                    "question": f"What about the {noun}?",
+                    "evidence": ["m"],
+                    "type": "fact",
+                    "values": [text.split()[-1]],
+                },
+                {"question": f"Is the {noun} blue?", "evidence": [], "type": "unanswerable"},
+            ],
+        }
+        (folder / f"{kind}.json").write_text(json.dumps(sample))
+    return folder
+
+
+def test_samples_are_shown_apart_on_demand(tmp_path: Path) -> None:
+    result = run(kinds(tmp_path), "--per-sample")
+    assert result.exit_code == 0, result.output
+    _, _, table = result.output.partition("by sample")
+    rows = [line.split()[:4] for line in table.splitlines() if "-1 " in line]
+    assert rows == [
+        [mode, f"{kind}-1", kind, "1"] for mode in ("bm25", "fts5", "keyword") for kind in ("garden", "office")
+    ]
+    assert "2 unanswerable questions" in result.output
+    assert "by sample" not in run(tmp_path).output
+
+
+def test_two_modes_are_compared_with_intervals(tmp_path: Path) -> None:
+    result = run(kinds(tmp_path), "--compare", "fts5, keyword", "--k", "1")
+    assert result.exit_code == 0, result.output
+    _, _, table = result.output.partition("keyword minus fts5")
+    assert [line.split()[0] for line in table.splitlines() if "(" in line] == ["all", "garden-1", "office-1"]
+    told = json.loads(run(tmp_path, "--compare", "fts5,keyword", "--k", "1", "--json").output)
+    everything = told["comparisons"][0]
+    assert (everything["first"], everything["second"], everything["sample"]) == ("fts5", "keyword", None)
+    assert everything["turns"] == {"1": {"mean": 0.0, "low": 0.0, "high": 0.0}}
+
+
+def test_evidence_in_prompts_by_kind_and_type(tmp_path: Path) -> None:
+    result = run(kinds(tmp_path), "--prompt", "200,4096")
+    assert result.exit_code == 0, result.output
+    for budget in ("200", "4,096"):
+        assert f"evidence in the prompt at {budget} tokens, index by keyword" in result.output
+    assert "kind  garden" in result.output
+    assert "type  fact" in result.output
+    told = json.loads(run(tmp_path, "--prompt", "4096", "--json").output)
+    (figures,) = told["prompts"]
+    assert (figures["mode"], figures["budget"], figures["refused"], figures["late"]) == ("keyword", 4096, 0, 0)
+    assert figures["all"] == {
+        "questions": 2,
+        "evidence": 1.0,
+        "other": None,
+        "parts": {"messages": 1.0, "facts": 0.0, "digest": 0.0, "recalled": 0.0},
+    }
+    assert set(figures["kinds"]) == {"garden", "office"}
+    assert [one["question"] for one in figures["findings"]] == ["What about the pond?", "What about the printer?"]
+
+
+def test_unanswerable_questions_of_one_conversation(tmp_path: Path) -> None:
+    told = json.loads(run(kinds(tmp_path) / "garden.json", "--unrelated", "--json").output)
+    assert [(one["kind"], one["questions"]) for one in told["unrelated"]] == [("here", 1), ("unanswerable", 1)]
+    assert "keyword  unanswerable " in run(tmp_path / "garden.json", "--unrelated").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--compare", "keyword"], "is not two different modes"),
+        (["--compare", "keyword,keyword"], "is not two different modes"),
+        (["--compare", "keyword,magic"], "is not two different modes"),
+        (["--prompt", "many"], "is no number from 1"),
+        (["--prompt", "0"], "is no number from 1"),
+    ],
+)
+def test_wrong_options_say_what_is_wrong(arguments: list[str], says: str) -> None:
+    result = run(ONE, *arguments)
+    assert result.exit_code == 2
+    assert says in result.output
+
+
+def test_a_set_without_evidence_has_no_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "none.json"
+    path.write_text('{"sessions": [{"messages": [{"role": "user", "content": "Hello"}]}], "questions": []}')
+    result = run(path, "--prompt", "100")
+    assert result.exit_code == 2
+    assert "no question in the set has evidence" in result.output
+    assert run(path).exit_code == 0

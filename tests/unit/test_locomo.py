@@ -9,8 +9,21 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.evaluation import Dataset, Direct, Evaluator, Library, Query, Sample, Turn, read, unrelated
+from holdfast.evaluation import (
+    Dataset,
+    Direct,
+    Evaluator,
+    Library,
+    Query,
+    Sample,
+    Turn,
+    can_ask,
+    count_unrelated,
+    read,
+    unrelated,
+)
 from holdfast.evaluation.measures import Outcome, figures_of, session_share, sessions_of, within
+from holdfast.evaluation.plain import FullText, PlainBM25
 
 CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 
@@ -319,3 +332,70 @@ async def test_questions_get_less_where_nobody_answers_them() -> None:
     assert elsewhere.found is None
     with pytest.raises(InvalidRequest, match="no other conversation"):
         await unrelated(Dataset(dataset.samples[:1]), library, "keyword")
+
+
+async def test_unanswerable_questions_need_no_other_conversation() -> None:
+    turns = (Turn("0", 0, "user", None, "I paint lakes", 0),)
+    painted = (Query("Who paints lakes?", (0,), "fact"),)
+    sample = Sample("s", ("s",), turns, painted, (Query("Which lakes dry out?", (), "unanswerable"),))
+    dataset = Dataset((sample,))
+    assert can_ask(dataset)
+    asked = 0
+
+    def count() -> None:
+        nonlocal asked
+        asked += 1
+
+    async with Library(dataset) as library:
+        here, unanswerable = await unrelated(dataset, library, "keyword", on_question=count)
+    assert asked == count_unrelated(dataset) == 2
+    assert (here.kind, unanswerable.kind, unanswerable.questions) == ("here", "unanswerable", 1)
+    assert unanswerable.hits == 1.0, "a word in common is enough for a search"
+    assert unanswerable.found is None
+
+
+async def test_questions_asked_months_later_find_what_was_said() -> None:
+    """No session of an evaluation expires."""
+    turns = (Turn("0", 0, "user", None, "I paint lakes", 86_400_000),)
+    dataset = Dataset((Sample("s", ("s",), turns, (Query("Who paints lakes?", (0,), "fact", 90 * 86_400_000),)),))
+    async with Library(dataset) as library:
+        assert (await Evaluator(dataset, library).run("keyword", ks=[1])).turns == {"1": 1.0}
+
+
+async def test_figures_of_each_sample() -> None:
+    turns = (Turn("0", 0, "user", None, "I paint lakes", 0), Turn("1", 0, "user", None, "and trains", 0))
+    samples = [
+        Sample(name, ("s",), turns, tuple(Query(text, (0,), "fact") for text in texts), kind="talk")
+        for name, texts in {"a": ["lakes?", "trains?"], "none": [], "b": ["lakes?"]}.items()
+    ]
+    dataset = Dataset(tuple(samples))
+    evaluator = Evaluator(dataset, Direct(dataset))
+    figures = await evaluator.run("bm25", ks=[1])
+    assert [(one.sample, one.kind, one.questions, one.turns) for one in figures.samples] == [
+        ("a", "talk", 2, {"1": 0.5}),
+        ("b", "talk", 1, {"1": 1.0}),
+    ]
+    assert len(evaluator.outcomes["bm25"]) == 3
+
+
+# -- peers -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peer", [PlainBM25, FullText])
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("我家的路由器密码是蓝鲸七号。", "路由器的密码是多少"),
+        ("来週の火曜日に歯医者へ行きます。", "歯医者はいつですか"),
+        ("รหัสผ่านของเราเตอร์คือวาฬ", "รหัสผ่านอะไร"),
+        ("우리 집 공유기 비밀번호는 고래", "공유기 암호"),
+        ("Die Praxis öffnet um neun", "wann öffnet die praxis"),
+        ("x米y", "米"),
+    ],
+)
+def test_peers_find_words_of_scripts_without_spaces(peer: type[PlainBM25 | FullText], said: str, asked: str) -> None:
+    others = ["今天天气很好。", "こんにちは", "สวัสดี", "안녕하세요", "hello"]
+    turns = tuple(Turn(str(at), 0, "user", "N", text, 0) for at, text in enumerate([*others, said]))
+    found = peer(Sample("s", ("s",), turns, ())).rank(Query(asked, (5,), "fact"))
+    assert found[0] == 5
+    assert peer(Sample("s", ("s",), turns, ())).rank(Query("…", (5,), "fact")) == []
