@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -13,6 +15,7 @@ from holdfast.evaluation.prompt_sessions import MARKER, Run, open_session
 from holdfast.evaluation.statements.matching import normalize
 from holdfast.holdfast import Holdfast
 from holdfast.life.settings import LifeSettings
+from holdfast.recall.vectors import vector_of
 from holdfast.turns import session_passages
 from holdfast.wire.sendable import messages_of, own_of
 
@@ -64,6 +67,25 @@ async def test_the_question_itself_does_not_count() -> None:
 async def test_a_budget_that_is_too_small_has_nothing() -> None:
     (figures,) = await measure_prompts(Dataset((make_sample(LOCKER, DENTIST),)), [1])
     assert (figures.refused, figures.all.evidence, figures.all.other, figures.prompt_tokens) == (2, 0.0, 0.0, 0.0)
+
+
+class Constant:
+    """An embedder for which all texts mean the same."""
+
+    name = "constant"
+    dimension = 2
+    min_similarity = 0.0
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        return [vector_of([0.6, 0.8]) for _ in texts]
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_the_index_has_vectors_with_an_embedder() -> None:
+    (figures,) = await measure_prompts(Dataset((make_sample(LOCKER),)), [700], embedder=Constant())
+    assert (figures.mode, figures.all.evidence) == ("hybrid", 1.0)
 
 
 async def test_samples_without_questions_are_passed_over() -> None:
