@@ -7,11 +7,12 @@ so that what two neighbouring sentences say together is in one chunk.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from holdfast.recall.sentences import find_sentences
-from holdfast.recall.terms import MAX_TEXT, count_terms, is_question, join_traits
+from holdfast.recall.terms import MAX_TEXT, Counted, count_terms, is_question, join_traits, words_language, words_of
 
 LEAST, TARGET, MOST = 40, 60, 80
 """Terms of a chunk: from `LEAST` on it may end with a paragraph, from `TARGET` on with a sentence; a text of up to `MOST` is not split."""
@@ -36,15 +37,38 @@ class Chunk(NamedTuple):
     """Bits, as of a whole text; see `holdfast.recall.terms.Terms`."""
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A sentence."""
 
     start: int
     stop: int
-    terms: dict[str, int]
-    length: int
-    traits: int
+    counted: Counted
     asks: bool
+
+    @property
+    def length(self) -> int:
+        """All terms together."""
+        return self.counted.length
+
+
+def split_pieces(text: str, language: str | None = None) -> list[Piece]:
+    """Split a text into sentences, of which chunks are made, and count the terms of each.
+
+    Args:
+        text: as it was written; of more than `MAX_TEXT` characters the head and the tail are split.
+        language: of the text, by which its words are stemmed; None: that of the words of all sentences.
+    """
+    if len(text) <= MAX_TEXT:
+        spans = [*find_sentences(text)]
+    else:
+        spans = [*find_sentences(text, 0, MAX_TEXT * 3 // 5), *find_sentences(text, len(text) - MAX_TEXT * 2 // 5)]
+    said = [text[start:stop] for start, stop in spans]
+    words = [*map(words_of, said)]
+    language = language or words_language(chain.from_iterable(words))
+    return [
+        Piece(*span, count_terms(some, language), is_question(sentence))
+        for span, some, sentence in zip(spans, words, said, strict=True)
+    ]
 
 
 def split_chunks(text: str, language: str) -> list[Chunk]:
@@ -54,11 +78,16 @@ def split_chunks(text: str, language: str) -> list[Chunk]:
         text: as it was written; of more than `MAX_TEXT` characters the head and the tail are split.
         language: of the text, by which its words are stemmed.
     """
+    return join_pieces(text, split_pieces(text, language))
+
+
+def join_pieces(text: str, pieces: Iterable[Piece]) -> list[Chunk]:
+    """Return the chunks of a text that was split into pieces."""
     chunks: list[Chunk] = []
-    group: list[_Piece] = []
+    group: list[Piece] = []
     length = 0
     last = 0
-    for piece in _pieces(text, language):
+    for piece in pieces:
         breaks = bool(group) and _PARAGRAPH.search(text, last, piece.start) is not None
         if group and (
             length >= TARGET or (breaks and length >= LEAST) or (length >= LEAST and length + piece.length > MOST)
@@ -78,25 +107,12 @@ def split_chunks(text: str, language: str) -> list[Chunk]:
     return [*chunks[:first], *chunks[first - MAX_CHUNKS :]]
 
 
-def _pieces(text: str, language: str) -> Iterator[_Piece]:
-    if len(text) <= MAX_TEXT:
-        spans = find_sentences(text)
-    else:
-        spans = iter(
-            [*find_sentences(text, 0, MAX_TEXT * 3 // 5), *find_sentences(text, len(text) - MAX_TEXT * 2 // 5)]
-        )
-    for start, stop in spans:
-        said = text[start:stop]
-        terms, length, traits = count_terms(said, language)
-        yield _Piece(start, stop, terms, length, traits, is_question(said))
-
-
-def _join(group: list[_Piece]) -> Chunk:
+def _join(group: Sequence[Piece]) -> Chunk:
     terms: dict[str, int] = {}
     for piece in group:
-        for term, count in piece.terms.items():
+        for term, count in piece.counted.counts.items():
             terms[term] = terms.get(term, 0) + count
     size = sum(one.stop - one.start for one in group)
     asked = sum(one.stop - one.start for one in group if one.asks)
-    traits = join_traits((one.traits for one in group), asked / size if size else 0.0, asks=group[-1].asks)
+    traits = join_traits((one.counted.traits for one in group), asked / size if size else 0.0, asks=group[-1].asks)
     return Chunk(group[0].start, group[-1].stop, terms, sum(one.length for one in group), traits)

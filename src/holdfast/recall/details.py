@@ -10,12 +10,26 @@ All numbers are hexadecimal. A short text without times has no details.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from holdfast.recall.chunks import MOST, Chunk, split_chunks
+from holdfast.recall.chunks import MOST, Chunk, Piece, join_pieces, split_pieces
 from holdfast.recall.mentions import find_mentions
-from holdfast.recall.terms import Terms, key_of, terms_of, text_language
+from holdfast.recall.terms import (
+    MAX_TERMS,
+    MAX_TEXT,
+    YOURS,
+    Terms,
+    key_of,
+    normal,
+    question_traits,
+    terms_of,
+    words_language,
+    words_of,
+)
 
+LONG: Final = 300
+"""Characters from which on a text is read sentence by sentence at once: it may have chunks."""
 MAX_DETAIL: Final = 200_000
 """Characters of the details of a document."""
 
@@ -37,9 +51,32 @@ def analyse(text: str, at: int) -> tuple[Terms, str]:
         text: as it was written.
         at: when it was said, in milliseconds since the epoch.
     """
-    terms = terms_of(text)
-    chunks = split_chunks(text, text_language(text)) if terms.length > MOST else []
+    pieces = split_pieces(text) if LONG < len(text) <= MAX_TEXT else []
+    terms = _join_terms(text, pieces) if pieces else None
+    if terms is None:
+        terms = terms_of(text)
+        pieces = split_pieces(text, words_language(words_of(text))) if terms.length > MOST else []
+    chunks = join_pieces(text, pieces) if terms.length > MOST else []
     return terms, write_detail(chunks, find_mentions(text, at))
+
+
+def _join_terms(text: str, pieces: Sequence[Piece]) -> Terms | None:
+    """Return the terms of a text that are those of its pieces; None where they may not be, because a word may be in two of them."""
+    if any(before.stop == piece.start for before, piece in pairwise(pieces)):
+        return None
+    counts: dict[str, int] = {}
+    length = traits = mine = 0
+    for piece in pieces:
+        counted = piece.counted
+        for term, count in counted.counts.items():
+            counts[term] = counts.get(term, 0) + count
+        length += counted.length
+        traits |= counted.traits
+        mine += counted.mine
+    if len(counts) >= MAX_TERMS:
+        return None
+    traits = traits | YOURS if mine < 0 else traits & ~YOURS
+    return Terms(counts, length, traits | question_traits(normal(text)))
 
 
 def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -> str:
@@ -52,12 +89,12 @@ def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -
     if not chunks:
         return times
     shapes = ",".join(f"{one.length:x}.{one.traits:x}.{one.start:x}.{one.stop - one.start:x}" for one in chunks)
-    places: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
     for at, chunk in enumerate(chunks):
         number = f"{at:x}"
         for term in chunk.terms:
-            places.setdefault(term, []).append(number)
-    return f"{times};{shapes}; " + " ".join(f"{key_of(term)}@{'.'.join(some)}" for term, some in places.items()) + " "
+            places[term] = f"{places[term]}.{number}" if term in places else number
+    return f"{times};{shapes}; " + " ".join([f"{key_of(term)}@{some}" for term, some in places.items()]) + " "
 
 
 def read_mentions(detail: str) -> list[tuple[int, int]]:

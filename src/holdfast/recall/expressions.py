@@ -7,29 +7,27 @@ A small grammar of our own, in English, and of German, Spanish and French the co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
-from functools import cached_property
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from holdfast.recall import timewords
+from holdfast.recall.time_rules import (
+    DIGIT,
+    WORDS,
+    YEAR,
+    Named,
+    Read,
+    Rule,
+    Span,
+    dense_rule,
+    inflect_german,
+    match_rule,
+    possible_rules,
+    word_rule,
+)
 
 Value = TypeVar("Value", int, str)
-Span = tuple[datetime, datetime]
-"""From a moment until before another, in local time without a zone."""
-
-
-class Named(NamedTuple):
-    """A time that a text names."""
-
-    start: int
-    stop: int
-    """Where in the text it is named."""
-    span: Span
-    relative: bool
-    """Whether it is named as seen from now: "yesterday" is, "in May 2023" is not."""
-
-
 _DAY: Final = timedelta(days=1)
 _MONTHS: Final = {
     name: number
@@ -112,12 +110,12 @@ _MONTH, WEEKDAY, UNIT = any_of(_MONTHS), any_of(_WEEKDAYS), any_of(_UNITS)
 NUMBER = rf"(?P<n>\d{{1,4}}|(?:a )?(?:{any_of(_NUMBERS)})(?: of)?)"
 _ALL_MONTHS: Final = _each(enumerate(timewords.MONTHS, 1)) | _MONTHS
 ALL_WEEKDAYS: Final = _each(enumerate(timewords.WEEKDAYS)) | _each(enumerate(timewords.DENSE_WEEKDAYS)) | _WEEKDAYS
+UNIT_WORDS, WEEKDAY_WORDS = frozenset(_UNITS), frozenset(_WEEKDAYS)
 ALL_UNITS: Final = _each(timewords.UNITS.items()) | _each(timewords.DENSE_UNITS.items()) | _UNITS
 _ALL_NUMBERS: Final = _each(enumerate(timewords.NUMBERS, 1)) | _each(enumerate(timewords.DENSE_NUMBERS, 1)) | _NUMBERS
 """With those of further languages."""
 _D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
 _PART = r"(?P<part>morning|afternoon|evening|night)"
-_WORDS: Final = re.compile(r"[^\W\d_]+|\d")
 HINTS: Final = frozenset(
     [
         "morning",
@@ -166,47 +164,19 @@ def spans_in(text: str, now: datetime) -> list[Named]:
         text: as `holdfast.recall.terms.normal` gives it.
         now: local time, without a zone.
     """
-    words = set(_WORDS.findall(text.casefold()))
+    words = set(WORDS.findall(text.casefold()))
     rules: tuple[Rule, ...] = () if HINTS.isdisjoint(words) else _RULES
     if not _FURTHER_HINTS.isdisjoint(words):
         rules += _FURTHER_RULES
     if not text.isascii() and _DENSE_HINT.search(text):
         rules += _DENSE_RULES
-    found = [named for rule in rules for named in match_rule(rule, text, now)]
+    found = [named for rule in possible_rules(rules, text) for named in match_rule(rule, text, now)]
     found.sort(key=lambda named: (named.start - named.stop, named.start))
     kept: list[Named] = []
     for named in found:
         if all(named.stop <= other.start or named.start >= other.stop for other in kept):
             kept.append(named)
     return sorted(kept)
-
-
-Read = Callable[[re.Match[str], datetime], "Span | None"]
-
-
-class Rule:
-    """A way to name a time: as which `text` matches, what it means, and whether that is as seen from now."""
-
-    def __init__(self, text: str, flags: re.RegexFlag, read: Read, *, relative: bool) -> None:
-        self._text, self._flags = text, flags
-        self.read = read
-        self.relative = relative
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Made when it is first asked for: all of them together would be a tenth of a server's start."""
-        return re.compile(self._text, self._flags)
-
-
-def match_rule(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
-    """Yield the times that a rule finds in a text; dates that do not exist are left out."""
-    for match in rule.pattern.finditer(text):
-        try:
-            span = rule.read(match, now)
-        except (ValueError, OverflowError):  # the 31st of June, the year 0
-            continue
-        if span is not None:
-            yield Named(match.start(), match.end(), span, rule.relative)
 
 
 # -- spans -------------------------------------------------------------------
@@ -375,15 +345,6 @@ def _year(match: re.Match[str], now: datetime) -> Span:
     return datetime(int(match["y"]), 1, 1), datetime(int(match["y"]) + 1, 1, 1)  # noqa: DTZ001 - local time
 
 
-_TALKS: Final = r"(?:chats?|conversations?|discussions?|messages?|questions?|sessions?|talks?|topics?)\b(?![.-]\w)"
-"""What a day may have of which somebody asks: "yesterday's questions"; what else is its own ("yesterday's log") is not of that day."""
-
-
-def word_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
-    """Return a rule for scripts that put spaces between words."""
-    return Rule(rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))", re.IGNORECASE, read, relative=relative)
-
-
 _JOINING = "".join(
     f"|(?<=\\b{word} )"
     for word in (
@@ -405,54 +366,76 @@ _JOINING = "".join(
 """Behind these words a day or a month needs no other: "since Monday", "between May and July"."""
 _OF_MONTH = rf"(?P<month>{_MONTH})\.?"
 _RULES: Final = (
-    word_rule(r"earlier today|today|heute|hoy|aujourd'hui", _back("day", 0)),
-    word_rule(r"yesterday|gestern|ayer|hier", _back("day", 1)),
-    word_rule(r"(?:the )?day before yesterday|vorgestern|anteayer|antier|avant-hier", _back("day", 2)),
-    word_rule(rf"this {_PART}", _part_of(0)),
-    word_rule(rf"(?:earlier )?(?:yesterday|last) {_PART}", _part_of(1)),
-    word_rule(r"last night|anoche|gestern (?:nacht|abend)|hier soir", _last_night),
-    word_rule(r"tonight", _tonight),
+    word_rule(r"earlier today|today|heute|hoy|aujourd'hui", _back("day", 0), "today heute hoy aujourd"),
+    word_rule(r"yesterday|gestern|ayer|hier", _back("day", 1), "yesterday gestern ayer hier"),
+    word_rule(
+        r"(?:the )?day before yesterday|vorgestern|anteayer|antier|avant-hier",
+        _back("day", 2),
+        "yesterday vorgestern anteayer antier avant",
+    ),
+    word_rule(rf"this {_PART}", _part_of(0), "this", _PARTS),
+    word_rule(rf"(?:earlier )?(?:yesterday|last) {_PART}", _part_of(1), "yesterday last", _PARTS),
+    word_rule(r"last night|anoche|gestern (?:nacht|abend)|hier soir", _last_night, "night anoche nacht abend soir"),
+    word_rule(r"tonight", _tonight, "tonight"),
     word_rule(
         rf"(?:(?P<this>this|diese[nrs]?|esta|este|cette|cet|ce)|last|previous|(?:letzte|vorige|vergangene)[nrs]?) (?P<unit>{UNIT})",
         _week_or_more,
+        _UNITS,
+        f"this last previous esta este cette cet ce {inflect_german('diese letzte vorige vergangene')}",
     ),
-    word_rule(rf"(?:(?:la|el|le) |l')?(?P<unit>{UNIT}) (?:pasad[ao]|derni[eè]re?)", _week_or_more),
+    word_rule(
+        rf"(?:(?:la|el|le) |l')?(?P<unit>{UNIT}) (?:pasad[ao]|derni[eè]re?)",
+        _week_or_more,
+        _UNITS,
+        "pasado pasada dernier derniere dernièr dernière",
+    ),
     word_rule(
         rf"(?:in |over |during |within )?(?:the |den |die |in den )?(?:last|past|previous|letzten) {NUMBER} (?P<unit>{UNIT})",
         _past,
+        _UNITS,
+        "last past previous letzten",
     ),
-    word_rule(rf"(?:in|over|during|within) the (?:past|last) (?P<unit>{UNIT})", _past_one),
+    word_rule(rf"(?:in|over|during|within) the (?:past|last) (?P<unit>{UNIT})", _past_one, _UNITS, "past last"),
     word_rule(
         rf"(?:(?:los|las|les) )?(?:últim[oa]s )?{NUMBER} (?:dernier[s]?|dernières )?(?P<unit>{UNIT})(?: pasad[oa]s)?",
         _romance,
+        {"últimos", "últimas", "dernières", *(f"dernier{s}{unit}" for s in ("", "s") for unit in _UNITS)},
     ),
-    word_rule(rf"(?:about |around |some )?{NUMBER} (?P<unit>{UNIT}) (?:ago|earlier)", _ago),
-    word_rule(rf"(?:vor|hace|il y a) {NUMBER} (?P<unit>{UNIT})", _ago),
-    word_rule(r"(?:(?:on|over|at) )?(?:the |this |(?P<last>last |past ))weekend", _weekend),
+    word_rule(rf"(?:about |around |some )?{NUMBER} (?P<unit>{UNIT}) (?:ago|earlier)", _ago, _UNITS, "ago earlier"),
+    word_rule(rf"(?:vor|hace|il y a) {NUMBER} (?P<unit>{UNIT})", _ago, _UNITS, "vor hace il"),
+    word_rule(r"(?:(?:on|over|at) )?(?:the |this |(?P<last>last |past ))weekend", _weekend, "weekend"),
     word_rule(
         rf"(?:on|last|this past|past|am|letzten|el|le) (?P<weekday>{WEEKDAY})(?: (?:pasado|dernier))?(?: {_PART})?",
         _weekday,
+        _WEEKDAYS,
+        "on last past am letzten el le",
     ),
-    word_rule(rf"(?P<weekday>{WEEKDAY}) (?:pasado|dernier)", _weekday),
-    word_rule(rf"(?:{_JOINING})(?P<weekday>{WEEKDAY})", _weekday),
-    word_rule(rf"(?:{_JOINING}){_OF_MONTH}", _dated, relative=False),
-    word_rule(rf"(?:on )?(?P<weekday>{WEEKDAY}) (?:of )?(?P<week>last week)", _weekday),
+    word_rule(rf"(?P<weekday>{WEEKDAY}) (?:pasado|dernier)", _weekday, _WEEKDAYS, "pasado dernier"),
+    word_rule(rf"(?:{_JOINING})(?P<weekday>{WEEKDAY})", _weekday, _WEEKDAYS),
+    word_rule(rf"(?:{_JOINING}){_OF_MONTH}", _dated, _MONTHS, relative=False),
+    word_rule(rf"(?:on )?(?P<weekday>{WEEKDAY}) (?:of )?(?P<week>last week)", _weekday, _WEEKDAYS, "week"),
     word_rule(
         rf"(?:(?:on|am|el|le) )?(?:the )?{_D}{_TH} (?:of |de )?{_OF_MONTH}(?:,? (?:of |de |del )?{_Y})?",
         _dated,
+        _MONTHS,
+        DIGIT,
         relative=False,
     ),
-    word_rule(rf"(?:on )?{_OF_MONTH} (?:the )?{_D}{_TH}(?:,? (?:of )?{_Y})?", _dated, relative=False),
-    word_rule(rf"(?:on )?{_Y}[-/.](?P<m>\d{{1,2}})[-/.]{_D}", _dated, relative=False),
-    word_rule(rf"(?:on |am )?{_D}\.(?P<m>\d{{1,2}})\.{_Y}", _dated, relative=False),
-    word_rule(rf"(?:on )?(?P<first>\d{{1,2}})/(?P<second>\d{{1,2}})/{_Y}", _slashes, relative=False),
+    word_rule(rf"(?:on )?{_OF_MONTH} (?:the )?{_D}{_TH}(?:,? (?:of )?{_Y})?", _dated, _MONTHS, DIGIT, relative=False),
+    word_rule(rf"(?:on )?{_Y}[-/.](?P<m>\d{{1,2}})[-/.]{_D}", _dated, YEAR, relative=False),
+    word_rule(rf"(?:on |am )?{_D}\.(?P<m>\d{{1,2}})\.{_Y}", _dated, YEAR, relative=False),
+    word_rule(rf"(?:on )?(?P<first>\d{{1,2}})/(?P<second>\d{{1,2}})/{_Y}", _slashes, YEAR, relative=False),
     word_rule(
         rf"(?:in|during|im|en|(?P<last>last)) (?:early |mid |late |the (?:beginning|middle|end) of )?{_OF_MONTH}(?:,? (?:of |de )?{_Y})?",
         _dated,
+        _MONTHS,
+        "in during im en last",
         relative=False,
     ),
-    word_rule(rf"{_OF_MONTH},? (?:of |de )?{_Y}", _dated, relative=False),
-    word_rule(rf"(?:in|during|im jahr|en|throughout) {_Y}", _year, relative=False),
+    word_rule(rf"{_OF_MONTH},? (?:of |de )?{_Y}", _dated, _MONTHS, YEAR, relative=False),
+    word_rule(
+        rf"(?:in|during|im jahr|en|throughout) {_Y}", _year, YEAR, "in during jahr en throughout", relative=False
+    ),
 )
 _FURTHER_N = rf"(?P<n>\d{{1,4}}|{any_of(_ALL_NUMBERS)})"
 _FURTHER_MONTH = rf"(?P<month>{any_of(_ALL_MONTHS)})"
@@ -464,11 +447,6 @@ _FURTHER_RULES: Final = (
     word_rule(rf"(?:{timewords.IN}) {_FURTHER_MONTH}(?:,? (?:de |del )?{_Y})?", _dated, relative=False),
     word_rule(rf"(?:{timewords.AT} )?{_D} (?:de )?{_FURTHER_MONTH}(?: (?:de |del )?{_Y})?", _dated, relative=False),
 )
-
-
-def dense_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
-    """Return a rule for scripts that show no bounds of words."""
-    return Rule(pattern, re.NOFLAG, read, relative=relative)
 
 
 _DENSE_COUNT = (

@@ -18,22 +18,30 @@ from holdfast.recall.expressions import (
     HINTS,
     NUMBER,
     UNIT,
+    UNIT_WORDS,
     WEEKDAY,
-    Named,
-    Rule,
-    Span,
+    WEEKDAY_WORDS,
     any_of,
-    dense_rule,
-    match_rule,
     read_number,
     read_unit,
     spans_in,
     whole_days,
     whole_unit,
+)
+from holdfast.recall.sentences import SENTENCE_CHARS, find_sentences
+from holdfast.recall.terms import normal
+from holdfast.recall.time_rules import (
+    DIGIT,
+    Named,
+    Rule,
+    Span,
+    dense_rule,
+    fold,
+    inflect_german,
+    match_rule,
+    possible_rules,
     word_rule,
 )
-from holdfast.recall.sentences import find_sentences
-from holdfast.recall.terms import normal
 
 MAX_MENTIONS: Final = 32
 """Times of a message that are kept; the first ones."""
@@ -73,15 +81,35 @@ def find_mentions(text: str, at: int) -> tuple[tuple[int, int], ...]:
         return ()
     text = normal(text[:MAX_CHARS])
     found: dict[tuple[int, int], None] = {}
-    for start, stop in find_sentences(text):
-        sentence = text[start:stop]
-        for span in _spans(sentence, now) if _may_name(sentence) else ():
+    for sentence in _sentences(text):
+        for span in _spans(sentence, now):
             first, last = (span[0].date() - _EPOCH).days, (span[1] - timedelta(microseconds=1)).date() - _EPOCH
             if last.days + 1 - first <= LONGEST:
                 found.setdefault((first, last.days + 1))
         if len(found) >= MAX_MENTIONS:
             break
     return tuple(sorted(list(found)[:MAX_MENTIONS]))
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences that may name a time. Most do not, which is seen by the few hints that the whole text has."""
+    folded = fold(text)
+    hints = [
+        *(HINTS - _NO_TIME).intersection(_WORDS.findall(folded)),
+        *(word for word in _AHEAD_WORDS if word in folded),
+    ]
+    patterns = [one for one in (_AHEAD_NUMBER, _YEAR) if one.search(folded)]
+    dense = not text.isascii() and _DENSE_HINT.search(text) is not None
+    # What is left of a sentence that is too long may begin or end with half a word, which is none of the whole text's.
+    cut = any(len(line) >= SENTENCE_CHARS for line in text.split("\n"))
+    if not (hints or patterns or dense or cut):
+        return
+    for start, stop in find_sentences(text):
+        sentence = text[start:stop]
+        said = fold(sentence)
+        likely = dense or stop - start == SENTENCE_CHARS or any(hint in said for hint in hints)
+        if (likely or any(one.search(said) for one in patterns)) and _may_name(sentence):
+            yield sentence
 
 
 def _may_name(sentence: str) -> bool:
@@ -95,14 +123,14 @@ def _ahead_likely(sentence: str) -> bool:
     return _AHEAD.search(sentence) is not None
 
 
-_AHEAD: Final = re.compile(
-    rf"tomorrow|morgen|mañana|demain|amanhã|domani|next|coming|nächst|kommend|próxim|prochain|\d(?:st|nd|rd|th)\b|\d\.|\bin {NUMBER}",
-    re.IGNORECASE,
-)
+_AHEAD_WORDS: Final = "tomorrow morgen mañana demain amanhã domani next coming nächst kommend próxim prochain".split()  # noqa: SIM905 - words
+_NUMBERED: Final = rf"\d(?:st|nd|rd|th)\b|\d\.|\bin {NUMBER}"
+_AHEAD_NUMBER: Final = re.compile(_NUMBERED)
+_AHEAD: Final = re.compile(rf"{'|'.join(_AHEAD_WORDS)}|{_NUMBERED}", re.IGNORECASE)
 
 
 def _spans(sentence: str, now: datetime) -> Iterator[Span]:
-    ahead = [named for rule in _RULES for named in match_rule(rule, sentence, now)]
+    ahead = [named for rule in possible_rules(_RULES, sentence) for named in match_rule(rule, sentence, now)]
     for named in spans_in(sentence, now):
         if any(named.start < other.stop and other.start < named.stop for other in ahead):
             continue
@@ -172,24 +200,50 @@ def _day_of_month(match: re.Match[str], now: datetime) -> Span | None:
 
 
 _RULES: Final[tuple[Rule, ...]] = (
-    word_rule(r"day after tomorrow|übermorgen|pasado mañana|après-demain", _after_days(2)),
     word_rule(
-        r"(?<!after )tomorrow|(?<!über)(?<!am )morgen|(?<!la )(?<!pasado )mañana|demain|amanhã|domani", _after_days(1)
+        r"day after tomorrow|übermorgen|pasado mañana|après-demain", _after_days(2), "tomorrow übermorgen mañana demain"
     ),
     word_rule(
-        rf"(?:the )?(?:next|coming|following|nächste[nrs]?|kommende[nrs]?|próxim[oa]) (?P<unit>{UNIT})", _next_unit
+        r"(?<!after )tomorrow|(?<!über)(?<!am )morgen|(?<!la )(?<!pasado )mañana|demain|amanhã|domani",
+        _after_days(1),
+        "tomorrow morgen mañana demain amanhã domani",
     ),
     word_rule(
-        rf"(?P<unit>{UNIT}) prochaine?|(?P<week>qui vient)", lambda m, now: _next_unit(m, now) if m["unit"] else None
+        rf"(?:the )?(?:next|coming|following|nächste[nrs]?|kommende[nrs]?|próxim[oa]) (?P<unit>{UNIT})",
+        _next_unit,
+        UNIT_WORDS,
+        f"next coming following próximo próxima {inflect_german('nächste kommende')}",
+    ),
+    word_rule(
+        rf"(?P<unit>{UNIT}) prochaine?|(?P<week>qui vient)",
+        lambda m, now: _next_unit(m, now) if m["unit"] else None,
+        UNIT_WORDS,
+        "prochain prochaine",
     ),
     word_rule(
         rf"(?:this|next|coming|diese[nrs]?|nächste[nrs]?|kommende[nrs]?|próximo|este|ce) (?P<weekday>{WEEKDAY})",
         _next_weekday,
+        WEEKDAY_WORDS,
+        f"this next coming próximo este ce {inflect_german('diese nächste kommende')}",
     ),
-    word_rule(rf"(?P<weekday>{WEEKDAY}) (?:prochain|próximo|que viene)", _next_weekday),
-    word_rule(rf"(?:in|within|dans|dentro de|en) {NUMBER} (?P<unit>{UNIT})", _in_units),
-    word_rule(r"(?:on |by |until |before |since )?the (?P<d>\d{1,2})(?:st|nd|rd|th)", _day_of_month, relative=False),
-    word_rule(r"(?:am|bis zum|vom|zum) (?P<d>\d{1,2})\.(?! ?[\w])", _day_of_month, relative=False),
+    word_rule(
+        rf"(?P<weekday>{WEEKDAY}) (?:prochain|próximo|que viene)",
+        _next_weekday,
+        WEEKDAY_WORDS,
+        "prochain próximo viene",
+    ),
+    word_rule(
+        rf"(?:in|within|dans|dentro de|en) {NUMBER} (?P<unit>{UNIT})", _in_units, UNIT_WORDS, "in within dans dentro en"
+    ),
+    word_rule(
+        r"(?:on |by |until |before |since )?the (?P<d>\d{1,2})(?:st|nd|rd|th)",
+        _day_of_month,
+        DIGIT,
+        "st nd rd th",
+        "the",
+        relative=False,
+    ),
+    word_rule(r"(?:am|bis zum|vom|zum) (?P<d>\d{1,2})\.(?! ?[\w])", _day_of_month, DIGIT, "am zum vom", relative=False),
     dense_rule("(?<!大)后天|(?<!大)後天|明後日|모레", _after_days(2)),
     dense_rule("明天|明日|내일", _after_days(1)),
     dense_rule(

@@ -8,9 +8,9 @@ from typing import Final
 
 SENTENCE_CHARS: Final = 1_000
 """Characters of a sentence; a longer one is several."""
-_SENTENCE: Final = re.compile(
-    r"[^\n]+?(?:[.!?…]{1,8}[\"')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}|$|(?=\n))"  # noqa: RUF001 - ends of sentences
-)
+_ENDS: Final = r"""[.!?…]{1,8}["')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"""  # noqa: RUF001 - ends of sentences
+_SENTENCE: Final = re.compile(rf"[^\n](?:[^\n.!?…。！？；]+|(?!{_ENDS})[^\n])*(?:{_ENDS})?")  # noqa: RUF001 - the same
+"""Up to the first place where one ends. Characters that end none are passed at once: one by one would take ten times as long."""
 
 
 def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:

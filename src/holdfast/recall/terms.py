@@ -162,28 +162,43 @@ def terms_of(text: str) -> Terms:
     """
     text = normal(text)
     words = _words_of(text)
-    folded = list(map(str.casefold, words))
-    counts, length, traits = _counted(words, folded, language_of(folded) or ENGLISH)
-    return Terms(counts, length, traits | _asking(text))
+    found = count_terms(words, words_language(words))
+    return Terms(found.counts, found.length, found.traits | question_traits(text))
 
 
-def count_terms(text: str, language: str) -> tuple[dict[str, int], int, int]:
-    """Return the terms of a part of a text, with how often each occurs, their number, and its traits but those of questions.
+class Counted(NamedTuple):
+    """The terms of some words."""
+
+    counts: dict[str, int]
+    """How often each of them occurs, in the order of their first places."""
+    length: int
+    traits: int
+    """As of `Terms`, but those of questions."""
+    mine: int
+    """Words of the one who speaks, less those of the other; `YOURS` is a trait where it is below 0."""
+
+
+def words_of(text: str) -> list[str]:
+    """Return the texts of the tokens of a text or of a part of it, as it was written."""
+    return _words_of(normal(text))
+
+
+def words_language(words: Iterable[str]) -> str:
+    """Return the language by which these words of a text are stemmed; the first ones decide."""
+    return language_of(map(str.casefold, words)) or ENGLISH
+
+
+def count_terms(words: Iterable[str], language: str) -> Counted:
+    """Return the terms of some words.
 
     Args:
-        text: as it was written.
+        words: of `words_of`.
         language: of the whole text.
     """
-    words = _words_of(normal(text))
-    return _counted(words, list(map(str.casefold, words)), language)
-
-
-def _counted(words: list[str], folded: list[str], language: str) -> tuple[dict[str, int], int, int]:
     counts: dict[str, int] = {}
     length = traits = mine = 0
-    for word, low in zip(words, folded, strict=True):
-        known = _indexed if len(word) <= MAX_TERM else _one
-        terms, trait, whose = known(word, low, language)
+    for word in words:
+        terms, trait, whose = _indexed(word, language) if len(word) <= MAX_TERM else _one(word, language)
         traits |= trait
         mine += whose
         for term in terms:
@@ -194,12 +209,7 @@ def _counted(words: list[str], folded: list[str], language: str) -> tuple[dict[s
             else:
                 continue
             length += 1
-    return counts, length, traits | (YOURS if mine < 0 else 0)
-
-
-def text_language(text: str) -> str:
-    """Return the language by which the words of a text are stemmed."""
-    return language_of(map(str.casefold, _words_of(normal(text)))) or ENGLISH
+    return Counted(counts, length, traits | (YOURS if mine < 0 else 0), mine)
 
 
 def is_question(sentence: str) -> bool:
@@ -229,15 +239,15 @@ def asked_share(traits: int) -> float:
     return ((traits >> ASKED_BITS) & 7) / ASKED_STEPS
 
 
-def _asking(text: str) -> int:
-    """The traits that tell of questions."""
-    if _ASKING.isdisjoint(text):
+def question_traits(text: str) -> int:
+    """Return the traits of a `normal` text that tell of questions."""
+    if not any(mark in text for mark in _ASKING):
         return 0
     asked = whole = 0
     for sentence in _SENTENCE.finditer(text):
         size = sentence.end() - sentence.start()
         whole += size
-        asked += 0 if _ASKING.isdisjoint(sentence.group()) else size
+        asked += size if any(mark in sentence.group() for mark in _ASKING) else 0
     ends = ASKS if text.rstrip(_CLOSING)[-1:] in _ASKING else 0
     return ends | math.ceil(ASKED_STEPS * asked / whole) << ASKED_BITS if asked else ends
 
@@ -246,8 +256,9 @@ _CLOSING: Final = " \t\r\n\"')]*_~!\u201d\u00bb\ufe0f"
 _ASKING: Final = frozenset("?\u037e\u061f\uff1f")
 
 
-def _one(word: str, folded: str, language: str) -> tuple[tuple[str, ...], int, int]:
+def _one(word: str, language: str) -> tuple[tuple[str, ...], int, int]:
     """The terms of a token, its traits, and whether it is of the one who speaks (1) or of the other (-1)."""
+    folded = word.casefold()
     traits = TIMED if folded in _TIMES else NUMBERED if folded in _NUMBERS else 0
     if any(map(str.isdigit, word)):
         traits |= NUMBERED
@@ -268,7 +279,7 @@ def terms_in(word: str, language: str) -> tuple[str, ...]:
         language: of the text around it.
     """
     known = _indexed if len(word) <= MAX_TERM else _one
-    return known(word, word.casefold(), language)[0]
+    return known(word, language)[0]
 
 
 def _terms(word: str, language: str) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.recall import timewords
-from holdfast.recall.expressions import Named, spans_in
+from holdfast.recall.expressions import spans_in
 from holdfast.recall.terms import normal
+from holdfast.recall.time_rules import Named
 
 
 class TimeRange(msgspec.Struct, frozen=True):

@@ -1,0 +1,136 @@
+"""What makes the analysis of long messages quick changes nothing of its results: each short cut beside the plain way."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.recall import expressions, mentions
+from holdfast.recall.chunks import MOST, split_chunks
+from holdfast.recall.details import LONG, analyse, write_detail
+from holdfast.recall.mentions import find_mentions
+from holdfast.recall.sentences import SENTENCE_CHARS, find_sentences
+from holdfast.recall.terms import terms_of, words_language, words_of
+from holdfast.recall.time_rules import Rule, match_rule, possible_rules
+
+AT = 1_700_000_000_000
+NOW = datetime(2023, 11, 14, 22, 13)  # noqa: DTZ001 - local time
+ENDS = "[.!?…]{1,8}[\"')\\]*”’»]{0,4}(?=\\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"  # noqa: RUF001 - ends of sentences
+PLAIN_SENTENCE = re.compile(rf"[^\n]+?(?:{ENDS}|$|(?=\n))")
+RULES = [*expressions._RULES, *expressions._FURTHER_RULES, *expressions._DENSE_RULES, *mentions._RULES]
+WORDS = [
+    "I",
+    "you",
+    "yours",
+    "my",
+    "the",
+    "of",
+    "and",
+    "ship",
+    "ships",
+    "order-17",
+    "ORD-12345",
+    "naïve",
+    "Straße",
+    "könnte",
+    "Käse",
+    "1234",
+    "5678",
+    "9012",
+    "3.5",
+    "12,000",
+    "don't",
+    "DE89",
+    "3704",
+    "0044",
+    "C++",
+    "user@example.com",
+    "订单",
+    "注文した",
+    "주문",
+    "½",
+    "ﬁne",
+    "yesterday",
+    "Friday",
+    "week",
+    "May",
+    "14th",
+    "2024-05-03",
+    "next",
+    "明天",
+    "in",
+    "5",
+    "days",
+]
+marks = st.sampled_from(
+    [" "] * 8 + ["", "\n", "\n\n", ". ", ".", "? ", "! ", "… ", ".” ", "？", "。’", "\u3000", "\u00a0", "\u0301"]  # noqa: RUF001
+)
+texts = st.lists(st.builds(str.__add__, st.sampled_from(WORDS), marks), max_size=160).map("".join)
+
+
+@given(text=texts | texts.map(lambda one: one * 4))
+def test_reading_sentence_by_sentence_gives_what_the_whole_text_gives(text: str) -> None:
+    terms = terms_of(text)
+    chunks = split_chunks(text, words_language(words_of(text))) if terms.length > MOST else []
+    found, detail = analyse(text, AT)
+    assert found == terms
+    assert [*found.counts] == [*terms.counts]
+    assert detail == write_detail(chunks, find_mentions(text, AT))
+
+
+def test_the_first_words_of_a_text_decide_its_language_and_every_term_is_bounded() -> None:
+    text = "Das ist nicht die Katze, die ich kannte. " * 12 + "The cats were running. " * 40
+    assert len(text) > LONG
+    assert analyse(text, AT)[0] == terms_of(text)
+    many = " ".join(f"word{number}x. " for number in range(5_000))
+    assert analyse(many, AT)[0] == terms_of(many)
+
+
+def test_words_that_a_sentence_does_not_part_stay_one() -> None:
+    """A Chinese question mark becomes one that joins words."""
+    text = "one？two " * 100  # noqa: RUF001
+    assert "one?two" in terms_of(text).counts
+    assert analyse(text, AT)[0] == terms_of(text)
+
+
+@given(
+    text=st.text(st.sampled_from("ab. !?…。！？；\n\t\"')]*”’」』）»x3\u2028\x1c\r"), max_size=30),  # noqa: RUF001
+    start=st.integers(0, 10),
+    stop=st.none() | st.integers(0, 30),
+)
+def test_sentences_end_where_the_plain_pattern_ends(text: str, start: int, stop: int | None) -> None:
+    plain = []
+    for found in PLAIN_SENTENCE.finditer(text, start, len(text) if stop is None else stop):
+        said = found.group()
+        first, last = found.start() + len(said) - len(said.lstrip()), found.start() + len(said.rstrip())
+        plain += [(first, last)] if first < last else []
+    assert [*find_sentences(text, start, stop)] == plain
+
+
+@given(text=texts)
+def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
+    sentences = [text[start:stop] for start, stop in find_sentences(text)]
+    assert [*mentions._sentences(text)] == [one for one in sentences if mentions._may_name(one)]
+
+
+def test_half_a_word_may_name_a_time() -> None:
+    text = "x" * (SENTENCE_CHARS - 4) + " mon" + "key"
+    assert [*mentions._sentences(text)] == [text[:SENTENCE_CHARS]]
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule._text[:40])
+def test_a_rule_needs_no_word_that_its_pattern_does_not(rule: Rule, data: st.DataObject) -> None:
+    said = data.draw(st.from_regex(rule.pattern))
+    if [*match_rule(rule, said, NOW)]:
+        assert rule in possible_rules([rule], said)
+
+
+def test_a_turkish_i_is_no_error() -> None:
+    """A pattern that ignores case takes it for an i."""
+    assert find_mentions("On frıday this week", AT)  # noqa: RUF001 - the letter
+    assert find_mentions("By last FRİDAY, yesterday", AT)
