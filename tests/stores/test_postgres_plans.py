@@ -9,8 +9,10 @@ import anyio
 import pytest
 
 from holdfast.domain.session import SessionRef
+from holdfast.recall.base import Batch, Document, Filters, Lookup, Progress, Source, Space
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.indexes import open_index
 from holdfast.testing.contract.kit import assistant, user
 from tests.service.matching_kit import landing_of
 from tests.stores.servers import reached
@@ -93,3 +95,33 @@ async def test_a_list_is_read_in_order(postgres_url: str) -> None:
         assert len((await store.list(limit=5, descending=descending)).sessions) == 5
     await store.close()
     assert await anyio.to_thread.run_sync(_looked_at, postgres_url, 0) - before < MOST
+
+
+@pytest.mark.parametrize("counted", ["never", "now"])
+async def test_a_lookup_reads_the_documents_that_it_gives(postgres_url: str, counted: str) -> None:
+    """Not all of the space, also where nothing is known of the tables yet: a server may never count them."""
+    server, space = reached("postgres"), Space("talk", "ann")
+    filling = await open_index(postgres_url, tenant="acme")
+    for at in range(MANY // 20):
+        source, progress = Source(f"s{at}", "i"), Progress(identity="i", version=100, next_seq=100, talk=100)
+        put = [
+            Document(
+                seq=seq, place=seq, role="user", at=seq, digest=bytes(16), length=2, terms={"all": 1, f"w{seq}": 1}
+            )
+            for seq in range(100)
+        ]
+        await filling.write(space, Batch(source=source, progress=progress, put=put))
+    await filling.close()
+    if counted == "now":
+        await anyio.to_thread.run_sync(server.in_place, postgres_url, "ANALYZE index_documents, index_sources")
+    index = await open_index(f"{postgres_url}&pool=1", tenant="acme")
+    before = await anyio.to_thread.run_sync(_looked_at, postgres_url, 1)
+    for at in range(AGAIN):
+        found = await index.lookup(Lookup(space=space, terms=(f"w{at}",)))
+        assert len(found.found) == MANY // 20
+        places = [(one.source, one.place + 1) for one in found.found]
+        assert len(await index.near(Lookup(space=space), places)) == MANY // 20
+    named = Filters(sessions=("s1", "s2"))
+    assert len((await index.lookup(Lookup(space=space, filters=named))).found) == 200
+    await index.close()
+    assert await anyio.to_thread.run_sync(_looked_at, postgres_url, 0) - before < MOST + AGAIN * MANY // 4

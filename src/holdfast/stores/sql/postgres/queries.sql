@@ -1195,10 +1195,11 @@ ORDER BY d.id DESC LIMIT $3
 SELECT count(*) FROM (SELECT 1 FROM index_documents WHERE space = $1 AND channel = $2 AND at >= $3 AND at < $4 LIMIT $5) AS counted
 
 -- index_candidates --
--- Documents by id that pass filters.
+-- Documents by id that pass filters: a look at each. A planner that knows nothing of the table would read all of the space.
 SELECT d.id, d.seq, s.id, s.identity, d.role, d.agent, d.name, d.at, d.length, d.traits, d.terms
-FROM json_array_elements_text(convert_from($1, 'UTF8')::json) AS wanted JOIN index_documents AS d ON d.id = wanted.value::bigint
-     JOIN index_sources AS s ON s.number = d.source
+FROM json_array_elements_text(convert_from($1, 'UTF8')::json) AS wanted
+     CROSS JOIN LATERAL (SELECT * FROM index_documents WHERE id = wanted.value::bigint LIMIT 1) AS d
+     CROSS JOIN LATERAL (SELECT id, identity FROM index_sources WHERE number = d.source LIMIT 1) AS s
 WHERE d.space = $2 AND d.channel = $3
       AND ($4::bytea IS NULL OR d.source IN (SELECT value::bigint FROM json_array_elements_text(convert_from($4, 'UTF8')::json) AS value))
       AND ($5::bytea IS NULL OR d.source NOT IN (SELECT value::bigint FROM json_array_elements_text(convert_from($5, 'UTF8')::json) AS value))
@@ -1221,8 +1222,9 @@ ORDER BY d.at DESC, d.id DESC LIMIT $1
 -- index_candidates_of --
 -- The same where the sources are named, which have few documents beside those of the space.
 SELECT d.id, d.seq, s.id, s.identity, d.role, d.agent, d.name, d.at, d.length, d.traits, d.terms
-FROM json_array_elements_text(convert_from($4, 'UTF8')::json) AS wanted JOIN index_sources AS s ON s.number = wanted.value::bigint
-     JOIN index_documents AS d ON d.source = s.number
+FROM json_array_elements_text(convert_from($4, 'UTF8')::json) AS wanted
+     CROSS JOIN LATERAL (SELECT number, id, identity FROM index_sources WHERE number = wanted.value::bigint LIMIT 1) AS s
+     CROSS JOIN LATERAL (SELECT * FROM index_documents WHERE source = s.number OFFSET 0) AS d
 WHERE d.space = $2 AND d.channel = $3
       AND ($5::bytea IS NULL OR d.source NOT IN (SELECT value::bigint FROM json_array_elements_text(convert_from($5, 'UTF8')::json) AS value))
       AND ($6::bytea IS NULL OR d.agent IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($6, 'UTF8')::json) AS value))
