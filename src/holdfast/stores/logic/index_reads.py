@@ -7,6 +7,7 @@ for, only counted in what the others find.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -289,10 +290,15 @@ def _foremost(scores: Mapping[int, float], most: int) -> list[int]:
     """The `most` best, ties to the newest."""
     if len(scores) <= most:
         return list(scores)
-    least = sorted(scores.values(), reverse=True)[most - 1]
+    often = Counter(scores.values())  # one value for all that match the same terms
+    room, least = most, 0.0
+    for least in sorted(often, reverse=True):
+        if often[least] >= room:
+            break
+        room -= often[least]
     better = [id_ for id_, score in scores.items() if score > least]
     equal = sorted([id_ for id_, score in scores.items() if score == least], reverse=True)
-    return better + equal[: most - len(better)]
+    return better + equal[:room]
 
 
 # -- what is there -------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, get_args
 
@@ -64,6 +65,10 @@ def words_of(prefix: str, keys: Iterable[str]) -> str:
 
 Counting = Callable[[str], dict[str, int]]
 """Says how often terms stand in a text that `packed` made."""
+SOUGHT: Final = 24
+"""Terms up to which each is looked for in a long text; more, or those of a short one, are compared with its words."""
+LONG: Final = 10
+"""Characters of a long text for each of the terms."""
 
 
 def counting(terms: Iterable[str]) -> Counting:
@@ -72,15 +77,22 @@ def counting(terms: Iterable[str]) -> Counting:
     if not names:
         return lambda _: {}
     common, named = frozenset(names).intersection, names.__getitem__
+    sought = [(f" {key} ", term) for key, term in names.items()]
+    long = LONG * len(sought) if len(sought) <= SOUGHT else math.inf
 
     def count(text: str) -> dict[str, int]:
         plain, _, rest = text.partition("|")
-        found = dict.fromkeys(map(named, common(plain.split(" "))), 1)
-        if rest and found and (often := rest.partition("|")[0]):
-            for one in often.split(" "):
-                key, _, times = one.partition("=")
-                if key in names:
-                    found[names[key]] = int(times)
+        if len(plain) < long:
+            found = dict.fromkeys(map(named, common(plain.split(" "))), 1)
+        else:
+            plain = f" {plain} "
+            found = {term: 1 for word, term in sought if word in plain}
+        if rest and found and rest[0] != "|":
+            often = f" {rest.partition('|')[0]} "
+            for term in found:
+                if (at := often.find(f" {key_of(term)}=")) >= 0:
+                    start = often.index("=", at) + 1
+                    found[term] = int(often[start : often.index(" ", start)])
         return found
 
     return count
