@@ -1,5 +1,7 @@
 """Search: how long a lookup in an index takes, by how much one user has said and how much others have; and how fast it is fed.
 
+On SQLite, and on a PostgreSQL server where one is reached. Turns are short, or messages of some 4,000 characters, which have chunks.
+
 What is said is made up, with the frequencies of natural speech: a few words stand in very many turns, most in a few. The
 questions are made of the words of some turn, so that rare and common words meet in them.
 """
@@ -13,14 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import apsw
 
+from benchmarks.places import reached
 from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import Block, clock, in_turn, repeated, repeated_async, told
 from holdfast.recall.base import Batch, Document, Filters, Lookup, Progress, Source, Space
+from holdfast.recall.details import analyse
 from holdfast.recall.questions import question_of
 from holdfast.recall.ranking import Ranking
 from holdfast.recall.terms import terms_of
@@ -34,6 +38,12 @@ THEIRS: Final = 100
 """Turns that each of them has."""
 TALK: Final = 100
 """Turns of a session, which are one write."""
+LONG: Final = 20_000
+"""Long messages of one user."""
+LONG_WORDS: Final = 560
+"""Words of one, some 4,000 characters."""
+ON_SERVER: Final = 100_000
+"""Turns of the user on a server."""
 WORDS: Final = 50_000
 ANN: Final = Space("talk", "ann")
 _COLUMNS = [
@@ -52,8 +62,10 @@ _COLUMNS = [
     Column("ratio", "beside it", ratio),
 ]
 _FED = [
+    Column("what", ""),
     Column("turns", "turns", whole),
-    Column("rate", "turns/s", whole),
+    Column("analysis", "analysing one", duration),
+    Column("rate", "turns/s, analysed before", whole),
     Column("bytes", "bytes a turn", whole),
     Column("peer_rate", "FTS5, turns/s", whole),
     Column("peer_bytes", "bytes a turn", whole),
@@ -63,19 +75,32 @@ _FED = [
 async def measure(run: Run) -> list[Table]:
     """One user by how much there is of theirs, and one among many."""
     sizes = SIZES[:1] if run.quick else SIZES
-    others = OTHERS // (100 if run.quick else 1)
+    less = 20 if run.quick else 1
+    cases = [_Case("SQLite", size) for size in sizes]
+    cases.append(_Case("SQLite", SIZES[0], OTHERS // (100 if run.quick else 1)))
+    cases += [] if run.quick else [_Case("SQLite", ON_SERVER, OTHERS)]
+    cases.append(_Case("SQLite, long messages", LONG // less, long=True))
     rows: list[dict[str, Figure]] = []
     fed: list[dict[str, Figure]] = []
-    for size, crowd in [*((size, 0) for size in sizes), (SIZES[0], others)]:
-        told(f"search: {size:,} turns, {crowd:,} other users")
-        place = _Place(run.folder, size, crowd)
-        fed.append(await place.fill())
-        rows.append({"what": "SQLite", "turns": size, "others": crowd * THEIRS, **await place.times(run)})
+
+    async def one(case: _Case, url: str) -> None:
+        told(f"search: {case.what}, {case.size:,} turns, {case.others:,} other users")
+        place = _Place(run.folder, url, case)
+        about: dict[str, Figure] = {"what": case.what, "turns": case.size, "others": case.others * THEIRS}
+        fed.append(about | await place.fill())
+        rows.append(about | await place.times(run))
         await place.close()
         clear(run.folder, "search*.db*")
+
+    for case in cases:
+        await one(case, f"sqlite:///{run.folder / DATABASE}")
+    async with reached("PostgreSQL", run.folder) as url:
+        if url is not None:
+            await one(_Case("PostgreSQL", ON_SERVER // less), url)
     notes = (
         f"A turn has 6 to 18 words that count, of {WORDS:,}; a question three to six of one turn's, common ones among them.",
         "The words are of no language, so a question's are stemmed in all of them the first time that one comes.",
+        "A long message has some 4,000 characters, 560 words, and chunks.",
         "Beside it: a plain FTS5 table, bm25 and the ten best, the user as a column that is compared.",
     )
     return [
@@ -106,9 +131,14 @@ class Speech:
         """The words of one."""
         return self.random.choices(self._words, cum_weights=self._weights, k=self.random.randint(6, 18))
 
+    def message(self) -> list[str]:
+        """The words of a long one, with the ends of its sentences."""
+        words = self.random.choices(self._words, cum_weights=self._weights, k=LONG_WORDS)
+        return [f"{word}." if at % 14 == 13 else word for at, word in enumerate(words)]
+
     def question(self, turn: Sequence[str]) -> list[str]:
         """Some words of a turn, and one that has nothing to do with it."""
-        said = sorted(set(turn))
+        said = sorted({word.rstrip(".") for word in turn})
         asked = self.random.sample(said, min(len(said), self.random.randint(2, 5)))
         return [*dict.fromkeys([*asked, self.turn()[0]])]
 
@@ -148,28 +178,65 @@ def _documents(turns: Sequence[Sequence[str]], first: int, known: Mapping[str, s
     return found
 
 
+def _long_documents(turns: Sequence[Sequence[str]], first: int) -> list[Document]:
+    """The documents of long messages, analysed as they are when they are indexed."""
+    found = []
+    for seq, words in enumerate(turns):
+        text, at = " ".join(words), (first + seq) * 60_000
+        terms, detail = analyse(text, at)
+        found.append(
+            Document(
+                seq=seq,
+                place=seq,
+                role="assistant",
+                at=at,
+                digest=blake2b(text.encode(), digest_size=16).digest(),
+                length=terms.length,
+                terms=terms.counts,
+                traits=terms.traits,
+                detail=detail,
+            )
+        )
+    return found
+
+
 # -- one index, and its peer ---------------------------------------------------
+
+
+DATABASE: Final = "search.db"
+
+
+class _Case(NamedTuple):
+    """What is measured."""
+
+    what: str
+    size: int
+    """Turns of the user."""
+    others: int = 0
+    """Other users."""
+    long: bool = False
+    """Whether the turns are long messages."""
 
 
 class _Place:
     """An index with one user's turns and those of others, and the peer with the same."""
 
-    def __init__(self, folder: Path, size: int, others: int) -> None:
-        self._file = folder / "search.db"
+    def __init__(self, folder: Path, url: str, case: _Case) -> None:
+        self._url = url
+        self._file = folder / DATABASE
         self._peers = folder / "search-peer.db"
-        self._size = size
-        self._others = others
-        self._speech = Speech(size)
+        self._size, self._others, self._long = case.size, case.others, case.long
+        self._speech = Speech(case.size)
         self._kept: list[list[str]] = []
         """Some turns of the user, to ask about."""
 
     async def fill(self) -> dict[str, Figure]:
         """Feed both, others' turns between the user's; how fast that went."""
-        self._index = await open_index(f"sqlite:///{self._file}", tenant="bench")
+        self._index = await open_index(self._url, tenant="bench")
         self._peer = _Peer(self._peers)
         spent, total, waiting = 0.0, 0, list[tuple[Space, str, list[list[str]], int]]()
         for space, id_, first in self._sessions():
-            turns = [self._speech.turn() for _ in range(TALK)]
+            turns = [self._speech.message() if self._long else self._speech.turn() for _ in range(TALK)]
             if space == ANN:
                 self._kept += self._speech.random.sample(turns, 2)
             waiting.append((space, id_, turns, first))
@@ -178,10 +245,13 @@ class _Place:
                 spent += await self._fed(waiting)
                 waiting.clear()
         spent += await self._fed(waiting)
+        texts = [" ".join(words) for words in self._kept[:400]]
+        analysed = repeated(lambda: [analyse(text, 0) for text in texts], most=3, seconds=1.0)
         return {
             "turns": total,
+            "analysis": min(await analysed()) / len(texts),
             "rate": total / spent,
-            "bytes": _size(self._file) / total,
+            "bytes": _size(self._file) / total if self._file.exists() else None,
             "peer_rate": total / self._peer.spent,
             "peer_bytes": _size(self._peers) / total,
         }
@@ -196,7 +266,11 @@ class _Place:
                 yield Space("talk", f"u{at}"), "s0", 0
 
     async def _fed(self, sessions: Sequence[tuple[Space, str, list[list[str]], int]]) -> float:
-        batches = [(space, _batch(id_, turns, first, self._speech.terms)) for space, id_, turns, first in sessions]
+        known = self._speech.terms
+        batches = [
+            (space, _batch(id_, _long_documents(turns, first) if self._long else _documents(turns, first, known)))
+            for space, id_, turns, first in sessions
+        ]
         started = clock()
         await asyncio.gather(*(self._index.write(space, batch) for space, batch in batches))
         spent = clock() - started
@@ -265,10 +339,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _batch(id_: str, turns: Sequence[Sequence[str]], first: int, known: Mapping[str, str]) -> Batch:
-    source = Source(id_, "i")
-    progress = Progress(identity="i", version=len(turns), next_seq=len(turns), talk=len(turns))
-    return Batch(source=source, progress=progress, put=_documents(turns, first, known), expect=None)
+def _batch(id_: str, put: Sequence[Document]) -> Batch:
+    progress = Progress(identity="i", version=len(put), next_seq=len(put), talk=len(put))
+    return Batch(source=Source(id_, "i"), progress=progress, put=put, expect=None)
 
 
 class _Peer:
