@@ -65,7 +65,7 @@ def words_of(prefix: str, keys: Iterable[str]) -> str:
 
 Counting = Callable[[str], dict[str, int]]
 """Says how often terms stand in a text that `packed` made."""
-SOUGHT: Final = 24
+SOUGHT: Final = 16
 """Terms up to which each is looked for in a long text; more, or those of a short one, are compared with its words."""
 LONG: Final = 10
 """Characters of a long text for each of the terms."""
