@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any, Final
 
 from holdfast import tokens
-from holdfast.recall import snippets, terms
+from holdfast.recall import details, snippets, terms
 
 MOST: Final = 70_000
 """Characters that one callback may count or analyse: about 20 ms."""
@@ -72,6 +72,7 @@ def _first(*args: Any, **_: Any) -> int:
 WATCHED: Final[Mapping[str, tuple[Any, str, Callable[..., int]]]] = {
     "count": (tokens._Vocabulary, "count", lambda self, text: len(text)),
     "terms": (terms, "terms_of", _first),
+    "analysis": (details, "analyse", _first),
     "snippet": (snippets, "snippet_of", _first),
     "stem": (terms, "_stemmed", lambda *args: 80),
 }
