@@ -25,7 +25,7 @@ from holdfast.evaluation.measures import mean
 from holdfast.evaluation.prompt_sessions import Built, Run, current_place, is_block, open_session
 from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.recall.sentences import find_sentences
-from holdfast.recall.terms import count_terms, text_language
+from holdfast.recall.terms import count_terms, words_language, words_of
 from holdfast.wire.sendable import messages_of, own_of
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
@@ -199,7 +199,7 @@ class _Needs:
         self._counts: Counter[str] = Counter()
         if not all(query.values for query in sample.queries):
             for turn in sample.turns:
-                self._counts.update(_terms(turn.text, text_language(turn.text)))
+                self._counts.update(_terms(turn.text, words_language(words_of(turn.text))))
 
     def needed(self, query: Query, at: int) -> _Values | _Words:
         """Return what finds a turn that answers a question."""
@@ -209,11 +209,11 @@ class _Needs:
         if patterns:
             return _Values(patterns)
         sentence = self._best_sentence(query.text, text)
-        return _Words([text, sentence] if sentence else [text], text_language(text))
+        return _Words([text, sentence] if sentence else [text], words_language(words_of(text)))
 
     def _best_sentence(self, question: str, text: str) -> str:
         """Return the sentence that shares most with the question by the rarity of terms; empty: none shares anything."""
-        language = text_language(text)
+        language = words_language(words_of(text))
         asked = _terms(question, language)
         best, most = "", 0.0
         for start, stop in find_sentences(text):
@@ -237,7 +237,7 @@ def _pattern_in(value: str, said: str) -> re.Pattern[str] | None:
 
 @lru_cache(maxsize=16_384)
 def _terms(text: str, language: str) -> frozenset[str]:
-    return frozenset(count_terms(text, language)[0])
+    return frozenset(count_terms(words_of(text), language).counts)
 
 
 # -- figures -------------------------------------------------------------------
