@@ -70,22 +70,34 @@ async def test_a_budget_that_is_too_small_has_nothing() -> None:
 
 
 class Constant:
-    """An embedder for which all texts mean the same."""
+    """An embedder for which all texts mean the same; of no use once it is closed."""
 
     name = "constant"
     dimension = 2
     min_similarity = 0.0
 
+    def __init__(self) -> None:
+        self.is_closed = False
+
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        assert not self.is_closed
         return [vector_of([0.6, 0.8]) for _ in texts]
 
     async def close(self) -> None:
-        pass
+        self.is_closed = True
 
 
 async def test_the_index_has_vectors_with_an_embedder() -> None:
-    (figures,) = await measure_prompts(Dataset((make_sample(LOCKER),)), [700], embedder=Constant())
-    assert (figures.mode, figures.all.evidence) == ("hybrid", 1.0)
+    opened: list[Constant] = []
+
+    def open_embedder() -> Constant:
+        opened.append(Constant())
+        return opened[-1]
+
+    samples = (make_sample(LOCKER), make_sample(LOCKER))
+    (figures,) = await measure_prompts(Dataset(samples), [700], open_embedder=open_embedder)
+    assert (figures.mode, figures.all.evidence, len(opened)) == ("hybrid", 1.0, 2)
+    assert all(one.is_closed for one in opened)
 
 
 async def test_samples_without_questions_are_passed_over() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
@@ -180,7 +181,7 @@ def _measure(dataset: Dataset, plan: _Plan, path: str | None) -> Results:
         if embedder is not None:
             await embedder.embed(["whether it works is told before anything is imported"])
         results = await _search(dataset, plan, embedder)
-        results.prompts += await _build_prompts(dataset, plan, embedder)
+        results.prompts += await _build_prompts(dataset, plan, path)
         return results
 
     results: Results = anyio.run(run)
@@ -216,19 +217,20 @@ async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> R
     return results
 
 
-async def _build_prompts(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> list[PromptFigures]:
+async def _build_prompts(dataset: Dataset, plan: _Plan, path: str | None) -> list[PromptFigures]:
     """Return what prompts contain, with an index of words, and with the local model if a mode needs it."""
     from holdfast.evaluation import measure_prompts
 
     if not plan.prompts:
         return []
-    indexes: list[Embedder | None] = [None] if "keyword" in plan.modes or embedder is None else []
-    indexes += [] if embedder is None else [embedder]
+    indexes: list[Callable[[], Embedder] | None] = []
+    indexes += [None] if "keyword" in plan.modes else []
+    indexes += [partial(_open_embedder, path)] if plan.needs_vectors else []
     found: list[PromptFigures] = []
     with progress(dataset.queries * len(plan.prompts) * len(indexes)) as bar:
         bar.about("prompts")
         for index in indexes:
-            found += await measure_prompts(dataset, plan.prompts, embedder=index, on_prompt=bar.step)
+            found += await measure_prompts(dataset, plan.prompts, open_embedder=index, on_prompt=bar.step)
     return found
 
 

@@ -94,7 +94,7 @@ async def measure_prompts(
     dataset: Dataset,
     budgets: Sequence[int],
     *,
-    embedder: Any = None,
+    open_embedder: Callable[[], Any] | None = None,
     on_prompt: Callable[[], None] = lambda: None,
 ) -> list[PromptFigures]:
     """Build the prompt of each question at each budget, and look for the evidence in it.
@@ -102,24 +102,24 @@ async def measure_prompts(
     Args:
         dataset: the set.
         budgets: tokens of the conversation.
-        embedder: for vectors in the index; None: it has words alone.
+        open_embedder: makes the embedder of a sample's index, which closes it; None: the index has words alone.
         on_prompt: called after each prompt, for a progress bar.
     """
     runs = [Run(str(budget), budget, ContextSettings(DEFAULT_STRATEGY, {"budget": budget})) for budget in budgets]
     built: list[list[Built[Contents] | None]] = [[] for _ in runs]
     findings: list[list[PromptFinding]] = [[] for _ in runs]
     for sample in dataset.samples:
-        prompts = await _ask_all(sample, runs, embedder, on_prompt)
+        prompts = await _ask_all(sample, runs, open_embedder, on_prompt)
         needs = _Needs(sample)
         for at, contents in enumerate(prompts):
             built[at] += contents
             findings[at] += _find_all(sample, needs, [one and one.value for one in contents])
-    mode = "keyword" if embedder is None else "hybrid"
+    mode = "keyword" if open_embedder is None else "hybrid"
     return [_figures(mode, *row) for row in zip(budgets, built, findings, strict=True)]
 
 
 async def _ask_all(
-    sample: Sample, runs: Sequence[Run], embedder: Any, on_prompt: Callable[[], None]
+    sample: Sample, runs: Sequence[Run], open_embedder: Callable[[], Any] | None, on_prompt: Callable[[], None]
 ) -> list[list[Built[Contents] | None]]:
     """Return for each run the prompt of each question; None: it was refused."""
     end = now = max(turn.at for turn in sample.turns) + _MINUTE
@@ -127,6 +127,7 @@ async def _ask_all(
     if not sample.queries:
         return prompts
     said = messages_of_turns(sample, range(len(sample.turns)))[0]
+    embedder = None if open_embedder is None else open_embedder()
     opened = open_session(runs, _read, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
     async with opened as session:
         await session.append(messages_of(said), own_of(said))

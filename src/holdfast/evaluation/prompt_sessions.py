@@ -191,7 +191,7 @@ async def open_session(
         read: takes from a prompt what is measured, while its turn is open.
         clock: milliseconds since the epoch.
         system: the system prompt.
-        embedder: for vectors in the index; None: it has words alone.
+        embedder: for vectors in the index, which closes it; None: the index has words alone.
         on_prompt: called after each prompt.
     """
     roster = Roster({"default": msgspec.structs.replace(offline(), context_window=WINDOW)})
