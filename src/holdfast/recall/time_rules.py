@@ -26,8 +26,6 @@ class Named(NamedTuple):
 
 WORDS: Final = re.compile(r"[^\W\d_]+|\d")
 Read = Callable[[re.Match[str], datetime], "Span | None"]
-
-
 Needs = tuple[AbstractSet[str], ...]
 DIGIT: Final = frozenset({"#digit"})
 YEAR: Final = frozenset({"#year"})
@@ -77,7 +75,14 @@ def possible_rules(rules: Iterable[Rule], text: str) -> list[Rule]:
             words |= YEAR
     if not text.isascii() and _A_DENSE.search(text):
         words |= DENSE
-    return [rule for rule in rules if not any(need.isdisjoint(words) for need in rule.needs)]
+    found = []
+    for rule in rules:
+        for need in rule.needs:
+            if need.isdisjoint(words):
+                break
+        else:
+            found.append(rule)
+    return found
 
 
 def match_rule(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
