@@ -67,6 +67,21 @@ def test_evidence_says_how_much_of_the_question_a_passage_holds() -> None:
     assert partly.covered < 0.5
 
 
+def test_the_message_that_a_search_finds_first_brings_its_sentences() -> None:
+    """The words of the question are spread over one message; another one has two of them in one sentence."""
+    spread = "We moored Kittiwake at Tarrow. The fee is high. It is paid in May. The steward is called Moss."
+    made = table(
+        ("user", spread),
+        ("assistant", "I see."),
+        ("user", "The fee for the car in May was a surprise."),
+        ("assistant", "Oh."),
+    )
+    question = question_of("What fee do we pay the steward at Tarrow in May?", now=0)
+    assert made.rank_entries(question, 5)[0] == (0, 1.0)
+    assert [seq for seq, _ in made.rank_entries(question, 1)] == [0]
+    assert find(made, question.text)[0].seq == 0
+
+
 def test_a_fragment_beside_the_answer_is_not_found_by_itself() -> None:
     made = table(("user", "The gate code of the marina is 4711. QS-820."))
     assert [one.start for one in find(made, "What is the gate code?")] == [0]

@@ -179,8 +179,9 @@ def session_share(limit: int) -> int:
 
 
 def session_room(limit: int, free: int) -> int:
-    """Return the tokens that this may take, where the conversation leaves so many."""
-    most = max(min(limit // SESSION_SHARE, SESSION_MOST), min(limit // SHARE, SESSION_WORTH))
+    """Return the tokens that this may take, where the conversation leaves so many: twice what is kept free for it, if more is free."""
+    most = min(limit // SHARE, SESSION_MOST if limit >= SESSION_LEAST else SESSION_WORTH)
+    most = max(most, min(limit // SESSION_SHARE, SESSION_MOST))
     return max(0, min(most, free))
 
 

@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.questions import MAX_ASKING, Question
+from holdfast.recall.ranking import Ranking
 from holdfast.recall.sentences import find_sentences
-from holdfast.recall.terms import NUMBERED, TIMED, terms_of
+from holdfast.recall.terms import ASKS, NUMBERED, TIMED, join_traits, terms_of
 
 MAX_PASSAGES: Final = 4_000
 """Sentences that a table keeps; those of the oldest entries are dropped first."""
@@ -69,17 +71,17 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """BM25's `b`."""
     form: float = 0.35
     """A term that begins like one of the question's."""
-    next_to: float = 0.45
+    next_to: float = 0.3
     """The better of the two sentences beside it."""
     second: float = 0.2
     """The better of the two beyond these."""
-    entry: float = 0.15
+    entry: float = 0.1
     """The best sentence of its entry."""
     entry_beside: float = 0.25
     """The best sentence of the entry before it, and of the one after it."""
     question_before: float = 0.8
     """A question that the entry before it ends with: an answer seldom repeats its words."""
-    by_user: float = 2.0
+    by_user: float = 1.5
     by_role: float = 1.6
     """It was said by whom the question names."""
     number: float = 1.5
@@ -90,6 +92,10 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     name_asked: float = 2.0
     question: float = 0.4
     """It asks itself."""
+    whole: float = 1.0
+    """Its entry is the best one of a search for whole entries; others by their share of its score."""
+    entries: int = 12
+    """Entries of that search which count."""
 
 
 DEFAULT: Final = Weights()
@@ -214,17 +220,73 @@ class PassageTable:
             weights: of the ranking.
         """
         matched = self._match(question, weights)
+        if not matched.rows and not boosts:
+            return []
         best: dict[int, float] = {}
         for row, score in matched.rows.items():
             seq = self._rows[row].seq
             best[seq] = max(best.get(seq, 0.0), score)
         top = max(best.values(), default=1.0)
-        more = {seq: top * boost for seq, boost in (boosts or {}).items() if seq in self._entries}
+        ranked = self.rank_entries(question, weights.entries) if weights.whole else []
+        more = {seq: top * weights.whole * share for seq, share in ranked}
+        for seq, boost in (boosts or {}).items():
+            if seq in self._entries:
+                more[seq] = max(more.get(seq, 0.0), top * boost)
         leading = sorted({*best, *more}, key=lambda seq: (-best.get(seq, 0.0) - more.get(seq, 0.0), -seq))[:_ENTRIES]
         near = {seq for one in leading for seq in (one, *self._beside(one))}
         rank = _Ranking(self, question, weights, matched, best)
-        found = [one for seq in near for one in rank.of_entry(seq, more.get(seq, 0.0))]
+        found = [one for seq in near for one in rank.of_entry(seq, more.get(seq, 0.0), alone=seq not in (boosts or {}))]
         return sorted(found, key=lambda one: (-one.score, -one.seq, one.start))
+
+    def rank_entries(self, question: Question, limit: int) -> list[tuple[int, float]]:
+        """Rank whole entries, as a search does: see `holdfast.recall.ranking`.
+
+        Returns:
+            The `seq` of the best, with its score as a share of the best one's, 0 to 1.
+        """
+        counts: dict[int, dict[str, int]] = {}
+        frequencies: dict[str, int] = {}
+        for term in question.terms:
+            posting = self._postings.get(term, ())
+            if len(posting) > max(COMMON * len(self._rows), FEW):
+                continue
+            holders = set()
+            for row in posting:
+                seq = self._rows[row].seq
+                holders.add(seq)
+                held = counts.setdefault(seq, {})
+                held[term] = held.get(term, 0) + 1
+            frequencies[term] = len(holders)
+        found = [self._candidate(seq, held) for seq, held in sorted(counts.items())]
+        ranking = Ranking(question, Candidates(found, len(self._entries), self._terms, frequencies))
+        missing = ranking.missing(limit)
+        ranking.fill([self._candidate(self._order[at], {}) for _, at in missing if at < len(self._order)], missing)
+        hits = ranking.hits(limit)
+        return [(hit.candidate.seq, hit.score / hits[0].score) for hit in hits]
+
+    def _candidate(self, seq: int, counts: Mapping[str, int]) -> Candidate:
+        """An entry as a search has it; neighbours are those next to it in the table."""
+        rows = self._rows[slice(*self._entries[seq])]
+        flags, asked = rows[-1].flags if rows else 0, 0
+        traits = ASKS if flags & _ASKED else 0
+        for row in rows:
+            traits |= NUMBERED | TIMED if row.flags & _NUMBERED else 0
+            asked += row.stop - row.start if row.flags & _ASKED else 0
+        share = asked / (rows[-1].stop - rows[0].start) if asked else 0.0
+        return Candidate(
+            source=0,
+            place=bisect_left(self._order, seq),
+            seq=seq,
+            session="",
+            identity="",
+            role="user" if flags & _USERS else "assistant",
+            agent=None,
+            name=None,
+            at=seq,
+            length=sum(row.length for row in rows),
+            counts=counts,
+            traits=join_traits((traits,), min(share, 1.0), asks=bool(traits & ASKS)),
+        )
 
     def find_correction(self, passage: Passage) -> Passage | None:
         """Return the later sentence of the user that replaces one of theirs, by the rare words in common; None if there is none."""
@@ -374,15 +436,15 @@ class _Ranking:
         self._asks_number = question.asks_number or question.asks_time
         self._asks_name = _WHO.search(question.text[:MAX_ASKING]) is not None
 
-    def of_entry(self, seq: int, boost: float) -> Iterator[Passage]:
-        """Yield the sentences of an entry that may answer."""
+    def of_entry(self, seq: int, boost: float, *, alone: bool) -> Iterator[Passage]:
+        """Yield the sentences of an entry that may answer; `alone`: nothing but words leads to it."""
         weights, own, table = self._weights, self._own, self._table
         first, end = table._entries[seq]  # noqa: SLF001 - its own table
         common = weights.entry * self._best.get(seq, 0.0)
         common += weights.entry_beside * sum(self._best.get(one, 0.0) for one in table._beside(seq))  # noqa: SLF001
         question = table._question_row(seq)  # noqa: SLF001
         asked = own.get(question, 0.0)
-        least = LEAST_TERMS if not boost and (question < 0 or not table._is_short(first, end)) else 0  # noqa: SLF001
+        least = LEAST_TERMS if alone and (question < 0 or not table._is_short(first, end)) else 0  # noqa: SLF001
         for row in range(first, end):
             if row not in own and table._rows[row].length < least:  # noqa: SLF001
                 continue
