@@ -2,6 +2,8 @@
 
 What it waits for is in the index, so a restart goes on. Equal texts of a space are embedded once. What fails is tried later
 and later; a text that fails by itself is left without a vector. Words are looked up all the same.
+
+For a model that uses context, a turn is embedded with its speaker and the end of the turn before; see `in_context`.
 """
 
 from __future__ import annotations
@@ -9,15 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
-from holdfast.indexes.feeding import digest_of, words_of
+from holdfast.indexes.feeding import digest_of, speaker_of, words_of
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, UNEMBEDDED
-from holdfast.recall.base import Index, Pending, Source, Space, Vectored
+from holdfast.recall.base import Index, Pending, Source, Space, Vectored, has_context
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import group_ranges
@@ -26,6 +28,15 @@ _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
 """Entries that are read in vain, at most, so that two may be read at once."""
 _COUNTED: Final = 1000
+BEFORE_CHARS: Final = 200
+"""Characters of the turn before that are embedded with a turn: its end."""
+
+
+class Turn(NamedTuple):
+    """What was said, and who said it: a name, else the role."""
+
+    speaker: str
+    words: str
 
 
 class Embedding:
@@ -102,8 +113,11 @@ class Embedding:
         for one in some:
             if one not in texts:
                 self._failed[one] = EMBEDDING_TRIES
-        known = dict(await self._index.vectors(model, [one.digest for one in texts], space=space))
-        new = {one.digest: text for one, text in texts.items() if one.digest not in known}
+        # Equal words do not have equal vectors if the turns before them differ: then the whole text says which are equal.
+        context = has_context(model, space)
+        keys = {one: digest_of(text) if context else one.digest for one, text in texts.items()}
+        known = {} if context else dict(await self._index.vectors(model, list(keys.values()), space=space))
+        new = {keys[one]: text for one, text in texts.items() if keys[one] not in known}
         failure: EmbeddingFailed | None = None
         try:
             made = await self._embedder.embed(list(new.values())) if new else []
@@ -112,49 +126,71 @@ class Embedding:
             failure = exc
             digests = list(new)
             known.update({digests[at]: vector for at, vector in exc.vectors.items()})
-            self._note(texts, {digests[at] for at in exc.refused}, EMBEDDING_TRIES)
+            self._note(keys, {digests[at] for at in exc.refused}, EMBEDDING_TRIES)
         for source, of_source in groupby(sorted(texts), key=lambda one: one.source):
-            vectors = [Vectored(one.seq, one.digest, known[one.digest]) for one in of_source if one.digest in known]
+            vectors = [
+                Vectored(one.seq, one.digest, known[keys[one]], one.before) for one in of_source if keys[one] in known
+            ]
             if vectors:
                 await self._index.put_vectors(space, source, model, vectors)
         if failure is not None:
             if not failure.again and not failure.refused:
-                self._note(texts, new.keys() - known.keys(), 1)
+                self._note(keys, new.keys() - known.keys(), 1)
             raise failure
 
-    def _note(self, texts: Mapping[Pending, str], digests: set[bytes], tries: int) -> None:
-        for one in texts:
-            if one.digest in digests:
+    def _note(self, keys: Mapping[Pending, bytes], failed: set[bytes], tries: int) -> None:
+        for one, key in keys.items():
+            if key in failed:
                 self._failed[one] = self._failed.get(one, 0) + tries
 
     # -- texts -------------------------------------------------------------
 
     async def _texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
-        """The texts of those that the log still says so."""
+        """The texts to embed, of those documents of which the log still says so."""
         found: dict[Pending, str] = {}
+        context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
             group = list(of_source)
             read = self._said if space.kind == "talk" else self._remembered
-            texts = await read(space, source, [one.seq for one in group])
+            before = {one.before_seq for one in group if one.before}
+            turns = await read(space, source, sorted(before.union(one.seq for one in group)))
             for one in group:
-                text = texts.get(one.seq)
-                if text is not None and digest_of(text) == one.digest:
+                turn, last = turns.get(one.seq), turns.get(one.before_seq) if one.before else None
+                if _is_current(turn, one.digest) and (not one.before or _is_current(last, one.before)):
+                    assert turn is not None, "it is current"
+                    text = in_context(turn, last) if context else turn.words
                     found[one] = text.encode("utf-8", "replace").decode()
         return found
 
-    async def _said(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
+    async def _said(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
         ref = SessionRef(space.name, source.id)
-        found: dict[int, str] = {}
+        found: dict[int, Turn] = {}
         try:
             if (await self._store.get(ref)).identity != source.identity:
                 return found
             for start, stop in group_ranges(seqs, gap=_NEAR):
-                found |= {one.seq: words_of(one) for one in await self._store.entries(ref, start=start, stop=stop)}
+                for one in await self._store.entries(ref, start=start, stop=stop):
+                    found[one.seq] = Turn(speaker_of(one) or one.message.role, words_of(one))
         except SessionNotFound:
             return {}
         return found
 
-    async def _remembered(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
+    async def _remembered(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
         assert space.kind != "talk", "an owner's"
         page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
-        return {one.number: one.words for one in page.memories}
+        return {one.number: Turn("", one.words) for one in page.memories}
+
+
+def in_context(turn: Turn, before: Turn | None) -> str:
+    """Return the text that is embedded for a turn: its speaker and words, after the end of the turn before.
+
+    Args:
+        turn: the turn.
+        before: the one before it in the same session; None: there is none.
+    """
+    text = f"{turn.speaker}: {turn.words}"
+    return f"{before.speaker}: {before.words[-BEFORE_CHARS:]}\n{text}" if before else text
+
+
+def _is_current(turn: Turn | None, digest: bytes) -> bool:
+    return turn is not None and digest_of(turn.words) == digest

@@ -128,7 +128,7 @@ def document_of(said: Said, place: int) -> Document:
         place=place,
         role=entry.message.role,
         agent=entry.agent,
-        name=_speaker(entry),
+        name=speaker_of(entry),
         at=entry.timestamp,
         digest=said.digest,
         length=terms.length,
@@ -138,8 +138,8 @@ def document_of(said: Said, place: int) -> Document:
     )
 
 
-def _speaker(entry: Entry) -> str | None:
-    """Who speaks: the name that the message gives, else whose it is where several take part, else which agent's."""
+def speaker_of(entry: Entry) -> str | None:
+    """Return who speaks: the name that the message gives, else whose it is where several take part, else which agent's. None: none of them."""
     if entry.message.name is not None:
         return entry.message.name
     if entry.message.role == "user":

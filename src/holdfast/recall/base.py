@@ -28,6 +28,10 @@ without terms the newest first. Frequencies and sizes are those of the whole spa
 gives the inner products of the nearest documents that pass the filters, and of their neighbours up to `NEAR` places away. With an
 engine that searches approximately the nearest may not all be found; the others are exact.
 
+A model whose name ends with `CONTEXT` embeds a conversation's document together with the document at the place before. Its vectors are
+derived from both texts, so a vector is kept only while both are unchanged: a write that puts, changes or drops a document also drops
+the vector at the next place, in the same transaction. Memories are embedded alone.
+
 **Reading** sees every write that was acknowledged before. **Foreign errors** do not leak: they are `StoreError`s.
 """
 
@@ -54,6 +58,8 @@ POSTINGS: Final = 4_000
 """Rows of the full-text engine that a lookup reads, more or less: terms are taken from the rarest on until that many are reached."""
 NEAR: Final = 2
 """Places around a document that count as near."""
+CONTEXT: Final = "+context"
+"""The end of the name of a model that embeds each document of a conversation with the document before it."""
 NEAREST: Final = 200
 """Most documents that a lookup by vector asks for, their neighbours not counted."""
 
@@ -65,6 +71,11 @@ class Space(NamedTuple):
     """`talk`: a user's conversations; the others: memories of such an owner, see `holdfast.domain.memory.Owner`."""
     name: str
     """The user's id, or the owner's."""
+
+
+def has_context(model: str, space: Space) -> bool:
+    """Return True if vectors of a model depend on the document before as well, in a space."""
+    return space.kind == "talk" and model.endswith(CONTEXT)
 
 
 class Source(NamedTuple):
@@ -208,6 +219,9 @@ class Vectored(NamedTuple):
     digest: bytes
     """Of the document that it is of: it is not kept where that has changed."""
     vector: bytes
+    before: bytes = b""
+    """Digest of the document at the place before, if that was embedded too; empty: there was none. Only a model with `CONTEXT` has one,
+    and the vector is not kept where that has changed."""
 
 
 class Pending(NamedTuple):
@@ -217,6 +231,10 @@ class Pending(NamedTuple):
     source: Source
     seq: int
     digest: bytes
+    before_seq: int = -1
+    """Of the document at the place before; -1: there is none, or the model does not embed it."""
+    before: bytes = b""
+    """Its digest."""
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,6 +325,8 @@ class Index(Protocol):
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         """Keep vectors, in place of others of that document; how many were kept.
+
+        One is not kept whose document has changed, or, for a model with `CONTEXT`, whose document before has.
 
         Raises:
             InvalidRequest: of another dimension than those of that model that are there.

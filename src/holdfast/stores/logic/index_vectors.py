@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import Final
 
 from holdfast.errors import InvalidRequest
-from holdfast.recall.base import NEAREST, Candidate, Lookup, Pending, Similar, Source, Space, Vectored
+from holdfast.recall.base import (
+    NEAREST,
+    Candidate,
+    Lookup,
+    Pending,
+    Similar,
+    Source,
+    Space,
+    Vectored,
+    has_context,
+)
 from holdfast.recall.vectors import packed, similarities, unpacked
 from holdfast.stores.logic.index_reads import Place, candidates_of, neighbours, place_of
 from holdfast.stores.logic.index_rows import counting, held_of, mark_of, number_of
@@ -32,9 +42,12 @@ def pending(tenant: str, model: str, space: Space | None, limit: int) -> Steps[l
     for name, (number, _) in sorted((yield from models_of(tenant)).items()):
         if name != model and len(found) < limit:
             rows = yield Query("index_pending", (number, low, high, limit - len(found)))
-            for kind, owner, id_, identity, seq, digest in rows:
+            for kind, owner, id_, identity, seq, digest, *before in rows:
                 whose = Space(text_of(kind), text_of(owner))  # type: ignore[arg-type]  # a kind, as it was put
-                found.append(Pending(whose, Source(text_of(id_), text_of(identity)), seq, bytes(digest)))
+                one = Pending(whose, Source(text_of(id_), text_of(identity)), seq, bytes(digest))
+                if before[0] is not None and has_context(model, whose):
+                    one = one._replace(before_seq=before[0], before=bytes(before[1]))
+                found.append(one)
     return found
 
 
@@ -55,6 +68,9 @@ def put(
     )
     there = {(held.seq, held.digest): held.id for held in map(held_of, rows) if held.model is not None}
     kept = {there[one.seq, one.digest]: one for one in vectors if (one.seq, one.digest) in there}
+    if kept and has_context(model, space):
+        before = yield from _digests_before(known.number, kept)
+        kept = {id_: one for id_, one in kept.items() if before.get(id_ - 1, b"") == one.before}
     if not kept:
         return 0
     number = yield from model_number(tenant, model, -numbers if compress else numbers)
@@ -63,6 +79,12 @@ def put(
     yield Many("index_vector_put", rows)
     yield Query("index_documents_model", (array_of(sorted(kept)), number))
     return len(kept)
+
+
+def _digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
+    """The digests of the documents at the places before these, by id."""
+    rows = yield Query("index_documents_at", (source, array_of(()), array_of(sorted(id_ - 1 for id_ in ids))))
+    return {held.id: held.digest for held in map(held_of, rows)}
 
 
 def _whole(data: bytes, dimensions: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from holdfast.recall.base import Batch, Document, Progress, Space
+from holdfast.recall.base import Batch, Document, Progress, Space, has_context
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     GONE,
@@ -98,17 +98,33 @@ def write(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
         yield Query("index_source_new", (number, batch.source.id, batch.source.identity))
         known = yield from known_source(number, batch.source.id)
         assert known is not None  # the same
-    removed += yield from _change(tenant, number, known, batch)
+    context = yield from _context_models(tenant, space)
+    removed += yield from _change(tenant, number, known, batch, context)
     return True, removed > 0
 
 
-def _change(tenant: str, space: int, known: Known, batch: Batch) -> Steps[int]:
-    """Take documents of a source in and away; how many were taken away or said something else."""
+def _context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
+    """The numbers of the models whose vectors in a space depend on the document before as well."""
+    models = yield from models_of(tenant)
+    return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
+
+
+def _change(tenant: str, space: int, known: Known, batch: Batch, context: frozenset[int]) -> Steps[int]:
+    """Take documents of a source in and away; how many were taken away or said something else.
+
+    Args:
+        tenant: whose index.
+        space: the space's number.
+        known: the source.
+        batch: what comes and goes.
+        context: see `_context_models`.
+    """
     put = {number_of(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
     there = yield from _there(known, put, batch.drop)
     by_id = {held.id: held for held in there}
     same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
-    moved = yield from _vectors_of(put, there, same)
+    changed = _changed(put, there) if context else set()
+    moved = yield from _vectors_of(put, there, same, context, changed)
     change = _Change(space)
     gone = [held for held in there if held.id not in same]
     yield from _take(gone, change)
@@ -124,6 +140,9 @@ def _change(tenant: str, space: int, known: Known, batch: Batch) -> Steps[int]:
         yield Many("index_posting_put", [(row[0], change.come(row[2], row[6], row[13])) for row in new])
     if moved:
         yield Many("index_vector_put", [(id_, mark_of(put[id_].digest), data) for id_, (_, data) in moved.items()])
+    if changed:
+        after = {id_ + 1 for id_ in changed} - (put.keys() - same)
+        yield from _drop_vectors(known.number, after, context, model)
     yield from change.counted()
     progress = astuple(batch.progress)[1:-1]
     yield Query("index_source_put", (known.number, *progress, int(batch.progress.complete), change.documents))
@@ -149,12 +168,42 @@ def _there(known: Known, put: Mapping[int, Document], drop: Sequence[int]) -> St
     return [held_of(row) for row in rows]
 
 
+def _changed(put: Mapping[int, Document], there: Sequence[Held]) -> set[int]:
+    """The ids at which another text is after a write than was before, or none."""
+    before = {held.id: (held.seq, held.digest) for held in there}
+    after = {id_: (one.seq, one.digest) for id_, one in put.items()}
+    return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
+
+
+def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int) -> Steps[None]:
+    """Drop vectors that depend on the document before as well.
+
+    Args:
+        source: the source's number.
+        ids: of the documents; one that is not there is fine.
+        context: see `_context_models`.
+        none: the number of the model of documents without a vector.
+    """
+    rows = yield Query("index_documents_at", (source, array_of(()), array_of(sorted(ids))))
+    stale = array_of(sorted(held.id for held in map(held_of, rows) if held.model in context))
+    yield Query("index_vectors_delete", (stale,))
+    yield Query("index_documents_model", (stale, none))
+
+
 def _vectors_of(
-    put: Mapping[int, Document], there: Sequence[Held], same: set[int]
+    put: Mapping[int, Document], there: Sequence[Held], same: set[int], context: frozenset[int], changed: set[int]
 ) -> Steps[dict[int, tuple[int, bytes]]]:
-    """Model and vector for those of `put` that say what they said, at another place: by their new ids."""
+    """Model and vector for those of `put` that say what they said, at another place: by their new ids.
+
+    A vector that depends on the document before stays only at its place, and after the same document.
+    """
     before = {(held.seq, held.digest): held for held in there if held.id not in same and held.model is not None}
     moved = {id_: before[one.seq, one.digest] for id_, one in put.items() if (one.seq, one.digest) in before}
+    moved = {
+        id_: held
+        for id_, held in moved.items()
+        if held.model not in context or (held.id == id_ and id_ - 1 not in changed)
+    }
     found: dict[int, tuple[int, bytes]] = {}
     for model in {held.model for held in moved.values()}:
         ids = [held.id for held in moved.values() if held.model == model]

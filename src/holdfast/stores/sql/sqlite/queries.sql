@@ -1000,10 +1000,11 @@ SELECT id FROM index_documents WHERE model = ?1 ORDER BY space, id LIMIT ?2
 SELECT count(*) FROM index_documents WHERE model = ?1 AND space BETWEEN ?2 AND ?3
 
 -- index_pending --
--- Documents of a model, or without a vector, space by space, the oldest of each first.
-SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest
+-- Documents of a model, or without a vector, space by space, the oldest of each first; each with the one at the place before.
+SELECT p.kind, p.name, s.id, s.identity, d.seq, d.digest, b.seq, b.digest
 FROM index_documents AS d INDEXED BY index_documents_model CROSS JOIN index_sources AS s ON s.number = d.source
      CROSS JOIN index_spaces AS p ON p.number = d.space
+     LEFT JOIN index_documents AS b ON b.id = d.id - 1 AND b.source = d.source AND b.channel = d.channel
 WHERE d.model = ?1 AND d.space BETWEEN ?2 AND ?3 AND p.kind <> 'gone' ORDER BY d.space, d.id LIMIT ?4
 
 -- index_documents_model --
