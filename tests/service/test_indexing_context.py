@@ -1,0 +1,218 @@
+"""A turn that is embedded with the turn before it: which text that is, and that no vector outlasts one of its texts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.session import SessionRef
+from holdfast.errors import EmbeddingFailed
+from holdfast.indexes.embedding import BEFORE_CHARS, Turn, in_context
+from holdfast.indexes.feeding import digest_of, said_in
+from holdfast.recall.base import CONTEXT, Space
+from holdfast.recall.vectors import vector_of
+from holdfast.stores.base import Append
+from tests.amounts import examples
+from tests.service.embeddings_stub import numbers
+from tests.service.index_kit import Bench, bench, said
+
+ADA = SessionRef("ada", "s")
+SPACE = Space("talk", "ada")
+
+
+class Embedder:
+    """Makes a vector of its own for each text, and knows which text it was.
+
+    Attributes:
+        failing: raised instead, while there is one.
+        given: the texts that it was asked for.
+    """
+
+    def __init__(self, name: str = f"test/turns{CONTEXT}") -> None:
+        self.name = name
+        self.dimension: int | None = 8
+        self.given: list[str] = []
+        self.failing: Exception | None = None
+        self._texts: dict[bytes, str] = {}
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """See `Embedder.embed`."""
+        if self.failing is not None:
+            raise self.failing
+        self.given += texts
+        made = [vector_of(numbers(text)) for text in texts]
+        self._texts |= zip(made, texts, strict=True)
+        return made
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def stored(self, one: Bench, *texts: str) -> dict[str, str]:
+        """What the vectors of messages with these words were computed from."""
+        digests = {digest_of(text): text for text in texts}
+        found = await one.index.vectors(self.name, list(digests), space=SPACE)
+        return {digests[digest]: self._texts[bytes(vector)] for digest, vector in found.items()}
+
+
+def test_the_text_has_both_speakers_and_the_end_of_the_turn_before() -> None:
+    long = "x" * BEFORE_CHARS + "the end"
+    assert in_context(Turn("user", "And the cat?"), None) == "user: And the cat?"
+    assert in_context(Turn("user", "Yes."), Turn("Ann", long)) == f"Ann: {long[-BEFORE_CHARS:]}\nuser: Yes."
+
+
+async def test_turns_are_embedded_with_speaker_and_turn_before() -> None:
+    """Results of tools are no turns, and another session's are of another conversation."""
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea?", "yes")
+        entries = [said("tool", "17"), said("user", "and milk")]
+        await one.here.append(ADA, Append(entries=entries, timestamp=1))
+        await one.make(SessionRef("ada", "t"), "coffee")
+        await one.service.settled()
+        assert sorted(embedder.given) == [
+            "assistant: yes\nuser: and milk",
+            "user: coffee",
+            "user: tea?",
+            "user: tea?\nassistant: yes",
+        ]
+
+
+async def test_memories_are_embedded_alone() -> None:
+    embedder, owner = Embedder(), Owner("user", "ada")
+    async with bench(embedder=embedder) as one:
+        fields = {"owner": owner, "created_at": 1, "updated_at": 1}
+        made = tuple(Memory(id=f"mem_{at:032x}", content=text, **fields) for at, text in enumerate(["a", "b"]))  # type: ignore[arg-type]  # as they are
+        await one.elsewhere.change_memories(owner, MemoryDelta(put=made), timestamp=1)
+        await one.service.take_memories(owner)
+        await one.service.settled()
+        assert sorted(embedder.given) == ["a", "b"]
+
+
+async def test_a_model_without_context_gets_the_text_alone() -> None:
+    embedder = Embedder("test/plain")
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea?", "yes")
+        await one.service.settled()
+        assert sorted(embedder.given) == ["tea?", "yes"]
+
+
+async def test_equal_words_after_other_turns_have_vectors_of_their_own() -> None:
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "tea?", "yes", "coffee?", "yes")
+        await one.service.settled()
+        assert {text for text in embedder.given if text.endswith("yes")} == {
+            "user: tea?\nassistant: yes",
+            "user: coffee?\nassistant: yes",
+        }
+
+
+async def test_an_erased_message_leaves_nothing_in_the_vector_after_it() -> None:
+    """At once, also while nothing can be embedded."""
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "hello", "my pin is 4711", "thank you", "bye")
+        await one.service.settled()
+        words = ("hello", "my pin is 4711", "thank you", "bye")
+        assert len(await embedder.stored(one, *words)) == 4
+        embedder.failing = EmbeddingFailed("away", again=True)
+        await one.here.erase(ADA, 1)
+        assert not [text for text in (await embedder.stored(one, *words)).values() if "4711" in text]
+        assert set(await embedder.stored(one, *words)) == {"hello", "bye"}
+        embedder.failing = None
+        again = one.another()
+        await again.walk(whole=True)
+        await again.settled()
+        assert (await embedder.stored(one, *words))["thank you"] == "user: thank you"
+        await again.close()
+
+
+async def test_a_message_that_is_erased_while_the_next_one_is_embedded_leaves_nothing() -> None:
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "my pin is 4711")
+        await one.service.settled()
+        embed = embedder.embed
+        erased: list[object] = []
+
+        async def slow(texts: Sequence[str]) -> list[bytes]:
+            made = await embed(texts)
+            if not erased:
+                erased.append(await one.here.erase(ADA, 0))
+            return made
+
+        embedder.embed = slow  # type: ignore[method-assign]  # for this test
+        await one.say(ADA, "thank you")
+        await one.service.settled()
+        assert embedder.given[1:] == ["user: my pin is 4711\nuser: thank you", "user: thank you"]
+        assert await embedder.stored(one, "thank you") == {"thank you": "user: thank you"}
+
+
+async def test_what_another_process_erased_is_not_embedded_with_the_next_message() -> None:
+    """The index does not know of it yet: the text is not read, and the source is looked at again."""
+    embedder = Embedder()
+    embedder.failing = EmbeddingFailed("away", again=True)
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "my pin is 4711", "thank you")
+        await one.service.settled()
+        await one.elsewhere.erase(ADA, 0)
+        embedder.failing = None
+        other = one.another()
+        await other.walk(whole=True)
+        await other.settled()
+        assert embedder.given == ["assistant: thank you"]
+        await other.close()
+
+
+async def test_an_edit_leaves_nothing_of_what_it_retired() -> None:
+    embedder = Embedder()
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "hello", "my pin is 4711", "thank you")
+        await one.service.settled()
+        await one.say(ADA, "something else", "thank you", retire_from=1)
+        await one.service.settled()
+        words = ("hello", "my pin is 4711", "something else", "thank you")
+        assert await embedder.stored(one, *words) == {
+            "hello": "user: hello",
+            "something else": "user: hello\nuser: something else",
+            "thank you": "user: something else\nassistant: thank you",
+        }
+
+
+@pytest.mark.parametrize("seed", range(examples(4)))
+async def test_whatever_happens_every_vector_is_of_what_the_log_says_now(seed: int) -> None:
+    """And before all of them are made again, none holds anything of a text that is gone."""
+    chance, embedder, number = random.Random(seed), Embedder(), 0
+    async with bench(embedder=embedder) as one:
+        await one.make(ADA, "text 0")
+        for _ in range(25):
+            there = [entry for entry in await one.elsewhere.entries(ADA) if not entry.erased]
+            store, texts = chance.choice([one.here, one.elsewhere]), []
+            for _ in range(chance.randint(1, 3)):
+                number += 1
+                texts.append(f"text {number}")
+            kind = chance.choice(["say", "say", "erase", "edit"])
+            if kind == "erase" and there:
+                await store.erase(ADA, chance.choice(there).seq)
+            elif kind == "edit" and there:
+                await one.say(ADA, *texts, store=store, retire_from=chance.choice(there).seq)
+            else:
+                await one.say(ADA, *texts, store=store)
+            if chance.random() < 0.4:
+                await one.service.walk(whole=True)
+            if store is one.here and chance.random() < 0.5:
+                await one.service.settled()
+        await one.service.walk(whole=True)
+        await one.service.settled()
+        await one.check([ADA])
+        turns = list(said_in(await one.elsewhere.entries(ADA)))
+        expected, before = {}, None
+        for turn in turns:
+            now = Turn(turn.entry.message.role, turn.words) if turn.words else None
+            if now is not None:
+                expected[turn.words] = in_context(now, before)
+            before = now
+        assert await embedder.stored(one, *expected) == expected
