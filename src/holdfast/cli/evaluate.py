@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
 
+from holdfast.cli.embeddings import LOCAL_NAMES, local_model
 from holdfast.cli.statements import statements
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import plain, progress, show_json
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 MODES = ("keyword", "vector", "hybrid", "all")
 COMPARED = ("bm25", "fts5", "keyword", "vector", "hybrid")
-LOCAL = "local"
 MOST = 1_000_000
 
 
@@ -105,7 +105,14 @@ evaluate.add_command(statements)
 @click.option(
     "--captions/--no-captions", default=True, help="Whether captions of shared photos are searched (LoCoMo's form)."
 )
-@click.option("--path", metavar="DIR", help="Where the local model's weights are, for --mode vector and hybrid.")
+@click.option(
+    "--model",
+    type=click.Choice(LOCAL_NAMES),
+    default=LOCAL_NAMES[0],
+    show_default=True,
+    help="Local model for --mode vector and hybrid.",
+)
+@click.option("--path", metavar="DIR", help="Where the local model's weights are.")
 @json_option
 def recall(
     files: Sequence[Path],
@@ -119,6 +126,7 @@ def recall(
     prompts: list[int],
     others: bool,
     captions: bool,
+    model: str,
     path: str | None,
     as_json: bool,
 ) -> None:
@@ -128,7 +136,7 @@ def recall(
     lines, or a folder of such files. The share of each question's evidence turns among the first N is averaged over the questions;
     sessions counts the evidence's sessions among the first N sessions.
 
-    Nothing leaves this machine: vector and hybrid use the local model (`holdfast embeddings install`).
+    Nothing leaves this machine: vector and hybrid use a local model (`holdfast embeddings install`).
     """
     from holdfast.cli.recall_figures import Tables, show_all, to_json
     from holdfast.evaluation import BASELINES, MODES, can_ask, read
@@ -144,7 +152,7 @@ def recall(
     chosen: Sequence[SearchMode] = ("keyword", "vector", "hybrid") if mode == "all" else (mode,)
     wanted = {*BASELINES, *chosen, *(pair or ())}
     plan = _Plan([one for one in MODES if one in wanted], ks, budgets, chosen if others else (), pair, prompts)
-    results = _measure(dataset, plan, path)
+    results = _measure(dataset, plan, (model, path))
     if as_json:
         show_json(to_json(dataset, results))
     else:
@@ -170,18 +178,18 @@ class _Plan(NamedTuple):
         return bool({"vector", "hybrid"} & set(self.modes))
 
 
-def _measure(dataset: Dataset, plan: _Plan, path: str | None) -> Results:
-    """Return all figures that were asked for."""
+def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Results:
+    """Return all figures that were asked for; `local`: name and path of the local model."""
     import anyio
 
     from holdfast.evaluation import compare
 
     async def run() -> Results:
-        embedder = _open_embedder(path) if plan.needs_vectors else None
+        embedder = _open_embedder(*local) if plan.needs_vectors else None
         if embedder is not None:
             await embedder.embed(["whether it works is told before anything is imported"])
         results = await _search(dataset, plan, embedder)
-        results.prompts += await _build_prompts(dataset, plan, path)
+        results.prompts += await _build_prompts(dataset, plan, local)
         return results
 
     results: Results = anyio.run(run)
@@ -217,7 +225,7 @@ async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> R
     return results
 
 
-async def _build_prompts(dataset: Dataset, plan: _Plan, path: str | None) -> list[PromptFigures]:
+async def _build_prompts(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> list[PromptFigures]:
     """Return what prompts contain, with an index of words, and with the local model if a mode needs it."""
     from holdfast.evaluation import measure_prompts
 
@@ -225,7 +233,7 @@ async def _build_prompts(dataset: Dataset, plan: _Plan, path: str | None) -> lis
         return []
     indexes: list[Callable[[], Embedder] | None] = []
     indexes += [None] if "keyword" in plan.modes else []
-    indexes += [partial(_open_embedder, path)] if plan.needs_vectors else []
+    indexes += [partial(_open_embedder, *local)] if plan.needs_vectors else []
     found: list[PromptFigures] = []
     with progress(dataset.queries * len(plan.prompts) * len(indexes)) as bar:
         bar.about("prompts")
@@ -234,7 +242,7 @@ async def _build_prompts(dataset: Dataset, plan: _Plan, path: str | None) -> lis
     return found
 
 
-def _open_embedder(path: str | None) -> Embedder:
+def _open_embedder(name: str, path: str | None) -> Embedder:
     from holdfast.embedders import EmbedderSettings, embedder_of
 
-    return embedder_of(EmbedderSettings(provider=LOCAL, path=path))
+    return embedder_of(EmbedderSettings(provider="local", model=local_model(name), path=path))

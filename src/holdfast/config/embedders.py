@@ -17,6 +17,7 @@ from holdfast.config.kinds import (
     key_mistakes,
     url_mistakes,
 )
+from holdfast.embedders.settings import LOCAL_MODELS
 from holdfast.limits import VECTOR_NUMBERS
 
 LOCAL_EMBEDDER: Final = "local"
@@ -33,7 +34,8 @@ class Embedder(Settings, frozen=True, kw_only=True):
     """`openai`; `local`, a small model that is computed here (`holdfast embeddings install`); or any other name, of what speaks
     OpenAI's API at `base_url`. It is a part of the name that is kept with each vector."""
     model: Text | None = None
-    """The model's name there; unset: `text-embedding-3-small` with `openai`. `local` has one."""
+    """The model's name there; unset: `text-embedding-3-small` with `openai`, `all-MiniLM-L6-v2` with `local`, which also has
+    `multilingual-e5-small`."""
     api_key: Secret | None = None
     """Unset: `OPENAI_API_KEY`, but only with `openai` and where `base_url` is unset too."""
     base_url: Url | None = None
@@ -45,16 +47,22 @@ class Embedder(Settings, frozen=True, kw_only=True):
     batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
     """Most texts in a call."""
     max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
-    """Tokens of a text that are sent; what is behind is left out. `local` looks at 256."""
+    """Tokens of a text that are sent; what is behind is left out. `local` looks at 256, or with `multilingual-e5-small` at 512."""
     max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
     """Calls at once."""
     timeout: Timeout = 60.0
     """How long a call may take."""
     min_similarity: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Cosine below which texts have nothing to do with each other: where nothing said comes nearer to a question, vectors find nothing.
-    0: something is always found. Unset: 0.3 with `local`, else 0, as it differs from model to model."""
+    0: something is always found. Unset: that of the local model, else 0, as it differs from model to model."""
+    query_prefix: str = ""
+    """Put before each question, where the model wants that: `"query: "`, for example. White space at its end counts."""
+    passage_prefix: str = ""
+    """Put before each message or memory: `"passage: "`. Another one is another model: everything is embedded again."""
+    context: bool | None = None
+    """Embed each message with its speaker and the end of the message before. Unset: true with `multilingual-e5-small`, else false."""
     path: Text | None = None
-    """`local`: the folder of `model.safetensors` and `vocab.txt`; unset: where `holdfast embeddings install` puts them."""
+    """`local`: the folder of `model.safetensors` and `vocab.txt`, or of `_engine*.so` and `e5-small-q4.bin`; unset: where `holdfast embeddings install` puts them."""
 
     def mistakes(self) -> list[Mistake]:
         found = [*url_mistakes("base_url", self.base_url), *key_mistakes("api_key", self.api_key)]
@@ -62,8 +70,10 @@ class Embedder(Settings, frozen=True, kw_only=True):
         if self.provider == LOCAL_EMBEDDER:
             elsewhere = [key for key in ("api_key", "base_url", "headers") if getattr(self, key)]
             found += [(key, "not for provider 'local', which calls nobody") for key in elsewhere]
-            if self.model not in {None, "all-MiniLM-L6-v2"}:
-                found.append(("model", f"provider 'local' has all-MiniLM-L6-v2 only, not {self.model!r}"))
+            prefixes = [key for key in ("query_prefix", "passage_prefix") if getattr(self, key)]
+            found += [(key, "not for provider 'local', which has those of its models") for key in prefixes]
+            if self.model not in {None, *LOCAL_MODELS}:
+                found.append(("model", f"provider 'local' has {' and '.join(LOCAL_MODELS)}, not {self.model!r}"))
             if self.dimension not in {None, 384}:
                 found.append(("dimension", f"provider 'local' has 384, not {self.dimension}"))
             return found

@@ -10,7 +10,7 @@ from holdfast.config.embedders import EMBEDDER_URLS, LOCAL_EMBEDDER, Embedder
 from holdfast.config.llms import LLM, LLMSettings
 from holdfast.config.model import BUILT_IN, OFFLINE, Config
 from holdfast.context.settings import ContextSettings
-from holdfast.embedders.settings import LOCAL_MODEL, EmbedderSettings
+from holdfast.embedders.settings import MINILM_MODEL, EmbedderSettings
 from holdfast.errors import ConfigError
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -130,7 +130,7 @@ def embedder_settings(config: Config, name: str) -> EmbedderSettings:
     local = given.provider == LOCAL_EMBEDDER
     return EmbedderSettings(
         provider=given.provider,
-        model=LOCAL_MODEL if local else given.model or DEFAULT_EMBEDDING_MODEL,
+        model=given.model or (MINILM_MODEL if local else DEFAULT_EMBEDDING_MODEL),
         base_url="" if local else (given.base_url or environment.base_url or usual).rstrip("/"),
         api_key=None if local else place.api_key,
         headers=given.headers,
@@ -140,5 +140,8 @@ def embedder_settings(config: Config, name: str) -> EmbedderSettings:
         max_requests=given.max_requests,
         timeout=given.timeout,
         min_similarity=given.min_similarity,
+        query_prefix=given.query_prefix,
+        passage_prefix=given.passage_prefix,
+        context=given.context,
         path=given.path,
     )

@@ -2,8 +2,8 @@
 
 `base` is the contract, `settings` what a configuration says, `opening` leads from there to an embedder. `endpoint` asks any
 OpenAI-compatible embeddings endpoint, `minilm` computes here (`network` the model, `wordpiece` its tokenizer, `safetensors` the
-file of its weights, `weights` where that is and how it gets there), `given` is somebody's own function or object, `caching`
-remembers.
+file of its weights, `weights` where that is and how it gets there), and so does `e5` (`e5_package` says where its engine and weights
+are), `given` is somebody's own function or object, `caching` remembers.
 """
 
 from __future__ import annotations

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from holdfast.errors import InvalidRequest
 from holdfast.recall.vectors import Vector
 
 KEY_BYTES: Final = 16
+Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
+"""See `Embedder.embed`."""
 
 
 class Embedder(Protocol):
     """Makes vectors of texts that are the nearer, the more alike they are in meaning.
 
-    Any object with these four is one, and so is a plain function: see `holdfast.embedders.embedder_of`. Two more it may have,
-    `min_similarity` and `languages`: see `floor_of` and `knows_language`.
+    Any object with these four is one, and so is a plain function: see `holdfast.embedders.embedder_of`. It may have four more:
+    `min_similarity` (see `floor_of`), `languages` (see `knows_language`), `embed_queries` (see `query_vectors`) and a `name` that ends with
+    `holdfast.recall.base.CONTEXT`: then turns are embedded with their speaker and the turn before.
     """
 
     @property
     def name(self) -> str:
         """Provider and model, like `openai/text-embedding-3-small`.
 
-        It goes with each vector that is stored: vectors of two names are never compared.
+        It goes with each vector that is stored: vectors of two names are never compared. So it also says what is embedded where that
+        is more than the text.
         """
 
     @property
@@ -48,6 +52,16 @@ class Embedder(Protocol):
         """Let go of connections and weights. Closing twice is fine."""
 
 
+async def query_vectors(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
+    """Return vectors of questions, to compare with those of `Embedder.embed`.
+
+    Models that want another prefix before a question than before what may answer it have `embed_queries`, with the arguments,
+    results and errors of `embed`. Those that have none, or None, embed both in the same way.
+    """
+    embed: Embed = getattr(embedder, "embed_queries", None) or embedder.embed
+    return await embed(texts)
+
+
 def floor_of(embedder: Embedder) -> float:
     """The cosine below which texts have nothing to do with each other, by its `min_similarity`; 0: it is not known, and none is too low."""
     floor: float = getattr(embedder, "min_similarity", 0.0)
@@ -65,14 +79,15 @@ def knows_language(embedder: Embedder, language: str | None) -> bool:
     return known is None or language is None or language in known
 
 
-def text_key(name: str, text: str) -> bytes:
+def text_key(name: str, text: str, *, query: bool = False) -> bytes:
     """What a text's vector is known by: 16 bytes of the model's name and the text.
 
     Args:
         name: see `Embedder.name`.
         text: whole, as it was given.
+        query: True for the vector of `embed_queries`, which is another one.
     """
-    digest = hashlib.blake2b(digest_size=KEY_BYTES, person=b"holdfast.vector")
+    digest = hashlib.blake2b(digest_size=KEY_BYTES, person=b"holdfast.query" if query else b"holdfast.vector")
     digest.update(f"{len(name)}:{name}".encode())
     digest.update(text.encode())
     return digest.digest()

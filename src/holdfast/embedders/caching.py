@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
-from holdfast.embedders.base import KEY_BYTES, Embedder, checked, floor_of, text_key
+from holdfast.embedders.base import KEY_BYTES, Embed, Embedder, checked, floor_of, query_vectors, text_key
 from holdfast.errors import EmbeddingFailed
 from holdfast.limits import EMBEDDINGS_REMEMBERED_BYTES
 from holdfast.models.retiring import retire
@@ -59,13 +60,23 @@ class CachingEmbedder:
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See `Embedder.embed`."""
         wanted = checked(texts)
-        keys = [self.key(text) for text in wanted]
+        return await self._embed(wanted, [self.key(text) for text in wanted], self.inner.embed)
+
+    async def embed_queries(self, texts: Sequence[str]) -> list[Vector]:
+        """See `query_vectors`."""
+        if getattr(self.inner, "embed_queries", None) is None:
+            return await self.embed(texts)
+        wanted = checked(texts)
+        keys = [text_key(self.inner.name, text, query=True) for text in wanted]
+        return await self._embed(wanted, keys, partial(query_vectors, self.inner))
+
+    async def _embed(self, wanted: Sequence[str], keys: Sequence[bytes], embed: Embed) -> list[Vector]:
         # Held apart from what is remembered: that may forget some of them before the end.
         held = {key: vector for key in keys if (vector := self._recalled(key)) is not None}
         missing = {key: text for key, text in zip(keys, wanted, strict=True) if key not in held}
         if missing:
             try:
-                made = await self.inner.embed(list(missing.values()))
+                made = await embed(list(missing.values()))
             except EmbeddingFailed as exc:
                 raise self._told(exc, keys, held, list(missing)) from exc.__cause__
             held |= zip(missing, made, strict=True)

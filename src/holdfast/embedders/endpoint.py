@@ -1,11 +1,12 @@
 """Any OpenAI-compatible embeddings endpoint: what is sent in which call, and what becomes of texts that it refuses.
 
-A call of `embed` reads as: `_shortened -> _batches -> _batch -> _asked -> EmbeddingsClient`, which tries again and knows HTTP.
+A call of `embed` or `embed_queries` reads as: `_embed -> _shortened -> _batches -> _batch -> _asked -> EmbeddingsClient`, which tries again and knows HTTP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Unpack
 
 import anyio
@@ -13,7 +14,7 @@ import anyio.to_thread
 
 from holdfast.accounting import run_cpu
 from holdfast.embedders.answers import EmbeddingsClient, vectors_in
-from holdfast.embedders.base import checked
+from holdfast.embedders.base import Embed, checked
 from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.limits import EMBEDDING_BATCH_BYTES
@@ -76,9 +77,18 @@ class EndpointEmbedder:
         """See `floor_of`."""
         return self._settings.floor
 
+    @property
+    def embed_queries(self) -> Embed | None:
+        """See `query_vectors`; None where questions have the prefix of other texts, or none has one."""
+        prefix = self._settings.query_prefix
+        return None if prefix == self._settings.passage_prefix else partial(self._embed, prefix)
+
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See `Embedder.embed`."""
-        wanted = checked(texts)
+        return await self._embed(self._settings.passage_prefix, texts)
+
+    async def _embed(self, prefix: str, texts: Sequence[str]) -> list[Vector]:
+        wanted = [prefix + text for text in checked(texts)]
         if any(len(text.encode()) > self._settings.max_input for text in wanted):  # no token is shorter than a byte
             wanted = await anyio.to_thread.run_sync(self._shortened, wanted)
         made = _Made({}, [], [], [])

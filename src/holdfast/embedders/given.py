@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from holdfast.embedders.base import checked
 from holdfast.errors import EmbeddingFailed, HoldfastError
+from holdfast.recall.base import CONTEXT
 from holdfast.recall.vectors import Vector, vector_of
 
 
@@ -23,6 +24,8 @@ class GivenEmbedder:
         name: see `Embedder.name`.
         dimension: see `Embedder.dimension`.
         min_similarity: see `floor_of`.
+        embed_queries: the same for questions, if these are embedded in another way; see `query_vectors`.
+        context: whether turns are embedded with their speaker and the turn before; then `name` ends with `CONTEXT`.
         close: called by `close`, if there is one.
     """
 
@@ -33,12 +36,14 @@ class GivenEmbedder:
         name: str,
         dimension: int | None = None,
         min_similarity: float = 0.0,
+        embed_queries: Callable[[Sequence[str]], Any] | None = None,
+        context: bool = False,
         close: Callable[[], Any] | None = None,
     ) -> None:
         self._embed = embed
+        self.embed_queries = None if embed_queries is None else partial(self._made, embed_queries)
         self._close = close
-        self._asynchronous = _asynchronous(embed)
-        self.name = name
+        self.name = name if not context or name.endswith(CONTEXT) else name + CONTEXT
         self.dimension = dimension
         self.min_similarity = min_similarity
 
@@ -47,11 +52,14 @@ class GivenEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See `Embedder.embed`."""
+        return await self._made(self._embed, texts)
+
+    async def _made(self, embed: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> list[Vector]:
         wanted = checked(texts)
         if not wanted:
             return []
         try:
-            returned = await self._called(wanted)
+            returned = await _called(embed, wanted)
         except HoldfastError:
             raise
         except Exception as exc:
@@ -65,12 +73,6 @@ class GivenEmbedder:
         if close is not None and inspect.isawaitable(ended := close()):
             await ended
 
-    async def _called(self, texts: list[str]) -> Any:
-        if self._asynchronous:
-            return await self._embed(texts)
-        returned = await anyio.to_thread.run_sync(partial(self._embed, texts), abandon_on_cancel=True)
-        return await returned if inspect.isawaitable(returned) else returned
-
     def _vectors(self, returned: Any, count: int) -> list[Vector]:
         try:
             rows = [] if isinstance(returned, str | bytes | dict) else list(returned)
@@ -83,6 +85,13 @@ class GivenEmbedder:
         found += [vector_of(row, dimension) for row in rows[1:]]
         self.dimension = dimension
         return found
+
+
+async def _called(embed: Callable[[Sequence[str]], Any], texts: list[str]) -> Any:
+    if _asynchronous(embed):
+        return await embed(texts)
+    returned = await anyio.to_thread.run_sync(partial(embed, texts), abandon_on_cancel=True)
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 def _asynchronous(function: Callable[..., Any]) -> bool:

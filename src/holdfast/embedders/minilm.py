@@ -1,4 +1,4 @@
-"""The local model, all-MiniLM-L6-v2: computed here, in a thread, in small steps, so that nobody waits long for a turn at it."""
+"""The local model all-MiniLM-L6-v2: computed here, in a thread, in small steps, so that nobody waits long for a turn at it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from holdfast.embedders import weights
 from holdfast.embedders.base import checked
-from holdfast.embedders.settings import LOCAL, LOCAL_FLOOR, LOCAL_MODEL
+from holdfast.embedders.settings import LOCAL, LOCAL_MODELS, MINILM_MODEL
 from holdfast.embedders.wordpiece import WordPiece, vocabulary
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.vectors import Vector
@@ -34,15 +34,22 @@ class MiniLM:
     Args:
         path: the folder of `model.safetensors` and `vocab.txt`; None: that of the installed package.
         min_similarity: see `floor_of`.
+        name: see `Embedder.name`.
     """
 
-    name: Final = f"{LOCAL}/{LOCAL_MODEL}"
     dimension: Final = DIMENSION
 
     languages = frozenset({"english"})
 
-    def __init__(self, path: str | None = None, min_similarity: float = LOCAL_FLOOR) -> None:
+    def __init__(
+        self,
+        path: str | None = None,
+        min_similarity: float = LOCAL_MODELS[MINILM_MODEL].floor,
+        *,
+        name: str = f"{LOCAL}/{MINILM_MODEL}",
+    ) -> None:
         self._path = path
+        self.name = name
         self.min_similarity = min_similarity
         self._loaded: tuple[WordPiece, Network] | None = None
         self._limiter: anyio.CapacityLimiter | None = None

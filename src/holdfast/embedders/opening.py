@@ -6,10 +6,11 @@ from typing import Any
 
 from holdfast.embedders.base import Embedder
 from holdfast.embedders.caching import CachingEmbedder
+from holdfast.embedders.e5 import E5
 from holdfast.embedders.endpoint import EndpointEmbedder
 from holdfast.embedders.given import GivenEmbedder
 from holdfast.embedders.minilm import MiniLM
-from holdfast.embedders.settings import LOCAL, EmbedderSettings
+from holdfast.embedders.settings import E5_MODEL, LOCAL, LOCAL_MODELS, EmbedderSettings
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_number
 
@@ -30,11 +31,17 @@ def embedder_of(given: Any) -> CachingEmbedder:
 
 
 def _made(settings: EmbedderSettings) -> Embedder:
-    return MiniLM(settings.path, settings.floor) if settings.provider == LOCAL else EndpointEmbedder(settings)
+    if settings.provider != LOCAL:
+        return EndpointEmbedder(settings)
+    if settings.model not in LOCAL_MODELS:
+        known = " and ".join(LOCAL_MODELS)
+        raise InvalidRequest(f"provider 'local' has {known}, not {settings.model!r:.80}", param="embedder")
+    kind = E5 if settings.model == E5_MODEL else MiniLM
+    return kind(settings.path, settings.floor, name=settings.name)
 
 
 def _taken(given: Any) -> Embedder:
-    if isinstance(given, MiniLM | EndpointEmbedder | GivenEmbedder):
+    if isinstance(given, MiniLM | E5 | EndpointEmbedder | GivenEmbedder):
         return given
     embed = getattr(given, "embed", None)
     if isinstance(given, type) or not callable(embed or given):
@@ -54,8 +61,15 @@ def _taken(given: Any) -> Embedder:
         raise InvalidRequest(f"an embedder's dimension is a number or None, not {dimension!r:.80}", param="embedder")
     floor = getattr(given, "min_similarity", 0.0)
     check_number(floor, "an embedder's min_similarity", 0, 1, param="embedder")
-    close = getattr(given, "close", None) if embed else None
-    return GivenEmbedder(embed or given, name=name, dimension=dimension, min_similarity=floor, close=close)
+    return GivenEmbedder(
+        embed or given,
+        name=name,
+        dimension=dimension,
+        min_similarity=floor,
+        embed_queries=getattr(given, "embed_queries", None),
+        context=bool(getattr(given, "context", False)),
+        close=getattr(given, "close", None) if embed else None,
+    )
 
 
 def _named(function: Any) -> str | None:

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast.recall.base import CONTEXT
+
 LOCAL: Final = "local"
-"""The provider that needs no network: all-MiniLM-L6-v2, computed here."""
-LOCAL_MODEL: Final = "all-MiniLM-L6-v2"
+"""The provider that needs no network: a small model, computed here."""
+OPENAI_MODEL: Final = "text-embedding-3-small"
+MINILM_MODEL: Final = "all-MiniLM-L6-v2"
+E5_MODEL: Final = "multilingual-e5-small"
 BATCH_SIZE: Final = 64
 MAX_INPUT: Final = 8000
 TIMEOUT: Final = 60.0
-LOCAL_FLOOR: Final = 0.3
-"""Cosine of the local model below which texts have nothing to do with each other: see docs/evaluation.md. Other models have others."""
+_PREFIX_BYTES: Final = 4
+"""Of the hash that stands for a prefix in the name of a model."""
+
+
+class LocalModel(NamedTuple):
+    """What is known of a local model."""
+
+    floor: float
+    """Cosine below which texts have nothing to do with each other, measured: see docs/evaluation.md."""
+    context: bool
+    """Whether it finds more when turns are embedded with their speaker and the turn before."""
+
+
+LOCAL_MODELS: Final = {
+    MINILM_MODEL: LocalModel(floor=0.3, context=False),
+    E5_MODEL: LocalModel(floor=0.0, context=True),
+}
 
 
 class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One embedder, with nothing left to look up; `Embedder` in the configuration says what each field means."""
 
     provider: str = "openai"
-    model: str = "text-embedding-3-small"
+    model: str = OPENAI_MODEL
+    """With `local` one of `LOCAL_MODELS`; that of OpenAI is all-MiniLM-L6-v2 there, as nothing else was said."""
     base_url: str = ""
     api_key: str | None = None
     headers: Mapping[str, str] = {}
@@ -35,21 +56,43 @@ class EmbedderSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = TIMEOUT
     """Seconds that a call may take."""
     min_similarity: float | None = None
-    """See `holdfast.embedders.base.floor_of`; None: `LOCAL_FLOOR` for `local`, else 0."""
+    """See `holdfast.embedders.base.floor_of`; None: that of the local model, else 0."""
+    query_prefix: str = ""
+    """Put before each question."""
+    passage_prefix: str = ""
+    """Put before each text that may answer one."""
+    context: bool | None = None
+    """Whether turns are embedded with their speaker and the turn before; None: as the local model has it, else not."""
     path: str | None = None
     """`local`: the folder of the weights; None: where `holdfast embeddings install` puts them."""
+
+    def __post_init__(self) -> None:
+        if self.provider == LOCAL and self.model == OPENAI_MODEL:
+            msgspec.structs.force_setattr(self, "model", MINILM_MODEL)
 
     @property
     def name(self) -> str:
         """See `Embedder.name`."""
         shortened = f"@{self.dimension}" if self.shortens else ""
-        return f"{self.provider}/{self.model}{shortened}"
+        prefix = blake2b(self.passage_prefix.encode(), digest_size=_PREFIX_BYTES).hexdigest()
+        prefixed = f"+prefix-{prefix}" if self.passage_prefix else ""
+        context = CONTEXT if self.has_context else ""
+        return f"{self.provider}/{self.model}{shortened}{prefixed}{context}"
+
+    @property
+    def has_context(self) -> bool:
+        """What `context` comes to."""
+        return self._known.context if self.context is None else self.context
 
     @property
     def floor(self) -> float:
         """What `min_similarity` comes to."""
-        usual = LOCAL_FLOOR if self.provider == LOCAL else 0.0
-        return usual if self.min_similarity is None else self.min_similarity
+        return self._known.floor if self.min_similarity is None else self.min_similarity
+
+    @property
+    def _known(self) -> LocalModel:
+        unknown = LocalModel(floor=0.0, context=False)
+        return LOCAL_MODELS.get(self.model, unknown) if self.provider == LOCAL else unknown
 
     @property
     def shortens(self) -> bool:

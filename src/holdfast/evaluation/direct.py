@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from holdfast.embedders import Embedder
-from holdfast.embedders.base import floor_of, knows_language
+from holdfast.embedders.base import floor_of, knows_language, query_vectors
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.finding import Found
 from holdfast.evaluation.measures import sessions_of
@@ -54,7 +54,7 @@ class Direct:
         assert self._embedder is not None, "vectors need an embedder"
         if not space.vectors:
             space.vectors = b"".join(await self._embedder.embed(space.texts))
-        (vector,) = await self._embedder.embed([text])
+        (vector,) = await query_vectors(self._embedder, [text])
         return space.nearest(similarities(vector, space.vectors, len(vector) // 4))
 
 

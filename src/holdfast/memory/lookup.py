@@ -218,7 +218,8 @@ class Recaller:
         why = "the embedder took too long"
         try:
             with anyio.fail_after(patience):
-                (vector,) = await service.embedder.embed([text])
+                embed = getattr(service.embedder, "embed_queries", None) or service.embedder.embed
+                (vector,) = await embed([text])
                 return _Asked(question, mode, vector, "")
         except TimeoutError as exc:
             if strict:

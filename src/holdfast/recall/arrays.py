@@ -1,37 +1,19 @@
-"""NumPy: what is computed with it over blocks of vectors, and how many threads its linear algebra takes from a server.
+"""NumPy: what is computed with it over blocks of vectors.
 
 Imported only where NumPy is wanted; `holdfast.recall.vectors` does without where it is not installed.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from holdfast.errors import MissingExtra
+from holdfast.recall.threads import THREADS, few_threads
 
 EXTRA: Final = "embeddings"
-THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Threads of NumPy's linear algebra: half the cores, so that whoever is answered meanwhile has the other half."""
-_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-
-
-@contextmanager
-def _few_threads() -> Iterator[None]:
-    """The libraries below NumPy read their number of threads once, when they are loaded, and from nowhere else."""
-    unset = [name for name in _VARIABLES if name not in os.environ]
-    os.environ.update(dict.fromkeys(unset, str(THREADS)))
-    try:
-        yield
-    finally:
-        for name in unset:
-            os.environ.pop(name, None)
-
 
 try:
-    with _few_threads():
+    with few_threads():
         import numpy as np
 except ImportError as exc:
     raise MissingExtra("NumPy", EXTRA) from exc

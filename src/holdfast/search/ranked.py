@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.embedders.base import knows_language
+from holdfast.embedders.base import knows_language, query_vectors
 from holdfast.engine.engine import Engine
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
 from holdfast.recall.base import (
@@ -188,8 +188,8 @@ class RankedSearch:
         why = "took too long"
         try:
             with anyio.fail_after(self._asked.patience):
-                (vector,) = await embedder.embed([self.question.text])
-                return bytes(vector)
+                (vector,) = await query_vectors(embedder, [self.question.text])
+                return vector
         except TimeoutError as exc:
             if self._asked.mode == "vector":
                 raise EmbeddingFailed("the embedder took too long for the query", again=True) from exc

