@@ -27,30 +27,33 @@ SETTINGS = EmbedderSettings(provider="local", model="multilingual-e5-small")
 
 
 class FakeEngine:
-    """Stands for the engine: notes what it is given, and that nobody else calls it meanwhile."""
+    """Stands for the engine: notes what it is given, and that no other text of that kind is computed meanwhile."""
 
     calls: ClassVar[list[tuple[bytes, bool]]] = []
     threads: ClassVar[set[int]] = set()
-    busy = threading.Lock()
+    busy: ClassVar[dict[bool, threading.Lock]] = {False: threading.Lock(), True: threading.Lock()}
+    hold: ClassVar[threading.Event | None] = None
 
     def __init__(self, files: Any) -> None:
         pass
 
     def vector(self, text: bytes, *, query: bool) -> bytes:
         """See `Engine.vector`."""
-        assert self.busy.acquire(blocking=False), "two at once"
+        assert self.busy[query].acquire(blocking=False), "two at once"
         try:
+            if self.hold is not None and not query:
+                self.hold.wait(30)
             self.calls.append((text, query))
             self.threads.add(threading.get_ident())
             return vector_of(numbers(f"{query} {text!r}", 384))
         finally:
-            self.busy.release()
+            self.busy[query].release()
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
     """The engine and its files are not needed."""
-    FakeEngine.calls, FakeEngine.threads = [], set()
+    FakeEngine.calls, FakeEngine.threads, FakeEngine.hold = [], set(), None
     monkeypatch.setattr(e5, "Engine", FakeEngine)
     monkeypatch.setattr(e5_package, "find", lambda folder: folder)
     return FakeEngine
@@ -73,10 +76,11 @@ async def test_questions_and_other_texts_are_embedded_and_remembered_apart(fake:
 async def test_it_computes_in_a_thread_in_steps_and_in_order(fake: type[FakeEngine]) -> None:
     embedder = E5()
     texts = [f"{at} " * 100 for at in range(30)]
-    many = asyncio.create_task(embedder.embed(texts))
-    one = asyncio.create_task(embedder.embed_queries(["a question"]))
-    await one
-    assert not many.done(), "the question waits for a step, not for all"
+    fake.hold = threading.Event()
+    many, others = asyncio.create_task(embedder.embed(texts)), asyncio.create_task(embedder.embed(texts[:2]))
+    await embedder.embed_queries(["a question", "another"])
+    fake.hold.set()
+    assert await others == (await many)[:2]
     assert await many == [vector_of(numbers(f"False {text.encode()!r}", 384)) for text in texts]
     assert threading.get_ident() not in fake.threads
     assert await embedder.embed([]) == []
@@ -211,6 +215,17 @@ async def test_no_text_breaks_the_engine(real: e5_package.E5Files) -> None:
     for vectors in await embedded(texts):
         assert [len(vector) for vector in vectors] == [4 * 384] * len(texts)
         assert similarities(vectors[0], vectors[:1], 384) == pytest.approx([1], abs=1e-5)
+
+
+async def test_texts_and_questions_at_once_get_the_vectors_that_they_get_alone(real: e5_package.E5Files) -> None:
+    texts, questions = [f"message {at} " * 20 for at in range(8)], [f"question {at}" for at in range(24)]
+    (passages, _), (_, queries) = await embedded(texts), await embedded(questions)
+    embedder = E5()
+    together = asyncio.gather(embedder.embed(texts), *(embedder.embed_queries([one]) for one in questions))
+    again, *found = await together
+    assert again == passages
+    assert [one for (one,) in found] == queries
+    await embedder.close()
 
 
 async def test_a_long_text_is_cut_to_one_window_of_the_model(real: e5_package.E5Files) -> None:

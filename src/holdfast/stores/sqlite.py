@@ -82,6 +82,7 @@ class _Writer:
             open_writer(self._connection, path)
             if index:
                 self._connection.prepare_index()
+                self._connection.log_vectors()
         except Exception:
             self._connection.raw.close()
             raise

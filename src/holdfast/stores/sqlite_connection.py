@@ -20,6 +20,7 @@ from holdfast.stores.sql import Migration, migrations, statements
 from holdfast.stores.sql.address import MEMORY
 from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+from holdfast.stores.sqlite_nearest import LOG, Nearest
 
 T = TypeVar("T")
 PATIENCE: Final = 29.0
@@ -113,12 +114,19 @@ class Connection:
         # A damaged page is found when it is read, not when something trips over what it says.
         self.ask("PRAGMA cell_size_check=ON")
         self._statements = statements("sqlite")
+        self._nearest: Nearest | None = None
 
     def prepare_index(self) -> None:
         """Make ready what only an index needs."""
         self.ask(f"PRAGMA cache_size=-{CACHE_KIB}")
         if sqlite_extra.has(VECTORS):
             sqlite_extra.load(self.raw, VECTORS)
+            self._nearest = Nearest(self.raw)
+
+    def log_vectors(self) -> None:
+        """Have changes of vectors logged, see `sqlite_nearest`."""
+        if not self.raw.in_transaction and self._nearest is not None and not self._nearest.is_logged():
+            self.ask(f"BEGIN IMMEDIATE; {LOG} COMMIT")
 
     def ask(self, sql: str) -> list[Any]:
         """All rows of one or several statements without parameters."""
@@ -135,7 +143,10 @@ class Connection:
                     self.raw.executemany(named[query.name], query.rows)
                     rows = ()
                 else:
-                    rows = self._rows(named[query.name], query.params)
+                    found = (
+                        self._nearest.rows(query.params) if self._nearest and query.name == "index_nearest" else None
+                    )
+                    rows = self._rows(named[query.name], query.params) if found is None else found
                 query = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
