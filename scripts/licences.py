@@ -29,7 +29,7 @@ HEAD = """# Licences
 Holdfast is under the MIT licence. Of others' work its own files hold the ranks of two tokenizers, from tiktoken (MIT). Everything else is installed beside it, and
 this is what each distribution says of its licence (made by `python scripts/licences.py` from those that are installed for development, on Linux). Nothing asks for
 more than that its notice is kept, but for those marked: their own files, where *they* are changed and passed on, stay under their licence. The weights that
-`holdfast embeddings install` takes from where you tell it are all-MiniLM-L6-v2 (Apache-2.0).
+`holdfast embeddings install` takes from where you tell it are all-MiniLM-L6-v2 (Apache-2.0) and multilingual-e5-small (MIT).
 
 """
 COPYLEFT = ("MPL", "LGPL", "GPL")

@@ -132,6 +132,7 @@ def test_what_cannot_be_is_a_mistake(entry: str, said: str) -> None:
     ("entry", "floor"),
     [
         ("{provider: local}", 0.3),
+        ("{provider: local, model: multilingual-e5-small}", 0.79),
         ("{provider: local, min_similarity: 0}", 0.0),
         ("{provider: local, min_similarity: 0.45}", 0.45),
         ("{}", 0.0),

@@ -33,7 +33,7 @@ class LocalModel(NamedTuple):
 
 LOCAL_MODELS: Final = {
     MINILM_MODEL: LocalModel(floor=0.3, context=False),
-    E5_MODEL: LocalModel(floor=0.0, context=True),
+    E5_MODEL: LocalModel(floor=0.79, context=True),
 }
 
 

@@ -27,8 +27,8 @@ KEPT: Final = 1_000_000
 """Sketches that are kept in memory, of all spaces together: some 56 MB of 384 numbers each."""
 LOGGED: Final = 20_000
 """Changes that the log holds; a reader that has missed more makes its sketches again."""
-_READ: Final = 10_000
-"""Vectors whose sketches are made by one search, which takes it some 0.3 s."""
+_READ: Final = 5_000
+"""Vectors whose sketches are made by one search, which takes it some 0.2 s."""
 LOG: Final = f"""
 CREATE TABLE IF NOT EXISTS index_vector_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL) STRICT;
 CREATE TRIGGER IF NOT EXISTS index_vectors_inserted AFTER INSERT ON index_vectors BEGIN
