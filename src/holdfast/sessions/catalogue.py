@@ -326,8 +326,7 @@ class Sessions:
                 yesterday?"), all that was said then is found, newest first.
             user_id: whose sessions.
             mode: `keyword`, `vector` or `hybrid`; None: what the index is for. `hybrid` is `keyword` without an embedder.
-            limit: hits, from 1 to 100.
-            after: the `cursor` of the page before.
+            limit, after: hits, from 1 to 100; the `cursor` of the page before.
             session_id: only in this session.
             agent: only what this agent said.
             role: only `user`'s, `assistant`'s, or results of tools (`tool`), which are not found otherwise.
@@ -343,8 +342,8 @@ class Sessions:
             InvalidRequest: one of these cannot be, or there is no index; or no embedder for `vector`.
             EmbeddingFailed: `vector`, and the query could not be embedded.
         """
-        for name, flag in (("session_level", session_level), ("rerank", rerank)):
-            check_flag(flag, name)
+        check_flag(session_level, "session_level")
+        check_flag(rerank, "rerank")
         asked = Asked(
             mode=mode,
             limit=limit,
