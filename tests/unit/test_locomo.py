@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.evaluation import (
+    MODES,
     Dataset,
     Direct,
     Evaluator,
@@ -288,6 +289,22 @@ async def test_the_library_finds_what_the_ranking_by_itself_finds() -> None:
                     assert list(through.turns[:50]) == list(own.turns[:50])
                     assert list(through.sessions[:5]) == list(own.sessions[:5])
     assert found[0.93] < found[0.0], "the floor is looked at, too"
+
+
+async def test_questions_about_results_of_tools_are_asked_by_words_in_every_mode() -> None:
+    """Results of tools have no vectors, and no other search finds them."""
+    turns = (
+        Turn("a", 0, "user", None, "Where is parcel QX-4417?", 0),
+        Turn("b", 0, "assistant", None, "Let me see.", 1),
+        Turn("c", 0, "tool", None, "QX-4417: depot Tarrowby", 2),
+        Turn("d", 0, "assistant", None, "It is on its way.", 3),
+    )
+    query = Query("Which depot had QX-4417?", (2,), "fact", role="tool")
+    dataset = Dataset((Sample("one", ("s",), turns, (query,)),))
+    async with Library(dataset, embedder=Letters(0.0)) as library:
+        for mode in MODES:
+            figures = await Evaluator(dataset, library).run(mode, ks=[1])
+            assert figures.turns == {"1": 1.0}, mode
 
 
 async def test_questions_get_less_where_nobody_answers_them() -> None:

@@ -65,7 +65,7 @@ def test_there_are_enough_questions_of_every_type_and_none_is_left_out() -> None
     assert (dataset.without_evidence, dataset.unknown) == (0, 0)
     assert set(dataset.types) == TYPES - {"unanswerable"}
     assert unanswerable >= 40
-    assert len({sample.id for sample in dataset.samples}) == len(dataset.samples) == 9
+    assert len({sample.id for sample in dataset.samples}) == len(dataset.samples) == 10
 
 
 def test_faults_are_found() -> None:

@@ -99,6 +99,7 @@ class Library:
         self, mode: SearchMode, number: int, query: Query, *, limit: int = SEARCH_RESULTS, **how: Any
     ) -> SearchResults:
         self._set_clock(number, query)
+        mode = "keyword" if query.role == TOOL else mode  # results of tools have no vectors
         page = await self._holdfast.search(
             query.text, user_id=str(number), mode=mode, limit=limit, role=query.role, **how
         )
