@@ -111,6 +111,20 @@ def test_sentences_end_where_the_plain_pattern_ends(text: str, start: int, stop:
     assert [*find_sentences(text, start, stop)] == plain
 
 
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Ask Mrs. Kettering at pavilion no. 3. She knows.", ["Ask Mrs. Kettering at pavilion no. 3.", "She knows."]),
+        ("It is $1,825 incl. tax. Fine.", ["It is $1,825 incl. tax.", "Fine."]),
+        ("I said no. Then she left.", ["I said no.", "Then she left."]),
+        ("Frau Dr. Weiß kommt z. B. um 5. Gut.", ["Frau Dr. Weiß kommt z. B. um 5.", "Gut."]),
+        ("Dr.\nMoss", ["Dr.", "Moss"]),
+    ],
+)
+def test_no_sentence_ends_at_an_abbreviation(text: str, sentences: list[str]) -> None:
+    assert [text[start:stop] for start, stop in find_sentences(text)] == sentences
+
+
 @given(text=texts)
 def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
     sentences = [text[start:stop] for start, stop in find_sentences(text)]

@@ -23,6 +23,7 @@ from holdfast.context.cues import DENSE_LANGUAGES, count_cues, cues_of, spoken_l
 from holdfast.context.own_words import own_words
 from holdfast.context.values import cost_of
 from holdfast.domain.fact_choices import Choice
+from holdfast.recall.sentences import is_abbreviated
 from holdfast.recall.stops import ENGLISH
 from holdfast.recall.terms import terms_of
 
@@ -57,10 +58,8 @@ DENSE_WORD: Final = 1.7
 _DENSE: Final = re.compile("[\u2e80-\u9fff\u3041-\u30ff\uac00-\ud7ff]")
 _WORD: Final = re.compile(r"[\w'\u2019]+")
 _END: Final = re.compile(r"[.!?…]+[\"')\]]*(?=\s|$)|[。！？；]+|;(?=\s)")
-_NO_END: Final = re.compile(
-    r"(?:(?:^|\s)\d\d?|\b(?:Mr|Mrs|Ms|Dr|St|Prof|Mme|Nr|No|ca|bzw|etc|vs|e\.g|i\.e|z\.B|d\.h|[A-Z]))\.\Z"
-)
-"""Ends in the number of an item, an abbreviation, an initial: no sentence ends there."""
+_NO_END: Final = re.compile(r"(?:(?:^|\s)\d\d?|\betc)\.\Z")
+"""Ends in the number of an item, or in an abbreviation that may end a sentence elsewhere: no sentence ends there."""
 _BULLET: Final = re.compile(r"\A(?:[-*#>•–]+|\d{1,3}[.)])\s+")
 _JOINTS: Final = (
     re.compile(r",\s+(?=(?:and|but|so|because|which|then|also)\b)|\s[-–—]\s|，|:\s+", re.IGNORECASE),
@@ -194,7 +193,8 @@ def split_sentences(text: str) -> list[str]:
 def _split_line(line: str) -> Iterator[str]:
     line, start = _BULLET.sub("", " ".join(line.split()), count=1), 0
     for end in _END.finditer(line):
-        if end.group() != "." or _NO_END.search(line, max(0, end.end() - 8), end.end()) is None:
+        stop = end.end()
+        if end.group() != "." or not (_NO_END.search(line, max(0, stop - 8), stop) or is_abbreviated(line, stop)):
             yield from _parts(line[start : end.end()].strip())
             start = end.end()
     if rest := line[start:].strip():

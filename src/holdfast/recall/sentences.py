@@ -13,6 +13,21 @@ _SENTENCE: Final = re.compile(rf"[^\n](?:[^\n.!?…。！？；]+|(?!{_ENDS})[^\
 """Up to the first place where one ends. Characters that end none are passed at once: one by one would take ten times as long."""
 
 
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:Mr|Mrs|Ms|Dr|St|Prof|Mme|Nr|ca|bzw|vs|e\.g|i\.e|z\.B|d\.h|u\.a|incl|excl|approx|resp|Jr|Sr|[A-Za-z])\.\Z"
+)
+_NUMBERED: Final = re.compile(r"\b(?:nos?|nr|fig|vol|pp?|art|abs|str)\.\Z", re.IGNORECASE)
+"""Abbreviations that are words as well: only before a number."""
+
+
+def is_abbreviated(text: str, stop: int) -> bool:
+    """Return True if the full stop before `stop` ends an abbreviation or an initial, and no sentence: "Mrs.", "no. 3"."""
+    start = max(0, stop - 8)
+    if _ABBREVIATED.search(text, start, stop) is not None:
+        return True
+    return text[stop : stop + 2].strip()[:1].isdigit() and _NUMBERED.search(text, start, stop) is not None
+
+
 def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield start and stop of each sentence of a text, without the white space around it; a line never holds part of two.
 
@@ -21,8 +36,17 @@ def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterat
         start: first character that is looked at.
         stop: character before which to stop; None: the end.
     """
+    first = -1
     for found in _SENTENCE.finditer(text, start, len(text) if stop is None else stop):
         said = found.group()
-        first = found.start() + len(said) - len(said.lstrip())
-        for begin in range(first, last := found.start() + len(said.rstrip()), SENTENCE_CHARS):
+        if first < 0:
+            first = found.start() + len(said) - len(said.lstrip())
+        last = found.start() + len(said.rstrip())
+        if said.endswith(".") and text[found.end() : found.end() + 1] == " " and is_abbreviated(text, found.end()):
+            continue
+        for begin in range(first, last, SENTENCE_CHARS):
+            yield begin, min(begin + SENTENCE_CHARS, last)
+        first = -1
+    if first >= 0:
+        for begin in range(first, last, SENTENCE_CHARS):
             yield begin, min(begin + SENTENCE_CHARS, last)

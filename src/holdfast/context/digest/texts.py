@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.context.values import MAX_KEY, MAX_VALUE, clean
+from holdfast.recall.sentences import is_abbreviated
 
 _SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
 _CLOSED = "。！？"
@@ -45,7 +46,7 @@ def sentences_of(text: str) -> list[str]:
             until, mark = end.end(), end.group()
             if not (line[until : until + 1].isspace() or mark[-1] in _CLOSED):
                 continue
-            if mark != "." or _ITEM.search(line, max(0, until - 5), until) is None:
+            if mark != "." or not (_ITEM.search(line, max(0, until - 5), until) or is_abbreviated(line, until)):
                 _add_pieces(line[start:until], found)
                 start = until
         _add_pieces(line[start:], found)
