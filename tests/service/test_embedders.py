@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, text_key
-from holdfast.embedders.base import query_vectors
+from holdfast.embedders.base import knows_language, query_vectors
 from holdfast.embedders.caching import CachingEmbedder
 from holdfast.embedders.endpoint import EndpointEmbedder, shortened
 from holdfast.errors import EmbeddingFailed, InvalidRequest
@@ -461,6 +461,17 @@ def test_an_object_may_say_what_is_near(floor: Any, taken: float | None) -> None
         return
     with pytest.raises(InvalidRequest, match="min_similarity"):
         embedder_of(mine)
+
+
+def test_an_object_may_say_which_languages_it_knows() -> None:
+    mine = Own()
+    assert knows_language(embedder_of(mine), "german"), "it does not say"
+    mine.languages = {"english"}  # type: ignore[attr-defined]  # none of the four
+    known = embedder_of(mine)
+    assert knows_language(known, "english")
+    assert knows_language(known, None), "the language of the question does not show"
+    assert not knows_language(known, "german")
+    assert not knows_language(CachingEmbedder(known), "german")
 
 
 async def test_numpy_arrays_and_vectors_are_taken_as_they_are() -> None:

@@ -6,8 +6,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from aiohttp import web
 
@@ -15,6 +19,7 @@ from holdfast.errors import InvalidRequest, RerankFailed
 from holdfast.rerankers import BoundedReranker, RerankSettings, make_reranker
 from holdfast.rerankers.answers import make_request, read_scores
 from holdfast.rerankers.endpoint import EndpointReranker
+from holdfast.rerankers.given import GivenReranker
 from tests.service.rerank_stub import serving
 
 KEY = "sk-secret-1234567890"
@@ -237,6 +242,26 @@ async def test_late_calls_do_not_pile_up_in_threads() -> None:
         assert len(started) == 4
     finally:
         released.set()
+
+
+async def test_calls_that_waited_for_a_thread_in_vain_take_no_place() -> None:
+    """All threads are taken by others for a while; afterwards the reranker is asked as before."""
+    released = threading.Event()
+    given = GivenReranker(lambda query, texts: [1.0] * len(texts), name="mine")
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    before, limiter.total_tokens = limiter.total_tokens, 1
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(anyio.to_thread.run_sync, released.wait, 60))
+            await anyio.lowlevel.checkpoint()
+            for _ in range(6):
+                with anyio.move_on_after(0.01):
+                    await given.rerank("q", ["a"])
+            released.set()
+    finally:
+        released.set()
+        limiter.total_tokens = before
+    assert await given.rerank("q", ["a"]) == [1.0]
 
 
 @pytest.mark.parametrize("error", [KeyError(SECRET_TEXT), asyncio.CancelledError(), RerankFailed("no")])

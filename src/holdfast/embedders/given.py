@@ -26,6 +26,7 @@ class GivenEmbedder:
         min_similarity: see `floor_of`.
         embed_queries: the same for questions, if these are embedded in another way; see `query_vectors`.
         context: whether turns are embedded with their speaker and the turn before; then `name` ends with `CONTEXT`.
+        languages: those that the model knows; see `knows_language`.
         close: called by `close`, if there is one.
     """
 
@@ -38,6 +39,7 @@ class GivenEmbedder:
         min_similarity: float = 0.0,
         embed_queries: Callable[[Sequence[str]], Any] | None = None,
         context: bool = False,
+        languages: frozenset[str] | None = None,
         close: Callable[[], Any] | None = None,
     ) -> None:
         self._embed = embed
@@ -46,6 +48,7 @@ class GivenEmbedder:
         self.name = name if not context or name.endswith(CONTEXT) else name + CONTEXT
         self.dimension = dimension
         self.min_similarity = min_similarity
+        self.languages = languages
 
     def __repr__(self) -> str:
         return f"GivenEmbedder({self.name!r})"

@@ -61,6 +61,9 @@ def _taken(given: Any) -> Embedder:
         raise InvalidRequest(f"an embedder's dimension is a number or None, not {dimension!r:.80}", param="embedder")
     floor = getattr(given, "min_similarity", 0.0)
     check_number(floor, "an embedder's min_similarity", 0, 1, param="embedder")
+    languages = getattr(given, "languages", None)
+    if languages is not None:
+        languages = frozenset(languages)
     return GivenEmbedder(
         embed or given,
         name=name,
@@ -68,6 +71,7 @@ def _taken(given: Any) -> Embedder:
         min_similarity=floor,
         embed_queries=getattr(given, "embed_queries", None),
         context=bool(getattr(given, "context", False)),
+        languages=languages,
         close=getattr(given, "close", None) if embed else None,
     )
 

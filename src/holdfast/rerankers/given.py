@@ -62,10 +62,20 @@ class GivenReranker:
             return await self._rerank(query, texts)
         if not self._places.acquire(blocking=False):
             raise RerankFailed(f"reranker {self.name!r} is busy with {_AT_ONCE} calls")
-        returned = await anyio.to_thread.run_sync(self._run, query, texts, abandon_on_cancel=True)
+        begun = threading.Event()
+        try:
+            returned = await anyio.to_thread.run_sync(self._run, query, texts, begun, abandon_on_cancel=True)
+        except BaseException:
+            if not begun.is_set():  # the search gave up while the call waited for a thread
+                begun.set()
+                self._places.release()
+            raise
         return await returned if inspect.isawaitable(returned) else returned
 
-    def _run(self, query: str, texts: list[str]) -> Any:
+    def _run(self, query: str, texts: list[str], begun: threading.Event) -> Any:
+        if begun.is_set():
+            return []
+        begun.set()
         try:
             return self._rerank(query, texts)
         finally:
