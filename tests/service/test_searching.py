@@ -178,6 +178,28 @@ async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None
         assert await at.found(asked, time="off") == ["old#0", "s#0"]
 
 
+async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> None:
+    """Since then much else was said, and that is newer."""
+    async with talks() as at:
+        at.clock.now += 3 * DAY  # a Friday
+        await at.said("then", "The ferry broke down.", "I see.")
+        at.clock.now += 2 * DAY
+        await at.said("about", "On Friday we waited for two hours.", "How dull.")
+        at.clock.now += 2 * DAY
+        await at.said("later", "Soup is ready.", "Enjoy it.")
+        found = await at.found("What happened last Friday?")
+        assert [hit.split("#")[0] for hit in found[:3]] == ["about", "then", "then"]
+        assert "later#0" in found
+
+
+async def test_a_filter_that_does_not_apply_is_noted() -> None:
+    async with talks() as at:
+        await at.said("s", "kelp soup")
+        assert (await at.hf.search("kelp", "ada", time="filter")).notes == (
+            "not filtered by time: the question does not ask for what was said at some time",
+        )
+
+
 async def test_what_is_about_a_time_goes_before_what_is_not() -> None:
     """The appointment is three days after the message that names it."""
     async with talks() as at:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.recall.chunks import LEAST, MAX_CHUNKS, MOST, split_chunks
-from holdfast.recall.details import analyse, chunks_with, read_chunks, read_mentions, write_detail
+from holdfast.recall.details import MAX_DETAIL, analyse, chunks_with, read_chunks, read_mentions, write_detail
 from holdfast.recall.terms import MAX_TEXT, terms_of
 
 WORDS = ["anchor", "boat", "canvas", "drift", "engine", "ferry", "gale", "harbour"]
@@ -62,6 +62,20 @@ def test_code_blocks_and_paragraphs_are_where_chunks_end() -> None:
     text = f"{prose}\n\n```python\n" + "\n".join(f"engine_{at} = Ferry(gale={at})" for at in range(30)) + "\n```\n"
     chunks = split_chunks(text, "english")
     assert any(text[chunk.start :].startswith(("```python", "engine_0")) for chunk in chunks)
+
+
+@pytest.mark.parametrize("gap", ["\n", "\r\n\r\n", "\n\n"])
+def test_a_heading_begins_a_chunk(gap: str) -> None:
+    prose = " ".join(f"The harbour master wrote down boat {at}, its anchor and its canvas." for at in range(9))
+    text = f"{prose}{gap}## Ferries\n{prose}"
+    assert any(text.startswith("## Ferries", chunk.start) for chunk in split_chunks(text, "english"))
+
+
+def test_details_that_are_too_long_leave_the_chunks_out() -> None:
+    text = " ".join(f"word{at}x stands here." for at in range(12_000))
+    detail = analyse(text, 0)[1]
+    assert len(detail) <= MAX_DETAIL
+    assert read_chunks(detail) == []
 
 
 def test_a_very_long_text_has_its_first_and_last_chunks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.recall.mentions import LONGEST, MAX_MENTIONS, find_mentions
@@ -41,6 +41,7 @@ def days(text: str, at: int = WEDNESDAY) -> list[str]:
         ("明天去医院，下周三复诊。", ["2025-03-06", "2025-03-12"]),  # noqa: RUF001 - a comma
         ("上周五签的合同，15号付款", ["2025-02-28", "2025-03-15"]),  # noqa: RUF001 - a comma
         ("三周后搬家", ["2025-03-24+5"]),
+        ("十二月去北京", ["2024-12-01+31"]),
         ("3 cups of flour, 2 eggs", []),
         ("The next step is simple, and I may go on within 30 minutes.", []),
         ("Version 1.2.3 of 2025", []),
@@ -56,6 +57,8 @@ def test_a_date_without_a_year_is_the_nearest() -> None:
     assert days("It was on 3 December.", december) == ["2024-12-03"]
 
 
+@example("On Friday we met", 253_402_300_799_000)
+@example("On Friday we met, tomorrow too", -62_135_596_800_000)
 @given(st.text(max_size=300), st.integers(-(10**16), 10**16))
 def test_no_text_and_no_time_break_it(text: str, at: int) -> None:
     found = find_mentions(text, at)

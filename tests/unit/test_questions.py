@@ -56,3 +56,32 @@ def test_everyday_words_for_the_same_thing_count_less_and_only_where_they_are_as
     weights = [dict(concept.variants).get(term, 0.0) for concept in question_of(text, now=0, everyday=True).concepts]
     assert 0 < max(weights) < 1
     assert term not in question_of(text, now=0).terms
+
+
+@pytest.mark.parametrize(
+    ("text", "many"),
+    [
+        ("Which countries did I visit?", True),
+        ("How many dogs do we have?", True),
+        ("What are my allergies?", True),
+        ("List everything that I bought", True),
+        ("Welche Sorten haben wir gepflanzt?", True),
+        ("我去过哪些国家？", True),  # noqa: RUF001 - a question mark
+        ("Which is the best restaurant?", False),
+        ("Which doctor does she see?", False),
+        ("I paid the bill, which was high.", False),
+        ("Thanks for all your help!", False),
+        ("What were you saying?", False),
+        ("What does it cost?", False),
+    ],
+)
+def test_whether_a_question_asks_for_many(text: str, many: bool) -> None:
+    assert question_of(text, now=0).asks_many is many
+
+
+def test_the_days_of_a_question_are_those_of_its_zone() -> None:
+    """At 23:30 of the 20th in London it is the 21st in Tokyo, and yesterday was the 20th."""
+    late = 1_700_523_000_000
+    day = 1_700_438_400_000 // 86_400_000
+    assert question_of("What did I say yesterday?", now=late, zone="Asia/Tokyo").days == ((day, day + 1),)
+    assert question_of("What did I say yesterday?", now=late).days == ((day - 1, day),)

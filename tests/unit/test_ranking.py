@@ -309,6 +309,36 @@ def test_what_was_said_at_a_time_is_found_without_a_word_of_the_question() -> No
     assert {hit.candidate.session for hit in ranked(question, everything, found=found)} == {"s0", "s1"}
 
 
+@given(talks, asked, st.randoms())
+def test_the_order_of_the_terms_of_a_candidate_changes_nothing(
+    talk: list[list[str]], text: str, chance: random.Random
+) -> None:
+    """An engine gives them in any order, another one in each process."""
+    question, everything = question_of(text, now=NOW), documents(talk)
+    found = looked_up(question, everything)
+
+    def shuffled(one: Candidate) -> Candidate:
+        counts = list(one.counts.items())
+        chance.shuffle(counts)
+        return msgspec.structs.replace(one, counts=dict(counts))
+
+    others = msgspec.structs.replace(found, found=[*map(shuffled, found.found)])
+    assert ranked(question, everything, found=found) == ranked(question, everything, found=others)
+
+
+def test_a_time_alone_is_no_answer_where_one_has_to_be_sure() -> None:
+    """The message was said on the day, and has nothing else to do with the question."""
+    question = question_of("Which boat did we buy on 1 January 1970?", now=NOW)
+    everything = documents([["a red anchor", "I see"]])
+    found = msgspec.structs.replace(
+        looked_up(question, everything), found=[msgspec.structs.replace(one, counts={}) for one in everything]
+    )
+    ranking = Ranking(question, found, [Similar(everything[0], 0.1)], WHOLE, FLOOR)
+    hits = ranking.hits()
+    assert hits, "the day leads to it"
+    assert not ranking.answers(hits)
+
+
 def test_of_several_answers_each_comes_before_its_echo() -> None:
     """Two dogs, each with a reply that repeats it."""
     talk = [["a dog called Pip", "a dog called Pip, fine"], ["nothing"], ["a dog called Bo", "a dog called Bo, fine"]]

@@ -20,7 +20,8 @@ OVERLAP: Final = 20
 """Most terms of a sentence that is repeated in the next chunk."""
 MAX_CHUNKS: Final = 400
 """Chunks of a text; the first and the last ones are kept."""
-_PARAGRAPH: Final = re.compile(r"\n[ \t]*(?:\n|```|~~~|#{1,6} )")
+_BLANK: Final = re.compile(r"\n[ \t\r]*\n")
+_HEADING: Final = re.compile(r"```|~~~|#{1,6} ")
 
 
 class Chunk(NamedTuple):
@@ -88,7 +89,9 @@ def join_pieces(text: str, pieces: Iterable[Piece]) -> list[Chunk]:
     length = 0
     last = 0
     for piece in pieces:
-        breaks = bool(group) and _PARAGRAPH.search(text, last, piece.start) is not None
+        breaks = bool(group) and (
+            _BLANK.search(text, last, piece.start) is not None or _HEADING.match(text, piece.start) is not None
+        )
         if group and (
             length >= TARGET or (breaks and length >= LEAST) or (length >= LEAST and length + piece.length > MOST)
         ):

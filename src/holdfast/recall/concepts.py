@@ -6,7 +6,7 @@ BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from holdfast.recall.base import Candidate, Candidates
@@ -17,19 +17,21 @@ from holdfast.recall.weights import FormWeights, Weights
 
 TIME: Final = -1
 """The number of the concept that the times of a question are."""
+DAY: Final = 86_400_000
+"""Milliseconds."""
 MANY_CHUNKS: Final = 32
-LONGEST: Final = 0.4
+MORE_CHUNKS: Final = 0.4
 """How much more the best chunk of a turn with so many chunks counts, beside the whole, than that of a short one."""
 
 
 class Stated(NamedTuple):
-    """What a document states."""
+    """The statements of a document whose best chunk counts."""
 
     concepts: dict[int, float]
     """By the concept's number."""
-    chunk: int | None = None
-    """The chunk that states most; None: it was not split, or none states anything."""
-    traits: int | None = None
+    chunk: int
+    """The number of the chunk that states most."""
+    traits: int
     """Traits of that chunk."""
 
 
@@ -60,8 +62,8 @@ class Statements:
             dated = sum(self._is_dated(candidate) for candidate in found.found)
             self._dated = weights.dated * rarity_of(found.documents, dated)
 
-    def score(self, candidate: Candidate, form: FormWeights) -> Stated:
-        """Return what a document states of each concept; of several terms of one the best counts."""
+    def score(self, candidate: Candidate, form: FormWeights) -> dict[int, float]:
+        """Return what a document states of each concept, by its number, in order; of several terms of one the best counts."""
         norm = self._norm(candidate.length, form.b)
         concepts: dict[int, float] = {}
         for term, often in candidate.counts.items():
@@ -69,20 +71,15 @@ class Statements:
                 score = weight * often / (often + norm)
                 if score > concepts.get(number, 0.0):
                     concepts[number] = score
-        stated = Stated(concepts)
-        if concepts and candidate.detail:
-            stated = self._with_chunks(candidate, concepts)
         if self._dated and self._is_dated(candidate):
-            stated.concepts[TIME] = self._dated
-        return stated
+            concepts[TIME] = self._dated
+        return dict(sorted(concepts.items()))
 
-    def _with_chunks(self, candidate: Candidate, concepts: dict[int, float]) -> Stated:
-        """What the whole states, mixed with what its best chunk does."""
+    def with_chunks(self, candidate: Candidate, concepts: dict[int, float]) -> Stated | None:
+        """Return what a document states, mixed with what its best chunk does; None: it was not split, or no chunk states anything."""
         shapes = read_chunks(candidate.detail)
-        if not shapes:
-            return Stated(concepts)
         by_chunk: dict[int, dict[int, float]] = {}
-        for term in candidate.counts:
+        for term in candidate.counts if shapes else ():
             entries = self._table.get(term)
             if not entries:
                 continue
@@ -95,20 +92,19 @@ class Statements:
                     if score > held.get(number, 0.0):
                         held[number] = score
         if not by_chunk:
-            return Stated(concepts)
-        best = max(sorted(by_chunk), key=lambda chunk: sum(by_chunk[chunk].values()))
-        share = self._weights.chunk + LONGEST * min(len(shapes) / MANY_CHUNKS, 1.0)
+            return None
+        best = max(sorted(by_chunk), key=lambda chunk: math.fsum(by_chunk[chunk].values()))
+        share = self._weights.chunk + MORE_CHUNKS * min(len(shapes) / MANY_CHUNKS, 1.0)
         held = by_chunk[best]
-        mixed = {number: (1 - share) * score + share * held.get(number, 0.0) for number, score in concepts.items()}
+        mixed = {
+            number: score if number == TIME else (1 - share) * score + share * held.get(number, 0.0)
+            for number, score in concepts.items()
+        }
         return Stated(mixed, best, shapes[best].traits)
 
     def names_time(self, candidate: Candidate) -> bool:
         """Return True if a document names a time that the question names."""
-        if not (self._days and candidate.detail):
-            return False
-        return any(
-            first < end and start < last for start, end in read_mentions(candidate.detail) for first, last in self._days
-        )
+        return bool(self._days and candidate.detail) and _overlap(read_mentions(candidate.detail), self._days)
 
     def _is_dated(self, candidate: Candidate) -> bool:
         at = candidate.at
@@ -120,6 +116,16 @@ class Statements:
         if norm is None:
             norm = self._norms[length, b] = self._weights.k1 * (1 - b + b * length / self._average)
         return norm
+
+
+def names_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
+    """Return True if a document was said on one of some days (of UTC, since the epoch), or names one."""
+    said = candidate.at // DAY
+    return any(first <= said < stop for first, stop in days) or _overlap(read_mentions(candidate.detail), days)
+
+
+def _overlap(spans: Iterable[tuple[int, int]], others: Collection[tuple[int, int]]) -> bool:
+    return any(first < end and start < last for start, end in spans for first, last in others)
 
 
 def rarity_of(documents: int, often: int) -> float:

@@ -30,8 +30,8 @@ from holdfast.recall.terms import (
 
 LONG: Final = 300
 """Characters from which on a text is read sentence by sentence at once: it may have chunks."""
-MAX_DETAIL: Final = 200_000
-"""Characters of the details of a document."""
+MAX_DETAIL: Final = 64_000
+"""Characters of the details of a document; of one with more, the chunks are left out."""
 
 
 class ChunkShape(NamedTuple):
@@ -94,7 +94,8 @@ def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -
         number = f"{at:x}"
         for term in chunk.terms:
             places[term] = f"{places[term]}.{number}" if term in places else number
-    return f"{times};{shapes}; " + " ".join([f"{key_of(term)}@{some}" for term, some in places.items()]) + " "
+    detail = f"{times};{shapes}; " + " ".join([f"{key_of(term)}@{some}" for term, some in places.items()]) + " "
+    return detail if len(detail) <= MAX_DETAIL else times
 
 
 def read_mentions(detail: str) -> list[tuple[int, int]]:

@@ -319,7 +319,7 @@ def _dated(match: re.Match[str], now: datetime) -> Span:
     """A day of a month, or a month; without a year the newest that has begun."""
     groups = match.groupdict()
     name = groups.get("month")
-    month = _ALL_MONTHS[name.casefold()] if name else int(match["m"])
+    month = _ALL_MONTHS[name.casefold()] if name else _month_number(match["m"])
     day = int(groups.get("d") or 0)
     if groups.get("y"):
         year = int(match["y"])
@@ -331,6 +331,14 @@ def _dated(match: re.Match[str], now: datetime) -> Span:
     if day:
         return whole_days(date(year, month, day))
     return _month(year, month)
+
+
+def _month_number(text: str) -> int:
+    """A month in digits, or in Chinese numerals up to twelve."""
+    if text.isdecimal():
+        return int(text)
+    ones = text.removeprefix("十")
+    return 10 * (ones != text) + ("一二三四五六七八九".index(ones) + 1 if ones else 0)
 
 
 def _slashes(match: re.Match[str], now: datetime) -> Span | None:
@@ -461,7 +469,7 @@ _DENSE_RULES: Final = (
         _weekday,
     ),
     dense_rule(
-        r"(?:(?P<y>(?:19|20)\d\d) ?[年년] ?)?(?<!\d)(?P<m>\d{1,2}) ?[月월](?: ?(?P<d>\d{1,2}) ?[日号號일])?(?!曜)",
+        r"(?:(?P<y>(?:19|20)\d\d) ?[年년] ?)?(?<!\d)(?P<m>\d{1,2}|十[一二]?|[一二三四五六七八九]) ?[月월](?: ?(?P<d>\d{1,2}) ?[日号號일])?(?!曜)",
         _dated,
         relative=False,
     ),

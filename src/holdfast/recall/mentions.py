@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final
 
 from holdfast.recall import timewords
@@ -65,18 +65,19 @@ _AHEAD_HINTS: Final = frozenset(
 _DENSE_HINT: Final = re.compile(rf"{timewords.DENSE_HINT}|[明后後号號]|내일|모레|다음")
 
 
-def find_mentions(text: str, at: int) -> tuple[tuple[int, int], ...]:
+def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, int], ...]:
     """Find the times that a message names.
 
     Args:
         text: of the message; `MAX_CHARS` characters of it are read.
-        at: when it was said, in milliseconds since the epoch; days are those of UTC.
+        at: when it was said, in milliseconds since the epoch.
+        zone: whose days are meant.
 
     Returns:
         First day and the day after the last one, in days since the epoch; each once, in order.
     """
     try:
-        now = datetime.fromtimestamp(at / 1000, UTC).replace(tzinfo=None)
+        now = datetime.fromtimestamp(at / 1000, zone).replace(tzinfo=None)
     except (OverflowError, ValueError, OSError):
         return ()
     text = normal(text[:MAX_CHARS])
@@ -142,17 +143,18 @@ def _spans(sentence: str, now: datetime) -> Iterator[Span]:
 def _both_ways(named: Named, said: str, now: datetime) -> Iterator[Span]:
     """Yield what a time means in a message, which a question would always look for in the past."""
     begin, end = named.span
-    if named.relative:
-        yield begin, end
-        if not _LAST.search(said) and any(word in ALL_WEEKDAYS for word in _WORDS.findall(said.casefold())):
-            yield begin + timedelta(days=7), end + timedelta(days=7)
-        return
-    if now - begin > _HALF_YEAR and not _YEAR.search(said):
-        try:
+    try:
+        if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(said):
             begin, end = begin.replace(year=begin.year + 1), end.replace(year=end.year + 1)
-        except ValueError:  # the 29th of February
-            return
-    yield begin, end
+        yield begin, end
+        if named.relative and not _LAST.search(said) and _names_weekday(said):
+            yield begin + timedelta(days=7), end + timedelta(days=7)
+    except (ValueError, OverflowError):  # the 29th of February; the end of the calendar
+        return
+
+
+def _names_weekday(said: str) -> bool:
+    return any(word in ALL_WEEKDAYS for word in _WORDS.findall(said.casefold()))
 
 
 # -- what lies ahead -----------------------------------------------------------

@@ -34,7 +34,7 @@ from holdfast.recall.terms import (
     stem,
     tokens_of,
 )
-from holdfast.recall.times import TimeRange, times_of
+from holdfast.recall.times import TimeRange, times_of, zone_of
 from holdfast.recall.wordforms import KINDRED
 
 MAX_QUESTION: Final = 8_000
@@ -78,13 +78,18 @@ _ASKS_NUMBER = re.compile(
     r"|いくら|いくつ|何[個人回歳円年月分本枚度]|値段|料金|費用|予算|家賃|給料|年齢|番号",
     re.IGNORECASE,
 )
+_NO_PLURAL: Final = (
+    "is|was|does|has|this|his|hers|its|us|as|always|perhaps|yes|yours|ours|theirs|besides|less|plus|news|unless|address|boss|class|bus|gas"
+    "|status|access|process|business|campus|virus|focus|bonus|lens|series|express|dress|glass|press|success|thus"
+)
 _ASKS_MANY: Final = re.compile(
-    r"\bhow many\b|\bwhich (?:\w+ ){0,3}?\w+s\b|\b(?:list|all|every|each|name the|what (?:are|were))\b"
-    r"|\bwhat (?:\w+ )?\w+s (?:did|do|have|are|were)\b"
-    r"|\b(?:wie ?viele|welche|alle|sämtliche|quels|quelles|combien de|tous|toutes|cuáles|cuántos|cuántas|todos|todas|quais|quantos"
-    r"|quantas|quali|quanti|quante|tutti|tutte)\b|哪些|几[个種种次位家件款]|多少[个個种種次位家]|都有|分别|分別|какие|сколько",
+    rf"\b(?:how many|(?:which|what)(?: of (?:my|our|the|your))?(?: [a-z'-]+)?? (?!(?:{_NO_PLURAL})\b)[a-z-]{{2,}}s)\b"
+    rf"|\b(?:what|which) (?:are|were) (?:the|my|our|your|all)(?: [a-z-]+)?? (?!(?:{_NO_PLURAL})\b)[a-z-]{{2,}}s\b"
+    r"|\b(?:wie ?viele|welche (?:\w+e )?\w+(?:en|er|s)|combien de|quels|quelles|cu[áa]les|cu[áa]nt[oa]s|quais|quant[oa]s|quali|quant[ie]"
+    r"|какие|сколько)\b|哪些|几[个個种種次位家件款]|多少[个個种種次位家]|都有(?:谁|什么|哪)|都是谁",
     re.IGNORECASE,
 )
+_LISTS: Final = re.compile(r"(?:please )?(?:list|name all|enumerate|zähl|nenne alle|列出)\b", re.IGNORECASE)
 _TALK = "say|said|ask|asked|tell|told|mention|mentioned|talk|talked|write|wrote|promise|promised|decide|decided|show|showed|want|wanted"
 _BY_USER = re.compile(
     rf"\b(?:did|have|had|what|that) I (?:{_TALK})\b|\bI (?:{_TALK})\b|\bmy (?:questions?|messages?|requests?)\b"
@@ -180,7 +185,7 @@ def question_of(
         language=_language(tokens),
         range=when,
         mentioned=() if when else about,
-        days=find_mentions(asks, now) if timed else (),
+        days=find_mentions(asks, now, zone_of(zone)) if timed else (),
         role=_role(asks) or (_role(asks, further=True) if when else None),
         asks_time=bool(_ASKS_TIME.search(asks)),
         asks_number=bool(_ASKS_NUMBER.search(asks)),
@@ -190,7 +195,11 @@ def question_of(
 
 def asks_many(text: str) -> bool:
     """Return True for a question that several things may answer together: "which countries", "how many dogs"."""
-    return _ASKS_MANY.search(text[:MAX_ASKING]) is not None
+    asks = text[:MAX_ASKING].strip()
+    if _LISTS.match(asks) is not None:
+        return True
+    found = _ASKS_MANY.search(asks)
+    return found is not None and (found.start() == 0 or "?" in asks[found.end() :] or is_dense(found.group()))
 
 
 def _role(text: str, *, further: bool = False) -> str | None:

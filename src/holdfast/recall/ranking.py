@@ -43,6 +43,8 @@ _LONGEST: Final = 1.5
 """Average lengths from which a turn is no longer for its rank."""
 _BELOW: Final = 0.99
 """Part of its neighbour's score that a turn has at most which shares nothing with a question of one concept."""
+CHUNKED: Final = 100
+"""Long turns, the best, of which the best chunk is looked for."""
 STRONG: Final = 100
 """Matching places, the best, around which neighbours are thought of that match nothing themselves."""
 
@@ -148,13 +150,14 @@ class Ranking:
             return True
         rarities = self._rarities()
         least = self._weights.held * sum(rarities)
-        return any(sum(rarities[number] for number in row.concepts) >= least for row in rows if row.concepts)
+        stated = ([rarities[number] for number in row.concepts if number >= 0] for row in rows)  # without the time
+        return any(sum(some) >= least for some in stated if some)
 
     def _spread(self, rows: Sequence[Row], scores: Sequence[float]) -> list[float]:
         """Lower the scores of turns next to a better one: of several answers each is wanted once, not with its echo."""
         spread = list(scores)
         better: set[int] = set()
-        for at in sorted(range(len(rows)), key=lambda at: (-scores[at], _newest_first(rows[at]))):
+        for at in sorted(range(len(rows)), key=lambda at: (-round(scores[at], 9), _newest_first(rows[at]))):
             candidate = rows[at].candidate
             assert candidate is not None, "only what is there is ranked"
             key = candidate.source * _SOURCE + candidate.place
@@ -197,13 +200,12 @@ class Ranking:
         score, rows, forms, slots = self._statements.score, self._rows, self._forms, len(self._question.concepts) + 1
         held: dict[int, float] = {}  # the best of each concept in each source; the last slot is the time's
         for candidate in found.found:
-            source = candidate.source
-            concepts, chunk, traits = score(candidate, forms[source])
-            if not concepts:
-                continue
-            own = sum(concepts.values())
-            rows[source * _SOURCE + candidate.place] = Row(candidate, concepts, own, chunk=chunk, form=traits)
-            for concept, share in concepts.items():
+            if concepts := score(candidate, forms[candidate.source]):
+                rows[candidate.source * _SOURCE + candidate.place] = Row(candidate, concepts, sum(concepts.values()))
+        self._with_chunks()
+        for key, row in rows.items():
+            source = key // _SOURCE
+            for concept, share in row.concepts.items():
                 slot = source * slots + concept % slots
                 if share > held.get(slot, 0.0):
                     held[slot] = share
@@ -220,6 +222,19 @@ class Ranking:
             rows[key] = Row(None, _NOTHING)
         self._with_neighbours(near, best)
         self._with_sessions(sessions)
+
+    def _with_chunks(self) -> None:
+        """Let the best chunk count in the turns that state most: of long turns there may be very many."""
+        assert self._statements is not None, "there are words"
+        rows = self._rows
+        long = [key for key, row in rows.items() if row.candidate is not None and row.candidate.detail]
+        for key in sorted(sorted(long), key=lambda key: rows[key].own, reverse=True)[:CHUNKED]:
+            row = rows[key]
+            assert row.candidate is not None, "only what is there was scored"
+            stated = self._statements.with_chunks(row.candidate, row.concepts)
+            if stated is not None:
+                row.concepts, row.chunk, row.form = stated
+                row.own = sum(row.concepts.values())
 
     def _around(self) -> dict[int, dict[int, float]]:
         """By place, what its neighbours state of each concept: of places that are known, and of those beside the best ones."""
@@ -357,10 +372,10 @@ class Ranking:
         by_key = {
             row.candidate.source * _SOURCE + row.candidate.place: (row, score)
             for row, score in zip(rows, scores, strict=True)
-            if row.candidate is not None and row.concepts
+            if row.candidate is not None and _has_word(row)
         }
         for at, row in enumerate(rows):
-            if row.concepts or row.candidate is None:
+            if row.candidate is None or _has_word(row):
                 continue
             key = row.candidate.source * _SOURCE + row.candidate.place
             beside = [by_key[key + step] for step, _ in self._forms[row.candidate.source].steps if key + step in by_key]
@@ -388,6 +403,11 @@ def _ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
         if (value := round(values[at], 9)) < last:
             rank, last = count, value
         yield at, rank
+
+
+def _has_word(row: Row) -> bool:
+    """Return True if a place states something of the question itself, other than its time."""
+    return any(number >= 0 for number in row.concepts)
 
 
 def _newest_first(row: Row) -> tuple[int, str, int]:

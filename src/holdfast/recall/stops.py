@@ -140,7 +140,7 @@ TALKING: Final = frozenset(
     suggest suggested recommend recommended explain explained answer answered write wrote show showed decide decided agree agreed
     promise promised share shared send sent request requested work worked chatting cover covered question questions topic topics
     subject subjects message messages session sessions discussion discussions history thing things stuff everything anything list
-    summarise summarize summary recap remind repeat review came come brought bring
+    summarise summarize summary recap remind repeat review came come brought bring happen happens happened happening
     geschrieben gezeigt vorgeschlagen empfohlen wonach wovon worum themen thema nachricht nachrichten gespräch gespräche zeig zeige
     liste erinnere hast hattest geraten erklärt geantwortet zusammen fasse zusammenfassung wissen alles
     preguntas pregunta temas tema mensajes conversaciones resume resumen lista muéstrame recuérdame todo

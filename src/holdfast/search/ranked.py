@@ -26,6 +26,7 @@ from holdfast.recall.base import (
     Similar,
     Space,
 )
+from holdfast.recall.concepts import names_day
 from holdfast.recall.hits import Hit
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Ranking
@@ -39,6 +40,9 @@ RANKED: Final = 50
 """Hits for which neighbours that match nothing themselves are looked up: the same for all pages, so that their order is one."""
 _LONG_QUERY: Final = 500
 """Characters of a query that is analysed in a thread."""
+_INLINE: Final = 600
+_INLINE_DETAILS: Final = 100_000
+"""Candidates, and characters of their details, that are ranked on the event loop."""
 _SPANS: Final = 3
 """Times that a question names of which what was said then is looked up."""
 
@@ -83,10 +87,12 @@ class RankedSearch:
         self.now = now
         self.question = question
         self._narrows = asked.time == "filter" or question.only_time
+        self.notes: list[str] = []
         self.filters = _filters(asked)
         if question.range and self._narrows:
             self.filters = _narrow(self.filters, question.range.start, question.range.stop)
-        self.notes: list[str] = []
+        elif asked.time == "filter":
+            self.notes.append("not filtered by time: the question does not ask for what was said at some time")
         self.mode: SearchMode = self._chosen()
         self._ranking: Ranking | None = None
 
@@ -134,7 +140,8 @@ class RankedSearch:
         if found is None and similar is None:
             self.notes.append("nothing of the query is a word to look up")
             return []
-        self._ranking = ranking = Ranking(self.question, found, similar, floor=floor, knows=knows)
+        rank = partial(Ranking, self.question, found, similar, floor=floor, knows=knows)
+        self._ranking = ranking = await run_cpu(rank, long=_is_long(found))
         missing = ranking.missing(RANKED)
         ranking.fill(await self._index.near(lookup, missing) if missing else (), missing)
         return ranking.hits()
@@ -203,13 +210,23 @@ class RankedSearch:
         return None
 
     async def _of_a_time(self) -> list[Hit]:
-        """All that was said in the time that is asked for, newest first: what the user said, where that is asked."""
+        """All that was said in the time that is asked for, newest first: what the user said, where that is asked.
+
+        Where all since a day may answer ("what happened last Thursday?"), what was said on that day or names it goes first.
+        """
         filters = self.filters
         if not filters.roles and self.question.role is not None:
             filters = msgspec.structs.replace(filters, roles=(self.question.role,))
         found = await self._index.lookup(Lookup(space=self.space, channel=_channel(self._asked), filters=filters))
-        hits = [Hit(candidate, 0.0) for candidate in found.found]
+        days = self.question.days if self.question.range and self.question.range.stop is None else ()
+        hits = [Hit(candidate, float(names_day(candidate, days))) for candidate in found.found]
         return sorted(hits, key=order_key)
+
+
+def _is_long(found: Candidates | None) -> bool:
+    """Return True if candidates take so long to rank that other requests would wait."""
+    some = () if found is None else found.found
+    return len(some) > _INLINE or sum(len(one.detail) for one in some) > _INLINE_DETAILS
 
 
 def _channel(asked: Asked) -> Channel:
