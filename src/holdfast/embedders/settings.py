@@ -26,7 +26,7 @@ class LocalModel(NamedTuple):
     """What is known of a local model."""
 
     floor: float
-    """Cosine below which texts have nothing to do with each other, measured: see docs/evaluation.md."""
+    """Cosine below which texts have nothing to do with each other, measured: see docs/recall-quality.md."""
     context: bool
     """Whether it finds more when turns are embedded with their speaker and the turn before."""
 

@@ -24,7 +24,7 @@ LARGE: Final = 20_000
 COMPARED: Final = 3_000
 """Vectors that are compared exactly."""
 KEPT: Final = 1_000_000
-"""Sketches that are kept in memory, of all spaces together: some 56 MB of 384 numbers each."""
+"""Sketches that are kept in memory, of all spaces together: some 104 MB of 384 numbers each."""
 LOGGED: Final = 20_000
 """Changes that the log holds; a reader that has missed more makes its sketches again."""
 _READ: Final = 5_000
