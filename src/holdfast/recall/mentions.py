@@ -115,13 +115,11 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _may_name(sentence: str) -> bool:
     words = set(_WORDS.findall(sentence.casefold()))
-    if not (HINTS - _NO_TIME).isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _ahead_likely(sentence)):
+    if not (HINTS - _NO_TIME).isdisjoint(words) or (
+        not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(sentence) is not None
+    ):
         return True
     return _YEAR.search(sentence) is not None or (not sentence.isascii() and _DENSE_HINT.search(sentence) is not None)
-
-
-def _ahead_likely(sentence: str) -> bool:
-    return _AHEAD.search(sentence) is not None
 
 
 _AHEAD_WORDS: Final = "tomorrow morgen mañana demain amanhã domani next coming nächst kommend próxim prochain".split()  # noqa: SIM905 - words
