@@ -109,10 +109,12 @@ MEMORY_COMPONENTS: Final[dict[str, Schema]] = {
             "agent": nullable(text("whose, or which agent remembers it for the user")),
             "scope": _SCOPE,
             "origin": _ORIGIN,
-            "sources": _SOURCES,
-            "supersedes": array(
-                _ID,
-                description="memories of the same owner in whose place it stands; beside them where it is held for review, or trusted less",
+            "sources": nullable(_SOURCES),
+            "supersedes": nullable(
+                array(
+                    _ID,
+                    description="memories of the same owner that it replaces; it is kept next to them where it is held for review, or trusted less",
+                )
             ),
         },
         "content",
