@@ -230,7 +230,8 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
     )
     sent = sum(decision in SENT for decision in decided.values())
     mute = sum(run.reason == NO_CONTENT for run in built.decisions())
-    assert len(built.decisions()) <= 2 * (sent + mute) + 1, "telling does not grow with the log"
+    ends = int(laid is not None)  # a summary may end between two messages that are gone
+    assert len(built.decisions()) <= 2 * (sent + mute) + 1 + ends, "telling does not grow with the log"
     assert mute <= LEFT_OUT_EXPLAINED
     sums: dict[str, int] = {}
     for run in built.decisions():
