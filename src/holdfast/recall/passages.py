@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import Final, NamedTuple
 
@@ -36,6 +36,8 @@ ANSWER: Final = 80
 """Characters of an entry up to which it may be no more than an answer."""
 LEAST_TERMS: Final = 4
 """Terms below which a sentence that has no word of the question says nothing by itself, unless it answers the question before it."""
+_AMONG: Final = 32
+"""Entries, the best by their best sentence, that are ranked as a whole."""
 _ENTRIES: Final = 24
 """Entries, the best by their best sentence, whose sentences and those of their neighbours are ranked."""
 _PREFIX: Final = 5
@@ -227,7 +229,8 @@ class PassageTable:
             seq = self._rows[row].seq
             best[seq] = max(best.get(seq, 0.0), score)
         top = max(best.values(), default=1.0)
-        ranked = self.rank_entries(question, weights.entries) if weights.whole else []
+        among = nlargest(_AMONG, best, key=lambda seq: (best[seq], seq))
+        ranked = self.rank_entries(question, weights.entries, frozenset(among)) if weights.whole else []
         more = {seq: top * weights.whole * share for seq, share in ranked}
         for seq, boost in (boosts or {}).items():
             if seq in self._entries:
@@ -238,8 +241,10 @@ class PassageTable:
         found = [one for seq in near for one in rank.of_entry(seq, more.get(seq, 0.0), alone=seq not in (boosts or {}))]
         return sorted(found, key=lambda one: (-one.score, -one.seq, one.start))
 
-    def rank_entries(self, question: Question, limit: int) -> list[tuple[int, float]]:
-        """Rank whole entries, as a search does: see `holdfast.recall.ranking`.
+    def rank_entries(
+        self, question: Question, limit: int, among: Collection[int] | None = None
+    ) -> list[tuple[int, float]]:
+        """Rank whole entries, of which `seq` is `among` those if given, as a search does; see `holdfast.recall.ranking`.
 
         Returns:
             The `seq` of the best, with its score as a share of the best one's, 0 to 1.
@@ -250,13 +255,12 @@ class PassageTable:
             posting = self._postings.get(term, ())
             if len(posting) > max(COMMON * len(self._rows), FEW):
                 continue
-            holders = set()
+            frequencies[term] = min(len(posting), len(self._entries))
             for row in posting:
                 seq = self._rows[row].seq
-                holders.add(seq)
-                held = counts.setdefault(seq, {})
-                held[term] = held.get(term, 0) + 1
-            frequencies[term] = len(holders)
+                if among is None or seq in among:
+                    held = counts.setdefault(seq, {})
+                    held[term] = held.get(term, 0) + 1
         found = [self._candidate(seq, held) for seq, held in sorted(counts.items())]
         ranking = Ranking(question, Candidates(found, len(self._entries), self._terms, frequencies))
         missing = ranking.missing(limit)
