@@ -84,10 +84,7 @@ class _Space:
     def lookup(self, question: Question) -> Candidates:
         """Every turn with one of the question's terms, or of a time that it names."""
         matched: dict[int, dict[str, int]] = {
-            at: {}
-            for at, one in enumerate(self.candidates)
-            for start, stop in question.spans
-            if (start is None or start <= one.at) and (stop is None or one.at < stop)
+            at: {} for at, one in enumerate(self.candidates) if question.covers(one.at)
         }
         for term in question.terms:
             for at in self._holders.get(term, ()):

@@ -55,10 +55,10 @@ class Statements:
             for term, weight in concept.variants:
                 rarity = rarity_of(found.documents, found.frequencies.get(term, 0))
                 self._table.setdefault(term, []).append((number, whole * weight * rarity * (weights.k1 + 1)))
-        self._spans = question.spans
-        self._days = question.days
+        self._question = question
+        self._named_time: dict[str, bool] = {}
         self._dated = 0.0
-        if weights.dated and (self._spans or self._days):
+        if weights.dated and (question.spans or question.days):
             dated = sum(self._is_dated(candidate) for candidate in found.found)
             self._dated = weights.dated * rarity_of(found.documents, dated)
 
@@ -104,12 +104,16 @@ class Statements:
 
     def names_time(self, candidate: Candidate) -> bool:
         """Return True if a document names a time that the question names."""
-        return bool(self._days and candidate.detail) and _overlap(read_mentions(candidate.detail), self._days)
+        detail = candidate.detail
+        if not (self._question.days and detail):
+            return False
+        named = self._named_time.get(detail)
+        if named is None:
+            named = self._named_time[detail] = _overlap(read_mentions(detail), self._question.days)
+        return named
 
     def _is_dated(self, candidate: Candidate) -> bool:
-        at = candidate.at
-        said = any((start is None or start <= at) and (stop is None or at < stop) for start, stop in self._spans)
-        return said or self.names_time(candidate)
+        return self._question.covers(candidate.at) or self.names_time(candidate)
 
     def _norm(self, length: int, b: float) -> float:
         norm = self._norms.get((length, b))

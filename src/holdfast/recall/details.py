@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from holdfast.recall.chunks import MOST, Chunk, Piece, join_pieces, split_pieces
+from holdfast.recall.chunks import MOST, Chunk, Piece, join_pieces, split_chunks, split_pieces
 from holdfast.recall.mentions import find_mentions
 from holdfast.recall.terms import (
     MAX_TERMS,
@@ -53,10 +53,13 @@ def analyse(text: str, at: int) -> tuple[Terms, str]:
     """
     pieces = split_pieces(text) if LONG < len(text) <= MAX_TEXT else []
     terms = _join_terms(text, pieces) if pieces else None
+    chunks: list[Chunk] = []
     if terms is None:
         terms = terms_of(text)
-        pieces = split_pieces(text, words_language(words_of(text))) if terms.length > MOST else []
-    chunks = join_pieces(text, pieces) if terms.length > MOST else []
+        if terms.length > MOST:
+            chunks = split_chunks(text, words_language(words_of(text)))
+    elif terms.length > MOST:
+        chunks = join_pieces(text, pieces)
     return terms, write_detail(chunks, find_mentions(text, at))
 
 

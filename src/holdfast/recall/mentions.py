@@ -55,7 +55,8 @@ _WORDS: Final = re.compile(r"[^\W\d_]+|\d+")
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _LAST: Final = re.compile(r"last|past|pasad|dernier|letzte|vorige|scors|passad|прошл|上|先|지난", re.IGNORECASE)
 _NO_TIME: Final = frozenset("0 1 2 3 4 5 6 7 8 9 mar may mai sat sun dec a un day days".split())  # noqa: SIM905 - words
-"""Hints that are too common to tell a time in a message."""
+"""Hints that are too common to mean a time in a message."""
+_HINTS: Final = HINTS - _NO_TIME
 _AHEAD_HINTS: Final = frozenset(
     """
     tomorrow next coming within in morgen übermorgen nächste nächsten nächster nächstes kommende kommenden mañana próximo próxima
@@ -96,7 +97,7 @@ def _sentences(text: str) -> Iterator[str]:
     """Yield the sentences that may name a time. Most do not, which is seen by the few hints that the whole text has."""
     folded = fold(text)
     hints = [
-        *(HINTS - _NO_TIME).intersection(_WORDS.findall(folded)),
+        *_HINTS.intersection(_WORDS.findall(folded)),
         *(word for word in _AHEAD_WORDS if word in folded),
     ]
     patterns = [one for one in (_AHEAD_NUMBER, _YEAR) if one.search(folded)]
@@ -115,9 +116,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _may_name(sentence: str) -> bool:
     words = set(_WORDS.findall(sentence.casefold()))
-    if not (HINTS - _NO_TIME).isdisjoint(words) or (
-        not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(sentence) is not None
-    ):
+    if not _HINTS.isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(sentence) is not None):
         return True
     return _YEAR.search(sentence) is not None or (not sentence.isascii() and _DENSE_HINT.search(sentence) is not None)
 
@@ -168,7 +167,7 @@ def _next_unit(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _next_weekday(match: re.Match[str], now: datetime) -> Span | None:
-    """The next day of that name, or the one of the next week: people mean either."""
+    """Return the next day of that name; where a word for "next week" is before it, the one of that week."""
     number = ALL_WEEKDAYS[match["weekday"].casefold()]
     if match.groupdict().get("week"):
         return whole_days(whole_unit("week", now, -1)[0].date() + timedelta(days=number))
@@ -215,8 +214,8 @@ _RULES: Final[tuple[Rule, ...]] = (
         f"next coming following próximo próxima {inflect_german('nächste kommende')}",
     ),
     word_rule(
-        rf"(?P<unit>{UNIT}) prochaine?|(?P<week>qui vient)",
-        lambda m, now: _next_unit(m, now) if m["unit"] else None,
+        rf"(?P<unit>{UNIT}) prochaine?",
+        _next_unit,
         UNIT_WORDS,
         "prochain prochaine",
     ),

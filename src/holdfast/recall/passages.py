@@ -19,7 +19,7 @@ from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.questions import MAX_ASKING, Question
 from holdfast.recall.ranking import Ranking
 from holdfast.recall.sentences import find_sentences
-from holdfast.recall.terms import ASKS, NUMBERED, TIMED, join_traits, terms_of
+from holdfast.recall.terms import NUMBERED, TIMED, join_traits, terms_of
 
 MAX_PASSAGES: Final = 4_000
 """Sentences that a table keeps; those of the oldest entries are dropped first."""
@@ -271,11 +271,9 @@ class PassageTable:
     def _candidate(self, seq: int, counts: Mapping[str, int]) -> Candidate:
         """An entry as a search has it; neighbours are those next to it in the table."""
         rows = self._rows[slice(*self._entries[seq])]
-        flags, asked = rows[-1].flags if rows else 0, 0
-        traits = ASKS if flags & _ASKED else 0
-        for row in rows:
-            traits |= NUMBERED | TIMED if row.flags & _NUMBERED else 0
-            asked += row.stop - row.start if row.flags & _ASKED else 0
+        flags = rows[-1].flags if rows else 0
+        traits = NUMBERED | TIMED if any(row.flags & _NUMBERED for row in rows) else 0
+        asked = sum(row.stop - row.start for row in rows if row.flags & _ASKED)
         share = asked / (rows[-1].stop - rows[0].start) if asked else 0.0
         return Candidate(
             source=0,
@@ -289,7 +287,7 @@ class PassageTable:
             at=seq,
             length=sum(row.length for row in rows),
             counts=counts,
-            traits=join_traits((traits,), min(share, 1.0), asks=bool(traits & ASKS)),
+            traits=join_traits((traits,), min(share, 1.0), asks=bool(flags & _ASKED)),
         )
 
     def find_correction(self, passage: Passage) -> Passage | None:

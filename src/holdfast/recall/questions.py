@@ -153,6 +153,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """The times that it names, in milliseconds since the epoch: from a moment until before another; None: no such end."""
         return self.mentioned if self.range is None else ((self.range.start, self.range.stop),)
 
+    def covers(self, at: int) -> bool:
+        """Return True for a moment of one of these times, in milliseconds since the epoch."""
+        return any((start is None or start <= at) and (stop is None or at < stop) for start, stop in self.spans)
+
     @property
     def only_time(self) -> bool:
         """Whether nothing is asked for but a time, as in "What did I ask about yesterday?"."""

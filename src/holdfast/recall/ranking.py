@@ -197,26 +197,23 @@ class Ranking:
     def _by_words(self, found: Candidates) -> None:
         """Each place's own share of each concept, its neighbours', and its session's."""
         assert self._statements is not None, "there are words"
-        score, rows, forms, slots = self._statements.score, self._rows, self._forms, len(self._question.concepts) + 1
-        held: dict[int, float] = {}  # the best of each concept in each source; the last slot is the time's
+        score, rows, forms = self._statements.score, self._rows, self._forms
         for candidate in found.found:
             if concepts := score(candidate, forms[candidate.source]):
                 rows[candidate.source * _SOURCE + candidate.place] = Row(candidate, concepts, sum(concepts.values()))
         self._with_chunks()
+        held: dict[int, dict[int, float]] = {}  # the best of each concept in each source
         for key, row in rows.items():
-            source = key // _SOURCE
+            of_source = held.setdefault(key // _SOURCE, {})
             for concept, share in row.concepts.items():
-                slot = source * slots + concept % slots
-                if share > held.get(slot, 0.0):
-                    held[slot] = share
+                if share > of_source.get(concept, 0.0):
+                    of_source[concept] = share
         best: dict[int, float] = {}
-        sessions: dict[int, float] = {}
-        for slot, share in held.items():
-            source, concept = divmod(slot, slots)
-            sessions[source] = sessions.get(source, 0.0) + share
-            concept = concept if concept < slots - 1 else -1
-            if share > best.get(concept, 0.0):
-                best[concept] = share
+        for of_source in held.values():
+            for concept, share in of_source.items():
+                if share > best.get(concept, 0.0):
+                    best[concept] = share
+        sessions = {source: sum(of_source.values()) for source, of_source in held.items()}
         near = self._around()
         for key in sorted(near.keys() - rows.keys()):
             rows[key] = Row(None, _NOTHING)
@@ -323,11 +320,8 @@ class Ranking:
         if long is None:
             average = min(candidate.length / self._average, _LONGEST)
             long = self._longer[candidate.length, form.long] = 1 + form.long * math.log1p(average)
-        span = self._question.range
-        if span is not None and span.holds(candidate.at):
-            share *= 1 + weights.said
-        if any(start <= candidate.at < stop for start, stop in self._question.mentioned):
-            share *= 1 + weights.then
+        if self._question.covers(candidate.at):
+            share *= 1 + (weights.then if self._question.range is None else weights.said)
         if self._statements is not None and self._statements.names_time(candidate):
             share *= 1 + weights.about
         if self._codes and not self._codes.isdisjoint(row.concepts):

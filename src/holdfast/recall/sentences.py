@@ -11,8 +11,6 @@ SENTENCE_CHARS: Final = 1_000
 _ENDS: Final = r"""[.!?…]{1,8}["')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"""  # noqa: RUF001 - ends of sentences
 _SENTENCE: Final = re.compile(rf"[^\n](?:[^\n.!?…。！？；]+|(?!{_ENDS})[^\n])*(?:{_ENDS})?")  # noqa: RUF001 - the same
 """Up to the first place where one ends. Characters that end none are passed at once: one by one would take ten times as long."""
-
-
 _ABBREVIATED: Final = re.compile(
     r"\b(?:Mr|Mrs|Ms|Dr|St|Prof|Mme|Nr|ca|bzw|vs|e\.g|i\.e|z\.B|d\.h|u\.a|incl|excl|approx|resp|Jr|Sr|[A-Za-z])\.\Z"
 )
@@ -44,9 +42,12 @@ def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterat
         last = found.start() + len(said.rstrip())
         if said.endswith(".") and text[found.end() : found.end() + 1] == " " and is_abbreviated(text, found.end()):
             continue
-        for begin in range(first, last, SENTENCE_CHARS):
-            yield begin, min(begin + SENTENCE_CHARS, last)
+        yield from _cut(first, last)
         first = -1
     if first >= 0:
-        for begin in range(first, last, SENTENCE_CHARS):
-            yield begin, min(begin + SENTENCE_CHARS, last)
+        yield from _cut(first, last)
+
+
+def _cut(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of the pieces of at most `SENTENCE_CHARS` that a sentence is cut into."""
+    return ((at, min(at + SENTENCE_CHARS, stop)) for at in range(start, stop, SENTENCE_CHARS))

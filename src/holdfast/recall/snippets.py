@@ -70,10 +70,11 @@ def chunk_snippet(
 
     Args:
         text: whole, as it is in the log.
-        chunk: its first character and the one after its last; None, or a place that is not in the text: the whole text.
+        chunk: its first character and the one after its last; None, or a place that is not in the text: the whole text. So it is
+            for a text of `SNIPPET_CHARS` or more: its middle may have been cut out, and then places in it are others.
         question, width, marks, effort: see `snippet_of`.
     """
-    if chunk is None or len(text) <= width or not 0 <= chunk[0] < chunk[1] <= len(text):
+    if chunk is None or not width < len(text) < SNIPPET_CHARS or not 0 <= chunk[0] < chunk[1] <= len(text):
         return snippet_of(text, question, width, marks=marks, effort=effort)
     start, stop = _around(text, chunk, max(width, chunk[1] - chunk[0]))
     found = snippet_of(text[start:stop], question, width, marks=marks, effort=effort)

@@ -30,10 +30,6 @@ class TimeRange(msgspec.Struct, frozen=True):
     words: tuple[tuple[int, int], ...] = ()
     """Where in the (normal) text it is named: no words to search for."""
 
-    def holds(self, at: int) -> bool:
-        """Return True for a moment within it, in milliseconds since the epoch."""
-        return (self.start is None or at >= self.start) and (self.stop is None or at < self.stop)
-
 
 _VERBS = (
     "ask|asked|asking|say|said|saying|tell|told|telling|talk|talked|talking|speak|spoke|mention|mentioned|discuss|discussed|discussing"

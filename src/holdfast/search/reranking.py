@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.limits import SEARCH_INLINE_CHARS, SNIPPET_CHARS
+from holdfast.limits import SEARCH_INLINE_CHARS
 from holdfast.recall.hits import Hit
 from holdfast.recall.questions import Question
 from holdfast.recall.snippets import CUT, Effort, chunk_snippet
@@ -135,7 +135,7 @@ async def rerank(
             break
     if len(head) < 2:
         return Order(ranked)
-    texts = [(read.text.words, read.hit.chunk if len(read.text.words) < SNIPPET_CHARS else None) for read in head]
+    texts = [(read.text.words, read.hit.chunk) for read in head]
     long = sum(len(text) for text, _ in texts) > SEARCH_INLINE_CHARS
     excerpts = await run_cpu(_excerpts, texts, question, reranker.settings.max_chars, long=long)
     scores = await reranker.scores(question.text, excerpts, prompt=asked.rerank == "prompt")

@@ -23,7 +23,7 @@ from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
 from holdfast.indexes.feeding import words_of
-from holdfast.limits import SEARCH_INLINE_CHARS, SNIPPET_CHARS
+from holdfast.limits import SEARCH_INLINE_CHARS
 from holdfast.recall.base import (
     Candidate,
     Space,
@@ -228,15 +228,11 @@ class _Reading:
         Their texts are analysed together, within one `Effort`, in a thread unless they are short.
         """
         around = [await self._around(read) for read in reads] if self._asked.neighbours else [_Around()] * len(reads)
-        texts = [*(read.text for read in reads), *(one for near in around for one in (*near.before, *near.after))]
+        pieces: list[tuple[str, tuple[int, int] | None]] = [(read.text.words, read.hit.chunk) for read in reads]
+        pieces += [(one.words, None) for near in around for one in (*near.before, *near.after)]
         marked = 0 if self._asked.bare else len(reads)
-        chunks = [
-            *(read.hit.chunk if len(read.text.words) < SNIPPET_CHARS else None for read in reads),
-            *[None] * (len(texts) - len(reads)),
-        ]
-        pieces = [(text.words, chunk) for text, chunk in zip(texts, chunks, strict=True)]
         cut = partial(_snippets, pieces, self._search.question, self._asked.width, marked)
-        snippets = iter(await run_cpu(cut, long=sum(len(text.words) for text in texts) > SEARCH_INLINE_CHARS))
+        snippets = iter(await run_cpu(cut, long=sum(len(text) for text, _ in pieces) > SEARCH_INLINE_CHARS))
         own = list(islice(snippets, len(reads)))
         return [
             self._hit(
