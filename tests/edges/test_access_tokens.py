@@ -23,6 +23,7 @@ from holdfast.server.refused import Refused
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, public_key, signing_key, token
 from tests.edges.server import gateway
+from tests.serving import serve_app
 
 
 class Issuer:
@@ -289,19 +290,12 @@ async def test_keys_come_from_the_configured_address() -> None:
 
     app = web.Application()
     app.router.add_get("/keys", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        port = runner.addresses[0][1]
-        settings = Jwt(jwks_url=f"http://127.0.0.1:{port}/keys", issuer=ISSUER, audience=(AUDIENCE,))
+    async with serve_app(app) as origin:
+        settings = Jwt(jwks_url=f"{origin}/keys", issuer=ISSUER, audience=(AUDIENCE,))
         assert await jwks.fetched(settings) == key_set()
         for words in ("answered 302", "more than"):
             with pytest.raises(ValueError, match=words):
                 await jwks.fetched(settings)
-    finally:
-        await runner.cleanup()
     with pytest.raises(OSError, match="cannot be reached"):
         await jwks.fetched(settings)
 

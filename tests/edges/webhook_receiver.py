@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from holdfast import limits
+from tests.serving import serve_app
 
 
 @asynccontextmanager
@@ -18,15 +19,9 @@ async def receiving() -> AsyncIterator[Receiver]:
     receiver = Receiver()
     app = web.Application(client_max_size=64 * limits.MIB)
     app.router.add_route("*", "/{path:.*}", receiver.take)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?token=sk-path-secret"
+    async with serve_app(app) as origin:
+        receiver.url = f"{origin}/hook?token=sk-path-secret"
         yield receiver
-    finally:
-        await runner.cleanup()
 
 
 class Receiver:

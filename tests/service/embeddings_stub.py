@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.serving import serve_app
+
 WIDTH = 8
 Trouble = Callable[[dict[str, Any]], web.Response | None]
 
@@ -77,13 +79,6 @@ async def serving(**fields: Any) -> AsyncIterator[Stub]:
     stub = Stub(**fields)
     app = web.Application(client_max_size=1 << 28)
     app.router.add_post("/v1/embeddings", stub.answer)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    stub.url = f"http://127.0.0.1:{port}/v1"
-    try:
+    async with serve_app(app, patience=1) as origin:
+        stub.url = f"{origin}/v1"
         yield stub
-    finally:
-        await runner.cleanup()

@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.serving import serve_app
+
 Score = Callable[[str, str], float]
 
 
@@ -67,12 +69,6 @@ async def serving(**fields: Any) -> AsyncIterator[Stub]:
     stub = Stub(**fields)
     app = web.Application(client_max_size=1 << 28)
     app.router.add_post("/v2/rerank", stub.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    stub.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v2"
-    try:
+    async with serve_app(app) as origin:
+        stub.url = f"{origin}/v2"
         yield stub
-    finally:
-        await runner.cleanup()
