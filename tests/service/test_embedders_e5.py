@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from holdfast.embedders import EmbedderSettings, e5, e5_package, embedder_of
 from holdfast.embedders.base import query_vectors
-from holdfast.embedders.e5 import CHARS, E5, STEP_BYTES, prepared
+from holdfast.embedders.e5 import CHARS, E5, STEP_BYTES, prepare_text
 from holdfast.errors import EmbeddingFailed, InvalidRequest
 from holdfast.recall.vectors import similarities, vector_of
 from tests.service.embeddings_stub import numbers
@@ -99,7 +99,7 @@ def test_a_step_is_small_and_every_text_is_in_one(texts: list[bytes]) -> None:
 @given(st.text(st.characters() | st.sampled_from("\0\ufdfa\ud800"), max_size=3 * CHARS))
 def test_the_engine_is_given_nothing_that_it_cannot_take(text: str) -> None:
     """A NUL would end the text, and half a character is none; the ligature becomes more than the engine has room for."""
-    given_ = prepared(text)
+    given_ = prepare_text(text)
     assert b"\0" not in given_
     assert len(given_.decode()) <= CHARS
     assert "\ufdfa" not in given_.decode()

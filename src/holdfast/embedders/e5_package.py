@@ -28,7 +28,7 @@ _ENGINES: Final = ("_engine*.so", "_engine*.dylib")
 
 
 class E5Files(NamedTuple):
-    """What the model is read from."""
+    """The files that the model is read from."""
 
     engine: Path
     """A shared library."""

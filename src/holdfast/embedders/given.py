@@ -62,7 +62,7 @@ class GivenEmbedder:
         if not wanted:
             return []
         try:
-            returned = await _called(embed, wanted)
+            returned = await _call(embed, wanted)
         except HoldfastError:
             raise
         except Exception as exc:
@@ -90,7 +90,7 @@ class GivenEmbedder:
         return found
 
 
-async def _called(embed: Callable[[Sequence[str]], Any], texts: list[str]) -> Any:
+async def _call(embed: Callable[[Sequence[str]], Any], texts: list[str]) -> Any:
     if _asynchronous(embed):
         return await embed(texts)
     returned = await anyio.to_thread.run_sync(partial(embed, texts), abandon_on_cancel=True)

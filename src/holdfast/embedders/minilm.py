@@ -1,4 +1,4 @@
-"""The local model all-MiniLM-L6-v2: computed here, in a thread, in small steps, so that nobody waits long for a turn at it."""
+"""The local model all-MiniLM-L6-v2: computed here, in a thread, in small steps, so that no call waits long."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ _PREFIX_BYTES: Final = 4
 
 
 class LocalModel(NamedTuple):
-    """What is known of a local model."""
+    """A local model, and the form of text that it wants."""
 
     floor: float
     """Cosine below which texts have nothing to do with each other, measured: see docs/recall-quality.md."""
     context: bool
-    """Whether it finds more when turns are embedded with their speaker and the turn before."""
+    """True if it finds more when turns are embedded with their speaker and the turn before."""
 
 
 LOCAL_MODELS: Final = {

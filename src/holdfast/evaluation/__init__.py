@@ -5,7 +5,7 @@ locomo     LoCoMo's and REALTALK's published forms   beam       BEAM's published
 finding    what a search is here                     library    the product's own search, over a set
 direct     the ranking by itself, without a store    plain      BM25 and FTS5, to compare with
 running    a set through a search, mode by mode      measures   recall, by turn and by session
-unrelated  what questions get that nobody answers         comparing  two modes, with intervals
+unrelated  what questions get that have no answer         comparing  two modes, with intervals
 prompt_contents   which evidence is in a prompt      prompt_sessions   prompts of a session in memory
 """
 

@@ -24,7 +24,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class SampleFigures(msgspec.Struct, frozen=True):
-    """What a mode reached on one sample."""
+    """The figures of a mode on one sample."""
 
     sample: str
     kind: str

@@ -75,7 +75,7 @@ class FullText:
         self._database.execute(
             "CREATE VIRTUAL TABLE turns USING fts5(text, tool UNINDEXED, tokenize='porter unicode61')"
         )
-        rows = [(at, _spaced(_spoken(turn)), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)]
+        rows = [(at, _space_dense(_spoken(turn)), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)]
         self._database.executemany("INSERT INTO turns(rowid, text, tool) VALUES (?, ?, ?)", rows)
 
     def rank(self, query: Query) -> list[int]:
@@ -97,15 +97,15 @@ def _stems(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(_spaced(text.lower()))
+    return _WORD.findall(_space_dense(text.lower()))
 
 
-def _spaced(text: str) -> str:
+def _space_dense(text: str) -> str:
     """Return a text with the overlapping pairs of its characters where they are not put apart by spaces."""
-    return text if text.isascii() else _UNSPACED.sub(_paired, text)
+    return text if text.isascii() else _UNSPACED.sub(_pair, text)
 
 
-def _paired(run: re.Match[str]) -> str:
+def _pair(run: re.Match[str]) -> str:
     return f" {' '.join(map(''.join, pairwise(run[0]))) or run[0]} "
 
 

@@ -1,4 +1,4 @@
-"""What the default prompt contains: the evidence of a question in the prompt of the turn that answers it.
+"""Contents of the default prompt: the evidence of a question in the prompt of the turn that answers it.
 
 All turns of a sample are in one session, in order, and the question is its current user message. A turn of the evidence is in the prompt
 if the question's `values` that occur in it are. Without values, one line of the prompt must have 60 % of the distinct terms of
@@ -37,7 +37,7 @@ _FACTS: Final = HEADER.partition("{")[0]
 
 
 class Contents(msgspec.Struct, frozen=True, gc=False):
-    """What a prompt says outside the current user message, normalized."""
+    """The contents of a prompt without the current user message, normalized."""
 
     parts: Mapping[str, tuple[str, ...]]
     """By part, its messages, or the lines of its block."""
@@ -47,7 +47,7 @@ class Contents(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptFinding(msgspec.Struct, frozen=True, gc=False):
-    """What one prompt has of the evidence of a question; shares from 0 to 1."""
+    """The evidence of a question in one prompt, as shares from 0 to 1."""
 
     sample: str
     group: str
@@ -72,7 +72,7 @@ class PromptShares(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the prompts of a budget contain."""
+    """The evidence in the prompts of a budget."""
 
     mode: str
     """What the index searches by: `keyword` or `hybrid`."""
@@ -193,7 +193,7 @@ class _Words:
 
 
 class _Needs:
-    """What of a sample's turns must be in a prompt."""
+    """The parts of a sample's turns that must be in a prompt."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -202,7 +202,7 @@ class _Needs:
             for turn in sample.turns:
                 self._counts.update(_terms(turn.text, words_language(words_of(turn.text))))
 
-    def needed(self, query: Query, at: int) -> _Values | _Words:
+    def need_of(self, query: Query, at: int) -> _Values | _Words:
         """Return what finds a turn that answers a question."""
         text = self._sample.turns[at].text
         said = normalize(text)
@@ -246,7 +246,7 @@ def _terms(text: str, language: str) -> frozenset[str]:
 
 def _find_all(sample: Sample, needs: _Needs, prompts: Sequence[Contents | None]) -> Iterator[PromptFinding]:
     for at, query in enumerate(sample.queries):
-        wanted = [needs.needed(query, turn) for turn in query.evidence]
+        wanted = [needs.need_of(query, turn) for turn in query.evidence]
         contents = prompts[at]
         other = prompts[(at + len(prompts) // 2) % len(prompts)] if len(prompts) > 1 else None
         yield PromptFinding(
@@ -275,13 +275,13 @@ def _figures(
         late=sum(one.is_late for one in prompts),
         prompt_tokens=round(mean(one.value.tokens for one in prompts), 1),
         all=_shares(findings),
-        kinds=_grouped(findings, lambda one: one.group),
-        types=_grouped(findings, lambda one: one.type),
+        kinds=_group(findings, lambda one: one.group),
+        types=_group(findings, lambda one: one.type),
         findings=findings,
     )
 
 
-def _grouped(findings: Iterable[PromptFinding], key: Callable[[PromptFinding], str]) -> dict[str, PromptShares]:
+def _group(findings: Iterable[PromptFinding], key: Callable[[PromptFinding], str]) -> dict[str, PromptShares]:
     groups: dict[str, list[PromptFinding]] = {}
     for one in findings:
         groups.setdefault(key(one), []).append(one)

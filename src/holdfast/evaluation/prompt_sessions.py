@@ -42,7 +42,7 @@ _TRIES: Final = 4
 _PATIENCE: Final = 20.0
 """Seconds that a preview waits for a search, so that figures do not depend on how busy the machine is."""
 MARKER: Final = marker_of(_NAME.encode(), "")
-"""Of all these sessions: equal conversations have equal figures, and nobody speaks to them."""
+"""Of all these sessions: equal conversations have equal figures, and no name is spoken in them."""
 _T = TypeVar("_T")
 
 
@@ -55,7 +55,7 @@ class Run(NamedTuple):
 
 
 class Built(NamedTuple, Generic[_T]):
-    """What was read from a prompt."""
+    """The readings of one prompt."""
 
     value: _T
     is_late: bool

@@ -56,15 +56,15 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
 async def unrelated(
     dataset: Dataset, giver: Giver, mode: SearchMode, *, on_question: Callable[[], None] = lambda: None
 ) -> list[Given]:
-    """What each kind of questions gets.
+    """The figures of each kind of question.
 
-    Those that a sample answers are asked of the next one, too, and of the first behind the last, if there are two samples.
+    Those that a sample answers are asked of the next one, too, and those of the last sample of the first one, if there are two.
 
     Args:
         dataset: the set.
         giver: a search over it: `Library`.
         mode: what is searched by.
-        on_question: called behind each search; `count_unrelated` says how often.
+        on_question: called after each search; `count_unrelated` says how often.
 
     Raises:
         InvalidRequest: the set has one sample only, and no question in it is unanswerable.

@@ -151,7 +151,7 @@ class Embedding:
         context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
             group = list(of_source)
-            read = self._said if space.kind == "talk" else self._remembered
+            read = self._said if space.kind == "talk" else self._read_memories
             before = {one.before_seq for one in group if one.before}
             turns = await read(space, source, sorted(before.union(one.seq for one in group)))
             for one in group:
@@ -175,7 +175,7 @@ class Embedding:
             return {}
         return found
 
-    async def _remembered(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
+    async def _read_memories(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
         assert space.kind != "talk", "an owner's"
         page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
         return {one.number: Turn("", one.words) for one in page.memories}

@@ -1,4 +1,4 @@
-"""Details: what an index keeps of a text beside its terms, in one line that no engine reads. Pure.
+"""Details: what an index keeps of a text in addition to its terms, in one line that no engine reads. Pure.
 
     <mentions>;<chunks>; <key>@<chunk>.<chunk> ...
 
@@ -35,7 +35,7 @@ MAX_DETAIL: Final = 64_000
 
 
 class ChunkShape(NamedTuple):
-    """What is known of a chunk beside its terms."""
+    """The length, the traits and the place of a chunk."""
 
     length: int
     traits: int

@@ -15,7 +15,7 @@ _ROUNDED: Final = 2e-9
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
-    """What a score is made of; before the traits of the turn are counted."""
+    """The parts of a score, before the traits of the turn are counted."""
 
     own: float = 0.0
     """BM25 of the turn by itself."""

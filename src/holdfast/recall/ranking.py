@@ -3,7 +3,7 @@
 A turn is seldom found by its own words alone. People answer questions, and the words of the topic are in the question; a session
 is about something from its first turn to its last. So each concept of a question counts in a turn what it counts there (BM25) or
 what it counts in the turns around, weighed by distance, whichever is more; what comes before weighs more than what comes after. The
-best that the session holds of each concept is added. What is then left to tell apart are turns of one place: there a turn that tells
+best that the session holds of each concept is added. What is then left to tell apart are turns of one place: there a turn that states something
 goes before one that asks, a time before none where a time is asked for, and a turn of whom the question names before the other's.
 
 That holds for dialogues of short turns. In a chat with an assistant messages are long and each is about something by itself: neighbours
@@ -129,7 +129,7 @@ class Ranking:
         for row in rows:
             if not row.traits:
                 traits(row)
-        scores = self._fused(rows) if self._vector and self._keyword else self._single(rows)
+        scores = self._fuse(rows) if self._vector and self._keyword else self._single(rows)
         if self._floor > 0:
             scores = [
                 score if row.keyword > 0 or self._is_near(row) else 0.0 for row, score in zip(rows, scores, strict=True)
@@ -139,7 +139,7 @@ class Ranking:
         return order_hits(rows, scores, limit)
 
     def answers(self, hits: Sequence[Hit]) -> bool:
-        """Whether some of these hits are surely more than what stands nearest to any question at all.
+        """Return True if some of these hits are surely more than what is nearest to any question at all.
 
         One is as near as the floor, or states enough of the question itself. True where there are no vectors, or no floor, to tell by.
         """
@@ -167,11 +167,11 @@ class Ranking:
         return spread
 
     def _is_near(self, row: Row) -> bool:
-        """Whether a place that no word leads to is near enough."""
+        """Return True if a place that no word leads to is near enough."""
         return self._nearest >= self._floor and row.beside >= self._weights.beside * self._floor
 
     def _rarities(self) -> list[float]:
-        """How rare each concept of the question is, by its commonest term; what nobody has said is the rarest."""
+        """Return the rarity of each concept of the question, by its commonest term; what was never said is the rarest."""
         found = self._found
         if found is None:
             return []
@@ -255,7 +255,7 @@ class Ranking:
         return found
 
     def _with_neighbours(self, around: Mapping[int, dict[int, float]], best: Mapping[int, float]) -> None:
-        """What stands around each place, concept by concept, where that is more than what stands there itself."""
+        """Count what the neighbours of each place state, concept by concept, where that is more than what it states itself."""
         whole, forms = sum(best.values()) or 1.0, self._forms
         for key, row in self._rows.items():
             near, covered = around.get(key), forms[key // _SOURCE].covered
@@ -378,7 +378,7 @@ class Ranking:
                 scores[at] = min(scores[at], _BELOW * max(score for _, score in beside))
         return scores
 
-    def _fused(self, rows: Sequence[Row]) -> list[float]:
+    def _fuse(self, rows: Sequence[Row]) -> list[float]:
         """Reciprocal ranks of both lists, weighed and summed; what a list does not hold adds nothing."""
         scores = [0.0] * len(rows)
         constants = [self._forms[row.candidate.source].rrf for row in rows if row.candidate is not None]
@@ -417,7 +417,7 @@ def _average(found: Candidates | None, candidates: Sequence[Candidate]) -> float
 
 
 def _is_code(word: str) -> bool:
-    """Whether it is more than a word, a number, or words with hyphens: it has another mark within, or letters and digits."""
+    """Return True if it is more than a word, a number, or words with hyphens: it has another mark within, or letters and digits."""
     bare = word.replace("-", "")
     return word.isascii() and not (bare.isalpha() or word.isdecimal())
 
@@ -431,6 +431,6 @@ def _words(name: str | None) -> frozenset[str]:
 
 
 def _speakers(names: Iterable[str | None]) -> frozenset[str]:
-    """The words of the names of those who speak; of one alone none, for then a name tells nothing apart."""
-    told = {name for name in names if name}
-    return frozenset(word for name in told for word in _words(name)) if len(told) > 1 else frozenset()
+    """The words of the names of those who speak; of one alone none, as a name distinguishes nothing then."""
+    known = {name for name in names if name}
+    return frozenset(word for name in known for word in _words(name)) if len(known) > 1 else frozenset()

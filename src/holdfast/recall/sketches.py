@@ -2,7 +2,7 @@
 
 The signs of randomly rotated, centred vectors differ in as many places as the angle between them is wide (Charikar 2002, SimHash). The
 rotation spreads over all signs what a model keeps in few numbers; it works in blocks, so that it costs little. A sketch finds candidates,
-and whoever has the vectors compares those exactly.
+and the caller compares their vectors exactly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sketches:
         self._used = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of vectors."""
         return int(np.count_nonzero(self._ids[: self._used] >= 0))
 
     def put(self, ids: Sequence[int], vectors: bytes) -> None:
@@ -51,7 +51,7 @@ class Sketches:
 
         Args:
             ids: none negative, each once.
-            vectors: one behind the other, in the order of the ids.
+            vectors: one after the other, in the order of the ids.
         """
         rows = self._rows(vectors)
         if self._mean is None and len(rows):
@@ -61,7 +61,7 @@ class Sketches:
             self._make_room(len(ids))
         stop = self._used + len(ids)
         for start in range(0, len(rows), _ROWS):
-            part = self._sketched(rows[start : start + _ROWS])
+            part = self._sketch(rows[start : start + _ROWS])
             self._bits[:, self._used + start : self._used + start + part.shape[1]] = part
         self._ids[self._used : stop] = np.asarray(ids, np.int64)
         self._used = stop
@@ -78,7 +78,7 @@ class Sketches:
         used = self._ids[: self._used]
         if self._mean is None:
             return []
-        sought = self._sketched(np.frombuffer(vector, "<f4")[None])[:, 0]
+        sought = self._sketch(np.frombuffer(vector, "<f4")[None])[:, 0]
         apart = np.zeros(self._used, np.uint16)
         for word, bits in zip(self._bits[:, : self._used], sought, strict=True):
             apart += np.bitwise_count(word ^ bits)
@@ -91,8 +91,8 @@ class Sketches:
     def _rows(self, vectors: bytes) -> Any:
         return np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
 
-    def _sketched(self, rows: Any) -> Any:
-        """The bits of some vectors, word by word."""
+    def _sketch(self, rows: Any) -> Any:
+        """Return the bits of some vectors, word by word."""
         spread = np.zeros((len(rows), self._words * _BLOCK), "<f4")
         spread[:, : self._dimension] = rows - self._mean
         words = []

@@ -1,4 +1,4 @@
-"""How many threads native libraries take from a server: they read it from the environment when they are loaded, and from nowhere else."""
+"""Bounds the threads of native libraries: they read the number from the environment when they are loaded, and from nowhere else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Threads of linear algebra: half the cores, so that whoever is answered meanwhile has the other half."""
+"""Threads of linear algebra: half the cores, so that other requests have the other half."""
 _SETTINGS: Final = {
     **dict.fromkeys(
         ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), str(THREADS)

@@ -19,7 +19,7 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     b: float
     """How far length counts in BM25."""
     before: tuple[float, ...]
-    behind: tuple[float, ...]
+    after: tuple[float, ...]
     """What a neighbour counts, by its distance, where the turn's own words say less: those before a turn, those after it."""
     session: float
     """What the best session adds, as a share of what the best place has by itself."""
@@ -40,7 +40,7 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     user: float
     """How much more a turn of the user counts, unless the question asks what the assistant said."""
     vector_before: tuple[float, ...]
-    vector_behind: tuple[float, ...]
+    vector_after: tuple[float, ...]
     """What a neighbour's similarity adds to a turn's."""
     traits: float
     """How far a turn's traits count for similarities: as a power."""
@@ -50,12 +50,12 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def steps(self) -> tuple[tuple[int, float], ...]:
         """Return where a place's neighbours are, seen from it, and what each counts."""
-        return _steps(self.before, self.behind)
+        return _steps(self.before, self.after)
 
     @property
     def vector_steps(self) -> tuple[tuple[int, float], ...]:
         """Return the same for similarities."""
-        return _steps(self.vector_before, self.vector_behind)
+        return _steps(self.vector_before, self.vector_after)
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: float
     """What the name of a speaker counts as a word of a question: it stands in every greeting."""
     coded: float
-    """How much more a turn counts that holds a code of the question itself: around `ORD-12345` nobody answers but who names it."""
+    """How much more a turn counts that holds a code of the question itself: an answer about `ORD-12345` names it."""
     then: float
     said: float
     """How much more one counts that was said at a time that the question names, and at the one that it asks for."""
@@ -109,11 +109,11 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Args:
             chat: how far it is a chat, 0 to 1; in steps, so that few sessions have numbers of their own.
         """
-        return _mixed(self.dialogue, self.chat, round(chat * _PARTS))
+        return _mix(self.dialogue, self.chat, round(chat * _PARTS))
 
 
 @lru_cache(maxsize=1_024)
-def _mixed(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
+def _mix(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
     share = part / _PARTS
 
     def mix(first: float, second: float) -> float:
@@ -132,11 +132,11 @@ def _mixed(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
 
 
 @cache
-def _steps(before: tuple[float, ...], behind: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
+def _steps(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
     """Return distances and what each counts; those that count nothing are left out."""
     steps = (
         *((-distance, weight) for distance, weight in enumerate(before, start=1)),
-        *((distance, weight) for distance, weight in enumerate(behind, start=1)),
+        *((distance, weight) for distance, weight in enumerate(after, start=1)),
     )
     return tuple(step for step in steps if step[1])
 

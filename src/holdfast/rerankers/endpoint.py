@@ -1,4 +1,4 @@
-"""A reranker behind HTTP: Cohere, Jina, Voyage, vLLM, Text Embeddings Inference, or a gateway that speaks like one of them."""
+"""A reranker over HTTP: Cohere, Jina, Voyage, vLLM, Text Embeddings Inference, or a gateway that speaks like one of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.rerankers.answers import RerankClient
 from holdfast.rerankers.settings import RerankSettings
 
 TEI_BATCH: Final = 32
-"""Texts in a call of Text Embeddings Inference, which refuses more (`--max-client-batch-size`) unless it is told otherwise."""
+"""Texts in a call of Text Embeddings Inference, which refuses more (`--max-client-batch-size`) unless it is set otherwise."""
 
 
 class EndpointReranker:
-    """A model behind an HTTP reranker.
+    """A model that is called over HTTP.
 
     A call that fails is tried again as calls of models are (429, 5xx and lost connections), as far as `timeout` allows.
 

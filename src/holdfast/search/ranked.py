@@ -147,13 +147,13 @@ class RankedSearch:
         return ranking.hits()
 
     def answering(self, ranked: list[Hit]) -> list[Hit]:
-        """Those that are not too far behind the best; none where it has to be sure that there is an answer among them, and is not."""
+        """Return those whose scores are not too far below the best; none where an answer has to be sure, and is not."""
         if not ranked or (self._asked.sure and self._ranking is not None and not self._ranking.answers(ranked)):
             return []
         return [hit for hit in ranked if hit.score >= self._asked.least * ranked[0].score]
 
     async def _found(self, lookup: Lookup) -> Candidates | None:
-        """What words find; None where they do not count, or where there are none to look up."""
+        """Return what words find; None where they do not count, or where there are none to look up."""
         if self.mode == "vector" or not lookup.terms:
             return None
         found = await self._with_times(lookup, await self._index.lookup(lookup))
@@ -177,7 +177,7 @@ class RankedSearch:
         return msgspec.structs.replace(found, found=[*found.found, *more]) if more else found
 
     async def _nearly(self, lookup: Lookup) -> Candidates | None:
-        """What words find that differ in a letter from those of a query of which none was ever said; None: there are none of these, either."""
+        """Return what words find that differ in a letter from those of a query of which none was ever said; None: there are none of these, either."""
         terms = guesses(self.question)
         known = (await self._index.lookup(msgspec.structs.replace(lookup, terms=terms, limit=1))) if terms else None
         question = None if known is None else corrected(self.question, known.frequencies)

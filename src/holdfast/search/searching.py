@@ -83,7 +83,7 @@ async def searched(
         ranked = [hit for hit in ranked if hit.candidate.at <= newest]
     ranked = search.answering(ranked)
     reading = _Reading(engine, search, asked)
-    order = follow(ranked, place) if place else await reading.reranked(ranked)
+    order = follow(ranked, place) if place else await reading.rerank(ranked)
     wanted: list[_Read] = []
     has_more = False
     async for read in reading.read(order.hits, asked.limit + (not asked.bare)):
@@ -160,7 +160,7 @@ class _Reading:
 
     Args:
         engine: of the tenant.
-        search: what was looked for; it is told what could not be read.
+        search: what was looked for; gets a note of what could not be read.
         asked: the form of the hits.
     """
 
@@ -170,7 +170,7 @@ class _Reading:
         self._search = search
         self._stale: set[SessionRef] = set()
 
-    async def reranked(self, ranked: list[Hit]) -> Order:
+    async def rerank(self, ranked: list[Hit]) -> Order:
         """Return the hits of a first page and of those after it in the order of pages."""
         service, search, reads = self._service, self._search, self.read(ranked, _READ_AT_ONCE)
         return await rerank(service.reranker, search.question, self._asked, ranked, reads=reads, notes=search.notes)

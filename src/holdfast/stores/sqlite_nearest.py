@@ -1,8 +1,8 @@
-"""How SQLite finds the nearest of very many vectors: sketches in memory say which may be near, and those are compared exactly.
+"""Nearest vectors in SQLite, of very many: sketches in memory say which may be near, and those are compared exactly.
 
 A scan reads every vector, 1.5 KB each: 100,000 take a tenth of a second. Sketches of a space are made with its first searches, in the
-thread that reads, which scan meanwhile. They are kept up by a log of which vectors changed. Triggers write it, so it has the changes of every process. It is a
-bounded list of numbers, made beside the schema: it can be dropped at any time, and then the sketches are made again.
+thread that reads, which scan meanwhile. A log of the vectors that changed keeps them up to date. Triggers write it, so it has the changes of every process.
+It is a bounded list of numbers and no part of the schema: it can be dropped at any time, and then the sketches are made again.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Nearest:
         return known
 
     def is_logged(self) -> bool:
-        """Whether changes are logged: not before a writer has made the log."""
+        """Return True if changes are logged: not before a writer has made the log."""
         self._made = self._made or self._ask(_MADE)[0][0] == 2
         return self._made
 

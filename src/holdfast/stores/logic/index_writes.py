@@ -123,7 +123,7 @@ def _change(tenant: str, space: int, known: Known, batch: Batch, context: frozen
     there = yield from _there(known, put, batch.drop)
     by_id = {held.id: held for held in there}
     same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
-    changed = _changed(put, there) if context else set()
+    changed = _find_changed(put, there) if context else set()
     moved = yield from _vectors_of(put, there, same, context, changed)
     change = _Change(space)
     gone = [held for held in there if held.id not in same]
@@ -168,7 +168,7 @@ def _there(known: Known, put: Mapping[int, Document], drop: Sequence[int]) -> St
     return [held_of(row) for row in rows]
 
 
-def _changed(put: Mapping[int, Document], there: Sequence[Held]) -> set[int]:
+def _find_changed(put: Mapping[int, Document], there: Sequence[Held]) -> set[int]:
     """The ids at which another text is after a write than was before, or none."""
     before = {held.id: (held.seq, held.digest) for held in there}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
