@@ -82,7 +82,7 @@ def page() -> str:
         "\n".join(rows(base, {})),
         "\n\n## With extras\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
     ]
-    extras = sorted(set(distribution(OURS).metadata.get_all("Provides-Extra") or []) - {"all", "testing"})
+    extras = sorted(set(distribution(OURS).metadata.get_all("Provides-Extra") or []) - {"all"})
     for extra in extras:
         more: dict[str, Distribution] = {}
         needed(OURS, frozenset({extra}), more)

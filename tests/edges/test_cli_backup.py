@@ -21,7 +21,7 @@ from holdfast.stores import backup as copying
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, Store
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import session, user
+from tests.contract.kit import session, user
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 

@@ -60,7 +60,7 @@ def written(tmp_path: Path) -> Path:
                     await session.append([{"role": "assistant" if at % 2 else "user", "content": text}])
             ref = (await hf.session("support-42")).ref
             from holdfast.stores.base import Append
-            from holdfast.testing.contract.kit import user
+            from tests.contract.kit import user
 
             new = user("Thank you!", timestamp=NOW, turn_id=1)
             await hf.store.append(ref, Append(entries=[new], retire_from=2, timestamp=NOW))

@@ -28,7 +28,7 @@ from holdfast.hooks.webhook import Webhook
 from holdfast.secrets import Pattern, make_redactor
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
-from holdfast.testing.contract.kit import assistant, calls, result, user
+from tests.contract.kit import assistant, calls, result, user
 from tests.edges.server import Process
 from tests.edges.webhook_receiver import Receiver, fine, receiving
 

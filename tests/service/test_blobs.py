@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUn
 from holdfast.limits import BLOB_PART_BYTES, LEARNED_MODELS
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
-from holdfast.testing.contract.held import Held
+from tests.contract.resources import HeldResources
 from tests.service import s3
 
 PLACES = ("disk", "database", "s3")
@@ -170,7 +170,7 @@ async def test_a_content_that_breaks_off_is_not_kept(blobs: Blobs, after: int) -
             yield LARGE[at * 100_000 : (at + 1) * 100_000]
         raise Broken("mine")
 
-    before = Held()
+    before = HeldResources()
     with pytest.raises(Broken, match="mine"):
         await blobs.put("k1", breaking())
     assert await old(blobs, now() + HOUR) == []
@@ -202,7 +202,7 @@ async def test_a_content_that_is_given_up_is_not_kept(blobs: Blobs, after: int) 
 async def test_reading_may_stop(blobs: Blobs) -> None:
     """What was opened for it is given back."""
     await blobs.put("k1", chunked(LARGE))
-    before = Held()
+    before = HeldResources()
     async with aclosing(blobs.get("k1", 0, len(LARGE))) as chunks:
         async for chunk in chunks:
             assert LARGE.startswith(chunk)

@@ -19,8 +19,8 @@ from holdfast.errors import SecretBlocked, StaleSession, StaleState
 from holdfast.secrets import CREDENTIALS, Guard, Pattern, make_redactor
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
-from holdfast.testing.contract.memory_kit import ANN, memory, put, signal
 from holdfast.tokens import STORED
+from tests.contract.memory_kit import ANN, memory, put, signal
 from tests.service.guard_kit import GONE, GUARD, KEY, REDACTION, assistant, desk, user
 from tests.service.told_model import REF
 

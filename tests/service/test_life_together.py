@@ -17,8 +17,8 @@ from holdfast.life import ending as life_module
 from holdfast.life.settings import LifeSettings
 from holdfast.stores.base import Append, NewSession, SessionPatch, Store
 from holdfast.stores.wrapper import StoreWrapper
-from holdfast.testing.contract.kit import user
 from tests.clocks import Clock
+from tests.contract.kit import user
 from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
 from tests.waiting import until
 

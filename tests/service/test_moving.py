@@ -27,8 +27,8 @@ from holdfast.life.settings import LifeSettings
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moving import CLAIMED
 from holdfast.stores.base import Append, SessionPatch
-from holdfast.testing.contract.kit import compaction
 from tests.clocks import Clock
+from tests.contract.kit import compaction
 from tests.service.matching_kit import landing_of
 from tests.service.turns_kit import REF as STAGE_REF
 from tests.service.turns_kit import begun, on_stage

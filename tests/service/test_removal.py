@@ -21,8 +21,8 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.life.receipts import Receipt
 from holdfast.life.settings import LifeSettings
 from holdfast.stores.base import Append, SessionPatch
-from holdfast.testing.contract.memory_kit import memory, put
 from tests.clocks import Clock
+from tests.contract.memory_kit import memory, put
 
 CANARY = "canary-7f3a"
 DAY = 86_400_000

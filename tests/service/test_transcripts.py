@@ -25,7 +25,7 @@ from holdfast.secrets import Pattern, make_redactor
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
-from holdfast.testing.contract.kit import assistant, result, user
+from tests.contract.kit import assistant, result, user
 from tests.service.transcripts_kit import NOW, REF, end, kept, lines, make, say, told
 
 # -- what stands in a file -----------------------------------------------------
@@ -277,7 +277,7 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.base import Append
-from holdfast.testing.contract.kit import user
+from tests.contract.kit import user
 
 async def write(url, folder, name, count):
     transcripts = Transcripts(folder)

@@ -22,7 +22,7 @@ from holdfast.hooks.transcripts_names import earlier_name, file_name
 from holdfast.hooks.transcripts_update import held
 from holdfast.stores import open_store
 from holdfast.stores.base import NewSession
-from holdfast.testing.contract.kit import assistant, calls, result, user
+from tests.contract.kit import assistant, calls, result, user
 from tests.service.transcripts_kit import NOW, REF, end, kept, lines, make, say, told
 from tests.waiting import until
 from tests.words import says

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.contract import CHECKS
-from holdfast.testing.contract.index_plugin import (  # noqa: F401  # fixtures
+from tests.contract import CHECKS
+from tests.contract.index_plugin import (  # noqa: F401  # fixtures
     index,
     index_elsewhere,
     index_opened_by,
@@ -18,7 +18,7 @@ from holdfast.testing.contract.index_plugin import (  # noqa: F401  # fixtures
     nothing_left_of_index,
     shared_index_opener,
 )
-from holdfast.testing.contract.plugin import (  # noqa: F401  # fixtures
+from tests.contract.plugin import (  # noqa: F401  # fixtures
     elsewhere,
     memory_opener,
     memory_openings,

@@ -7,8 +7,8 @@ import pytest
 from holdfast.domain.artifact import UserRef
 from holdfast.errors import TooLarge
 from holdfast.stores.base import Store
-from holdfast.testing.contract.artifacts import artifact
-from holdfast.testing.contract.kit import REF, session
+from tests.contract.artifacts import artifact
+from tests.contract.kit import REF, session
 
 
 @pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACT_VERSIONS", "ARTIFACTS"])

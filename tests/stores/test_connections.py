@@ -18,7 +18,7 @@ from holdfast.errors import MissingExtra, StoreError, StoreUnavailable
 from holdfast.stores import STORES, open_store
 from holdfast.stores.base import Append, Store
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, live, session, user
+from tests.contract.kit import REF, live, session, user
 from tests.stores.conftest import _place
 from tests.stores.servers import SERVERS, Server, reached
 from tests.stores.sqlite_kit import store_threads

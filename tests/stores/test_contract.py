@@ -1,3 +1,3 @@
 """Every store is held to the contract."""
 
-from holdfast.testing.contract import *  # noqa: F403  # as anybody's own store is
+from tests.contract import *  # noqa: F403  # as anybody's own store is

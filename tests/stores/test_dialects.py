@@ -16,7 +16,7 @@ from holdfast.stores.base import Append
 from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.fusing import fused
-from holdfast.testing.contract.kit import assistant, session, user
+from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning
 from tests.stores.servers import Server, reached
 

@@ -14,7 +14,7 @@ from holdfast.recall.base import Filters, Index, Lookup, Source, Space, Vectored
 from holdfast.stores import STORES
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic.index import NOTE_BYTES
-from holdfast.testing.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
+from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
 
 LONG, LONGEST = "x" * (ID_BYTES + 1), "x" * ID_BYTES
 KIND: Any = "else"

@@ -16,8 +16,8 @@ from holdfast.stores import sqlite_nearest
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sqlite_connection import VECTORS
 from holdfast.stores.sqlite_nearest import Nearest
-from holdfast.testing.contract.index_kit import SPACE, batch, digest_of, document
 from tests.amounts import examples
+from tests.contract.index_kit import SPACE, batch, digest_of, document
 
 np: Any = pytest.importorskip("numpy", reason="NumPy is not installed")
 pytestmark = pytest.mark.skipif(not sqlite_extra.has(VECTORS), reason="this SQLite does not compare vectors")

@@ -17,7 +17,7 @@ from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
 from holdfast.stores.logic.steps import Query, Row
 from holdfast.stores.sql import statements
-from holdfast.testing.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
+from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
 
 SECRET = "zqxsecret"
 """A word that is nowhere by chance."""

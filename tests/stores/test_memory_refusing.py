@@ -11,7 +11,7 @@ from holdfast.domain.memory import MemoryDelta, Owner
 from holdfast.errors import HoldfastError
 from holdfast.limits import ID_BYTES, PAGE
 from holdfast.stores import open_store
-from holdfast.testing.contract.memory_kit import ANN, entry
+from tests.contract.memory_kit import ANN, entry
 
 FAR = 1 << 62
 NOBODY = Owner("user", "")

@@ -14,7 +14,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sql import migrations
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, compaction, lay, session, user
+from tests.contract.kit import REF, assistant, compaction, lay, session, user
 from tests.stores.releases import know_only, made_by_the_first_release
 
 

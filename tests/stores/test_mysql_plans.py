@@ -15,7 +15,7 @@ from holdfast.stores.base import NewSession
 from holdfast.stores.indexes import open_index
 from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import statements
-from holdfast.testing.contract.index_kit import batch, document
+from tests.contract.index_kit import batch, document
 from tests.stores.servers import reached
 
 MANY, LIMIT = 300, 10

@@ -13,7 +13,7 @@ from holdfast.recall.base import Batch, Document, Filters, Lookup, Progress, Sou
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, Store
 from holdfast.stores.indexes import open_index
-from holdfast.testing.contract.kit import assistant, user
+from tests.contract.kit import assistant, user
 from tests.service.matching_kit import landing_of
 from tests.stores.servers import reached
 from tests.waiting import blocked_until

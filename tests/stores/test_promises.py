@@ -9,8 +9,8 @@ from pathlib import Path
 
 import holdfast.stores.base as contract
 from holdfast.stores.base import Store
-from holdfast.testing.contract import CHECKS, MODULES
-from holdfast.testing.contract.tenants import OF_A_SESSION, OF_A_TENANT
+from tests.contract import CHECKS, MODULES
+from tests.contract.tenants import OF_A_SESSION, OF_A_TENANT
 
 PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
 MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key"}

@@ -23,7 +23,7 @@ from holdfast.stores.redis.keys import Keys, name_part, names_of, number_of, num
 from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.sql import statements
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
+from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.private import Missing, PrivateRedis
 from tests.stores.proxy import Proxy
 from tests.stores.redis_openings import Opening

@@ -26,8 +26,8 @@ from holdfast.stores.redis.keys import tag_of
 from holdfast.stores.redis.outbox import News, Outbox
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, compaction, live, session, user
-from holdfast.testing.contract.media import brought
+from tests.contract.kit import REF, assistant, compaction, live, session, user
+from tests.contract.media import brought
 from tests.stores.conftest import _place
 from tests.stores.private import Missing, PrivateRedis
 from tests.stores.private_cluster import Cluster, asked, low_port, refused
@@ -196,7 +196,7 @@ _KILLED = """
 import asyncio, os, sys
 from holdfast.stores import open_store
 from holdfast.stores.redis.outbox import Outbox
-from holdfast.testing.contract.kit import REF, session, user
+from tests.contract.kit import REF, session, user
 from holdfast.stores.base import Append
 
 async def main():

@@ -18,8 +18,8 @@ from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.redis.work import whose
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, session, user
-from holdfast.testing.contract.media import brought
+from tests.contract.kit import REF, assistant, session, user
+from tests.contract.media import brought
 from tests.stores.redis_openings import Opening
 from tests.stores.servers import prefix_of
 

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, MemoryNotFound, StoreUnavailable
 from holdfast.stores.redis.keys import tag_of
 from holdfast.stores.redis.records import packed
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.contract.memory_kit import ANN, all_of, forget, memory, put, recalled, signal
+from tests.contract.memory_kit import ANN, all_of, forget, memory, put, recalled, signal
 from tests.stores.conftest import _place
 from tests.stores.redis_openings import Opening
 

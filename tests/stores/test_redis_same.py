@@ -20,10 +20,10 @@ from holdfast.limits import SIGHTINGS
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.keys import api_key
-from holdfast.testing.contract.kit import assistant, calls, compaction, failed, result, user
-from holdfast.testing.contract.media import brought
 from tests.amounts import examples
+from tests.contract.keys import api_key
+from tests.contract.kit import assistant, calls, compaction, failed, result, user
+from tests.contract.media import brought
 from tests.stores.conftest import _place
 
 NAMES = ("a", "A", "é", "a\0", "{}")

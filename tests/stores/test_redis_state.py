@@ -19,7 +19,7 @@ from holdfast.stores.redis.connection import Unsure
 from holdfast.stores.redis.database import Database
 from holdfast.stores.redis.outbox import Outbox
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.contract.kit import REF, live, session, user
+from tests.contract.kit import REF, live, session, user
 from tests.stores.conftest import _place
 from tests.stores.redis_openings import Opening
 

@@ -14,7 +14,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, Store
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, live, session, user
+from tests.contract.kit import REF, live, session, user
 from tests.stores.private import PRIVATE, Missing, PrivateServer
 
 WRITERS = 6

@@ -17,12 +17,12 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.stores.logic import index_vectors, index_writes
 from holdfast.stores.logic.index import LogicIndex
-from holdfast.testing.contract.artifacts import artifact
-from holdfast.testing.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
-from holdfast.testing.contract.keys import api_key
-from holdfast.testing.contract.kit import REF, compaction, session, user
-from holdfast.testing.contract.life import ending
-from holdfast.testing.contract.memory_kit import ANN, entry, memory, put
+from tests.contract.artifacts import artifact
+from tests.contract.expiry import ending
+from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
+from tests.contract.keys import api_key
+from tests.contract.kit import REF, compaction, session, user
+from tests.contract.memory_kit import ANN, entry, memory, put
 
 OTHER = SessionRef("ann", "s2")
 OWN, NEW = ("acme", "ann", "s1", ""), ("acme", "ann", "s3", "")

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidRequest, StoreError, StoreUnavailable, TooLar
 from holdfast.stores import open_store
 from holdfast.stores.base import Append, SessionPatch
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, live, session, texts, user
+from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.proxy import Proxy
 from tests.stores.servers import Server
 

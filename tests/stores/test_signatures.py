@@ -16,12 +16,12 @@ from holdfast.stores.base import Append, Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.store import LogicStore
-from holdfast.testing.contract.artifacts import artifact
-from holdfast.testing.contract.index_kit import SPACE, batch, document, feed
-from holdfast.testing.contract.keys import api_key
-from holdfast.testing.contract.kit import REF, session, user
-from holdfast.testing.contract.life import ending
-from holdfast.testing.contract.memory_kit import ANN, entry, memory, put, recalled
+from tests.contract.artifacts import artifact
+from tests.contract.expiry import ending
+from tests.contract.index_kit import SPACE, batch, document, feed
+from tests.contract.keys import api_key
+from tests.contract.kit import REF, session, user
+from tests.contract.memory_kit import ANN, entry, memory, put, recalled
 
 MANY = 101
 """One more than most pages have."""

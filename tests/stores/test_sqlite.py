@@ -22,7 +22,7 @@ from holdfast.stores.sql.address import path_of
 from holdfast.stores.sqlite import durability_of
 from holdfast.stores.sqlite_connection import translated
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, live, session, user
+from tests.contract.kit import REF, live, session, user
 from tests.stores.sqlite_kit import opened, opened_once, store_threads
 
 # -- opening -----------------------------------------------------------------

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.memory import DiaryEntry
 from holdfast.stores import open_store
-from holdfast.testing.contract.memory_kit import ANN, forget, memory, put, recalled, signal
+from tests.contract.memory_kit import ANN, forget, memory, put, recalled, signal
 
 CANARY = "canary-7f3a9c"
 

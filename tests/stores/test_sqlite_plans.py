@@ -13,7 +13,7 @@ from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import SessionRef
 from holdfast.stores.base import Append
 from holdfast.stores.sql import migrations, statements
-from holdfast.testing.contract.kit import assistant, session, user
+from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
 from tests.stores.sqlite_kit import opened, opened_once
 

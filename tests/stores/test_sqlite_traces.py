@@ -13,7 +13,7 @@ from holdfast.stores.base import Append, SavedView, Store
 from holdfast.stores.sqlite import SCRUBBING
 from holdfast.stores.sqlite_connection import Patience
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, compaction, failed, lay, session, user
+from tests.contract.kit import REF, assistant, compaction, failed, lay, session, user
 from tests.stores.sqlite_kit import opened
 
 CANARY = "canary-7f3a9c"

@@ -1,9 +1,10 @@
-"""The contract's suite in a project of somebody else's: its own store, its own settings, and stores that are wrong."""
+"""The contract's suite, copied into another project: its own store, its own settings, and stores that are wrong."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import holdfast
 from holdfast.errors import InvalidRequest
 from holdfast.stores import open_store
 
+CONTRACT = Path(__file__).parents[1] / "contract"
 PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
 STORE = '''
 from holdfast.stores import open_store
@@ -22,8 +24,8 @@ async def open_mydb(url, *, tenant):
     """A store that Holdfast does not know by its URL."""
     return await open_store(url.replace("mydb://", "sqlite:///"), tenant=tenant)
 '''
-SUITE = "from holdfast.testing.contract import *\n"
-PLUGINS = 'pytest_plugins = ["holdfast.testing.contract.plugin"]\n'
+SUITE = "from holdfast_contract import *\n"
+PLUGINS = 'pytest_plugins = ["holdfast_contract.plugin"]\n'
 PLUGIN = f"import pytest\n{PLUGINS}"
 BY_FUNCTION = """
 from mydb import open_mydb
@@ -146,7 +148,8 @@ for name in [name for name, one in globals().items() if isinstance(one, type) an
 
 
 def run(folder: Path, *arguments: str, **files: str) -> tuple[int, str]:
-    """How pytest ended in a project of those modules, and what it said."""
+    """Run pytest in a project of those modules and a copy of the contract; return its exit code and output."""
+    shutil.copytree(CONTRACT, folder / "holdfast_contract", ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     # Nothing of this project's settings: there is no other file than those.
@@ -236,22 +239,10 @@ def test_a_store_that_is_wrong(wrong: str, found_out: dict[str, str]) -> None:
     assert found_out[wrong].startswith(FAILS[wrong])
 
 
-def test_what_needs_no_pytest_does_not_import_it(tmp_path: Path) -> None:
-    """The scripted upstream is for any program; the suite says what it lacks."""
+def test_scripted_upstreams_need_no_pytest(tmp_path: Path) -> None:
     (tmp_path / "pytest.py").write_text("raise ModuleNotFoundError('pytest')")
-    program = """
-from holdfast.errors import MissingExtra
-from holdfast.testing import Reply, ScriptedUpstream
-try:
-    import holdfast.testing.contract
-except MissingExtra as exc:
-    print(exc)
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert (
-        done.stdout
-        == "the contract's suite needs the extra 'testing' of holdfast-memory; from a clone: pip install '.[testing]'\n"
-    )
+    program = "from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
 
 async def test_the_library_on_a_store_of_its_own() -> None:

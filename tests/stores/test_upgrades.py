@@ -15,9 +15,9 @@ from holdfast.stores.base import Append, SavedView, SessionPatch, Store
 from holdfast.stores.matching import key_of
 from holdfast.stores.sql import Migration, marking, migrations
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, calls, compaction, lay, result, session, user
-from holdfast.testing.contract.memory_kit import memory, put
-from holdfast.testing.contract.plugin import writer_of
+from tests.contract.kit import REF, assistant, calls, compaction, lay, result, session, user
+from tests.contract.memory_kit import memory, put
+from tests.contract.plugin import writer_of
 from tests.stores.releases import know_only, made_by_the_first_release
 from tests.stores.servers import Server, reached
 

@@ -11,7 +11,7 @@ from holdfast.errors import StoreCorrupt
 from holdfast.stores import open_store
 from holdfast.stores.base import Append
 from holdfast.stores.verify import verify
-from holdfast.testing.contract.kit import REF, assistant, calls, result, session, user
+from tests.contract.kit import REF, assistant, calls, result, session, user
 
 TAMPERING = {
     "content": "UPDATE entries SET payload = CAST(replace(CAST(payload AS TEXT), 'hello', 'hallo') AS BLOB) WHERE seq = 0",

@@ -12,9 +12,9 @@ from holdfast.domain.session import Entry, SessionRef
 from holdfast.limits import PAGE
 from holdfast.stores import open_store, walk
 from holdfast.stores.base import Append, Store
-from holdfast.testing.contract.kit import REF, seqs, session, user
-from holdfast.testing.contract.life import ending
-from holdfast.testing.contract.memory_kit import memory, put
+from tests.contract.expiry import ending
+from tests.contract.kit import REF, seqs, session, user
+from tests.contract.memory_kit import memory, put
 
 SMALL = 3
 """Of a page, where a test would have to make hundreds."""

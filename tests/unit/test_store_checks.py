@@ -42,8 +42,8 @@ from holdfast.stores import checks, memory_checks
 from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.memories import MemoriesAsked
-from holdfast.testing.contract.kit import compaction
-from holdfast.testing.contract.memory_kit import ANN, entry, memory, memory_id, signal
+from tests.contract.kit import compaction
+from tests.contract.memory_kit import ANN, entry, memory, memory_id, signal
 
 REF = SessionRef("ada", "s")
 NUMBER: Any = 3

@@ -1,4 +1,4 @@
-"""The contract of an index, in prose: what every one promises. `holdfast.testing.contract` holds every one to it.
+"""The contract of an index, in prose: what every one promises. `tests/contract` checks every index.
 
 An index is derived: from logs (and from memories) by `holdfast.recall.terms`, and it can be dropped and made anew at any time.
 It keeps no text: terms, as the analysis gives them, and vectors. What a hit says is read from the log again, so nothing that

@@ -1,4 +1,4 @@
-"""The store contract: what every database promises, in prose. `holdfast.testing.contract` holds every store to it.
+"""The store contract: what every database promises, in prose. `tests/contract` checks every store.
 
 A `Store` is a handle made with a tenant; no method works without one, and nothing of another tenant can be seen or
 told apart from what is not there. A session is named by (tenant, user, id): two users may both have a `support-42`.

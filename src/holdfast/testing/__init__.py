@@ -1,13 +1,12 @@
-"""For tests of what is built on Holdfast: scripted upstreams in place of models, and the contracts as suites of checks.
+"""Scripted upstreams that replace models in tests of programs built on Holdfast.
 
     from holdfast.testing import Gate, Reply, ScriptedUpstream
-    from holdfast.testing.contract import *                        # of a store; needs `pip install '.[testing]'` in a clone
-    from holdfast.testing.contract.index import *                  # of an index
 
 upstream            a Chat Completions server that follows a script     gates            what tests wait with
 anthropic_upstream  the same as Anthropic's Messages API                anthropic_rules  what that API refuses
-contract            what every store and every index is held to         refusals         how providers refuse a prompt
+refusals            how providers refuse a prompt
 
+The checks for a store or an index of your own are in `tests/contract` of the repository and the sdist (docs/stores.md).
 Each name is imported when it is first used.
 """
 

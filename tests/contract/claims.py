@@ -1,0 +1,330 @@
+"""The contract, claims: of several that would open a turn of a session, on whichever servers, one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast.domain.session import Claim, Ending, Session, SessionRef
+from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound, StaleSession
+from holdfast.stores.base import Append, Appended, SavedView, SessionPatch, Store
+
+from .kit import REF, live, session, user
+
+
+async def _wrote(store: Store, *said: str, at: int = 2, **write: Any) -> Appended:
+    return await store.append(REF, Append(entries=[user(text) for text in said], timestamp=at, **write))
+
+
+async def _claim(store: Store) -> Claim | None:
+    return (await store.get(REF)).claim
+
+
+async def _claimed(
+    store: Store, *said: str, holder: str = "one", until: int = 100, at: int = 2, **write: Any
+) -> Appended:
+    return await _wrote(store, *said, at=at, claim=Claim(holder, until), **write)
+
+
+# -- opening -------------------------------------------------------------------
+
+
+async def test_a_write_opens_a_turn(openings: list[Store]) -> None:
+    """With its entries, or by itself; everybody sees who has it."""
+    store = openings[0]
+    assert (await store.create(session())).claim is None
+    written = await _claimed(store, "a")
+    assert written.session.claim == Claim("one", 100)
+    for handle in openings:
+        assert await _claim(handle) == Claim("one", 100)
+        assert (await handle.list()).sessions[0].claim == Claim("one", 100)
+        assert (await handle.window(REF, None)).session.claim == Claim("one", 100)
+
+
+async def test_a_turn_is_one_holders(openings: list[Store]) -> None:
+    """Another one is refused, whatever it brings, and told until when at most; nothing of it is written."""
+    store, other = openings[0], openings[-1]
+    await store.create(session())
+    before = (await _claimed(store, "a")).session
+    tries: list[tuple[list[str], int | None]] = [(["b"], None), ([], None), (["b"], before.version), (["b"], 0)]
+    for said, expect in tries:
+        with pytest.raises(SessionBusy) as refused:
+            await _claimed(other, *said, holder="two", until=500, at=99, state_delta={"k": 1}, expect=expect)
+        assert refused.value.until == 100
+    assert await other.get(REF) == before
+    assert await live(other) == ["a"]
+
+
+async def test_an_expired_claim_is_taken_over(openings: list[Store]) -> None:
+    """From its end on, by whoever asks first; not a moment before."""
+    store, other = openings[0], openings[-1]
+    await store.create(session())
+    await _claimed(store, "a", until=100)
+    with pytest.raises(SessionBusy):
+        await _claimed(other, "b", holder="two", until=300, at=99)
+    await _claimed(other, "b", holder="two", until=300, at=100)
+    assert await _claim(store) == Claim("two", 300)
+    with pytest.raises(SessionBusy) as refused:
+        await _claimed(store, "c", until=400, at=200)
+    assert refused.value.until == 300
+
+
+async def test_a_holder_renews(store: Store) -> None:
+    """As often as it likes, also when it is late and nobody came."""
+    await store.create(session())
+    for at, until in ((2, 100), (50, 150), (60, 140), (1000, 1100)):
+        await _claimed(store, str(at), until=until, at=at)
+        assert await _claim(store) == Claim("one", until)
+    with pytest.raises(SessionBusy):
+        await _claimed(store, "x", holder="two", until=2000, at=1099)
+
+
+async def test_what_claims_nothing_is_nobodys_business(openings: list[Store]) -> None:
+    """Writes without a claim need none, and change none: of any kind, by anybody, between any others."""
+    store, other = openings[0], openings[-1]
+    await store.create(session())
+    await _wrote(other, "first")
+    await _claimed(store)
+    assert (await _wrote(other, "b")).session.claim == Claim("one", 100)
+    await other.update(REF, SessionPatch(metadata={"k": 1}), timestamp=3)
+    await other.append(REF, Append(views={"v": SavedView(0, b"v")}, timestamp=3))
+    await other.append(REF, Append(retire_from=1, timestamp=3))
+    await other.annotate(REF, 0, pinned=True)
+    await other.erase(REF, 0)
+    await other.touch(REF, timestamp=9)
+    for handle in openings:
+        assert await _claim(handle) == Claim("one", 100)
+    with pytest.raises(SessionBusy):
+        await _claimed(other, "c", holder="two")
+
+
+async def test_what_others_claimed_is_never_missed(openings: list[Store]) -> None:
+    """What a store remembers of a session's claim is never believed: two openings, turn by turn."""
+    await openings[0].create(session())
+    for at in range(8):
+        mine, other = openings[at % len(openings)], openings[(at + 1) % len(openings)]
+        await _wrote(mine, "a")
+        await _wrote(other, "b")
+        await _claimed(mine, holder=f"h{at}")
+        assert (await _wrote(other, "c")).session.claim == Claim(f"h{at}", 100)
+        await other.want(REF, f"h{at}")
+        assert (await _wrote(mine, "d")).session.claim == Claim(f"h{at}", 100, wanted=True)
+        with pytest.raises(SessionBusy):
+            await _claimed(other, "e", holder="x")
+        await _wrote(other, release=f"h{at}")
+        assert (await _wrote(mine, "f")).session.claim is None
+
+
+# -- ending --------------------------------------------------------------------
+
+
+async def test_a_turn_ends_with_a_write(store: Store) -> None:
+    """Or by itself; then the session is free."""
+    await store.create(session())
+    for said in (["reply"], []):
+        await _claimed(store, "a")
+        assert (await _wrote(store, *said, release="one")).session.claim is None
+        assert await _claim(store) is None
+        await _claimed(store, "b", holder="two")
+        await _wrote(store, release="two")
+
+
+async def test_only_its_holder_ends_a_turn(store: Store) -> None:
+    """Another's release does nothing to it, and is no error; nor is one of a turn that has ended."""
+    await store.create(session())
+    assert (await _wrote(store, release="one")).session.claim is None
+    await _claimed(store, "a")
+    assert (await _wrote(store, "b", release="two")).session.claim == Claim("one", 100)
+    assert await _claim(store) == Claim("one", 100)
+    await _claimed(store, holder="two", until=300, at=100)
+    await _wrote(store, release="one", at=101)
+    assert await _claim(store) == Claim("two", 300)
+    assert await live(store) == ["a", "b"]
+
+
+async def test_a_last_write_holds_and_ends_the_turn(openings: list[Store]) -> None:
+    """A claim and its release in one write: refused when another one took the session over, else the session is free."""
+    store, other = openings[0], openings[-1]
+    await store.create(session())
+    await _claimed(store, "a")
+    assert (await _claimed(store, "reply", until=200, release="one")).session.claim is None
+    assert await _claim(other) is None
+    await _claimed(store, "b")
+    await _claimed(other, "c", holder="two", until=300, at=100)
+    with pytest.raises(SessionBusy):
+        await _claimed(store, "late", until=400, at=101, release="one")
+    assert await live(store) == ["a", "reply", "b", "c"]
+    assert await _claim(store) == Claim("two", 300)
+
+
+# -- what is no change ---------------------------------------------------------
+
+
+async def test_a_claim_by_itself_is_no_change_of_the_session(store: Store) -> None:
+    """Nor is a release: neither version nor times; a closed one stays closed, and views stay."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], views={"v": SavedView(0, b"v")}, timestamp=2))
+    end = Ending(id="e", user_id="ann", session_id="s1", withdrawn=False, reason="close", ended_at=9, due_at=9)
+    await store.end(end)
+    before = await store.get(REF)
+
+    def unclaimed(one: Session) -> Session:
+        assert one.claim is not None
+        return Session(**{name: getattr(one, name) for name in one.__struct_fields__ if name != "claim"})
+
+    written = await _claimed(store, until=9_000, at=5_000)
+    assert written.version == before.version
+    assert unclaimed(written.session) == unclaimed(await store.get(REF)) == before
+    renewed = await _claimed(store, until=9_900, at=6_000)
+    assert unclaimed(renewed.session) == before
+    assert (await store.window(REF, "v")).view is not None
+    released = await _wrote(store, release="one", at=7_000)
+    assert released.session == await store.get(REF) == before
+
+
+async def test_a_claim_by_itself_may_expect(store: Store) -> None:
+    """A version that is behind is told, and then nothing is claimed."""
+    await store.create(session())
+    await _wrote(store, "a")
+    with pytest.raises(StaleSession):
+        await _claimed(store, expect=0)
+    assert await _claim(store) is None
+    assert (await _claimed(store, expect=1)).session.claim == Claim("one", 100)
+
+
+async def test_a_claim_with_a_view_saves_it(store: Store) -> None:
+    """And is no use of the session either."""
+    await store.create(session())
+    before = (await _wrote(store, "a")).session
+    written = await _claimed(store, at=50, views={"v": SavedView(0, b"v")})
+    assert (written.session.version, written.session.accessed_at) == (before.version, before.accessed_at)
+    assert (await store.window(REF, "v")).view == SavedView(0, b"v")
+    assert await _claim(store) == Claim("one", 100)
+
+
+# -- wanting -------------------------------------------------------------------
+
+
+async def test_a_holder_learns_that_it_is_wanted(openings: list[Store]) -> None:
+    """With its next write of any kind, or look; renewing does not make it forget, a turn of another's does."""
+    store, other = openings[0], openings[-1]
+    await store.create(session())
+    await _claimed(store, "a")
+    before = await other.get(REF)
+    await other.want(REF, "one")
+    assert (await _wrote(store, "b")).session.claim == Claim("one", 100, wanted=True)
+    assert (await _claimed(store, until=200)).session.claim == Claim("one", 200, wanted=True)
+    assert (await _claimed(store, "c", until=250)).session.claim == Claim("one", 250, wanted=True)
+    assert await _claim(other) == Claim("one", 250, wanted=True)
+    assert (await store.get(REF)).version == before.version + 2
+    await _claimed(store, holder="two", until=900, at=300)
+    assert await _claim(store) == Claim("two", 900)
+
+
+async def test_only_the_holder_that_has_it_is_wanted(store: Store) -> None:
+    """Wanting one that has not, or where there is none, does nothing; where no session is, it says so."""
+    with pytest.raises(SessionNotFound):
+        await store.want(REF, "one")
+    before = await store.create(session())
+    await store.want(REF, "one")
+    assert await store.get(REF) == before
+    await _claimed(store)
+    await store.want(REF, "two")
+    assert await _claim(store) == Claim("one", 100)
+    await store.want(REF, "one")
+    await store.want(REF, "one")
+    assert await store.get(REF) == Session(
+        **{name: getattr(before, name) for name in before.__struct_fields__ if name != "claim"},
+        claim=Claim("one", 100, wanted=True),
+    )
+    await _wrote(store, release="one")
+    await _claimed(store)
+    assert await _claim(store) == Claim("one", 100)
+
+
+# -- races ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [["a"], []])
+async def test_of_several_that_open_a_turn_one_does(openings: list[Store], said: list[str]) -> None:
+    """The others are told that it is busy, in two openings; round after round, with entries and without."""
+    await openings[0].create(session())
+    for round_ in range(6):
+        tries = [_claimed(openings[at % len(openings)], *said, holder=f"h{at}", until=1000) for at in range(8)]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        assert Counter(type(outcome) for outcome in outcomes) == {Appended: 1, SessionBusy: 7}
+        (won,) = (outcome for outcome in outcomes if isinstance(outcome, Appended))
+        holder = won.session.claim and won.session.claim.holder
+        assert await _claim(openings[-1]) == Claim(str(holder), 1000)
+        assert len(await live(openings[-1])) == (round_ + 1) * len(said)
+        await _wrote(openings[round_ % len(openings)], release=str(holder))
+
+
+async def test_a_claim_and_appends_at_once(openings: list[Store]) -> None:
+    """Appends that know nothing of turns lose nobody's claim, and no claim loses an append."""
+    await openings[0].create(session())
+    for round_ in range(6):
+        writes = [_wrote(openings[at % len(openings)], "x") for at in range(6)]
+        claims = [_claimed(openings[at % len(openings)], holder=f"h{at}", until=1000) for at in range(4)]
+        outcomes = await asyncio.gather(*writes, *claims, return_exceptions=True)
+        assert Counter(type(outcome) for outcome in outcomes) == {Appended: 7, SessionBusy: 3}
+        found = await _claim(openings[-1])
+        assert found is not None
+        assert len(await live(openings[0])) == 6 * (round_ + 1)
+        await _wrote(openings[0], release=found.holder)
+
+
+# -- going ---------------------------------------------------------------------
+
+
+async def test_a_claim_goes_with_its_session(store: Store) -> None:
+    """One in its place has none."""
+    await store.create(session())
+    await _claimed(store, "a")
+    assert (await store.replace(session(), [user("b")])).session.claim is None
+    await _claimed(store, "a", holder="two")
+    await store.delete(REF)
+    assert (await store.create(session())).claim is None
+
+
+async def test_claims_are_a_sessions_own(store: Store) -> None:
+    """Another session, user or tenant has its own."""
+    others = [(store, SessionRef("ann", "s2")), (store, SessionRef("bob", "s1")), (store.for_tenant("other"), REF)]
+    await store.create(session())
+    await _claimed(store)
+    for handle, ref in others:
+        await handle.create(session(ref))
+        await handle.append(ref, Append(claim=Claim("two", 200), timestamp=2))
+        await handle.want(ref, "one")
+        assert (await handle.get(ref)).claim == Claim("two", 200)
+        await handle.append(ref, Append(release="two", timestamp=2))
+    assert await _claim(store) == Claim("one", 100)
+
+
+async def test_a_holder_has_an_identifier(store: Store) -> None:
+    """Of the usual kind, byte for byte."""
+    await store.create(session())
+    for holder in ("", "\ud800", "x" * 600):
+        with pytest.raises(InvalidRequest):
+            await _claimed(store, "a", holder=holder)
+        with pytest.raises(InvalidRequest):
+            await _wrote(store, "a", release=holder)
+        with pytest.raises(InvalidRequest):
+            await store.want(REF, holder)
+    await _claimed(store, holder="Ä\0 ")
+    await _wrote(store, release="ä\0 ")
+    assert await _claim(store) == Claim("Ä\0 ", 100)
+
+
+async def test_a_replay_claims_nothing(store: Store) -> None:
+    """What was done is done, whoever has the turn now; the answer says who."""
+    await store.create(session())
+    await _claimed(store, "a", idempotency_key="k")
+    await _wrote(store, release="one")
+    await _claimed(store, holder="two")
+    again = await _claimed(store, "a", idempotency_key="k")
+    assert (again.replayed, again.session.claim) == (True, Claim("two", 100))
+    assert await live(store) == ["a"]

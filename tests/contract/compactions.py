@@ -1,0 +1,450 @@
+"""The contract, compactions: what lies over a range of the log, and what the log does to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import asdict
+from msgspec.structs import replace as evolve
+
+from holdfast import limits
+from holdfast.domain.session import ERASED, ModelCall, NewCompaction, SessionRef
+from holdfast.errors import CompactionNotFound, InvalidRequest, NotFound, SessionNotFound, StaleSession, TooLarge
+from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.verify import verify
+
+from .kit import REF, assistant, compaction, failed, fates, lay, seqs, session, user
+
+VIEW = {"v": SavedView(3, b"v", (0,))}
+
+
+async def _log_of(store: Store, length: int, ref: SessionRef = REF) -> None:
+    """A session with a log of that length, at version 1."""
+    await store.create(session(ref))
+    log = [(user, assistant)[at % 2](str(at)) for at in range(length)]
+    await store.append(ref, Append(entries=log, timestamp=2))
+
+
+# -- laying ------------------------------------------------------------------
+
+
+async def test_a_compaction_comes_back_as_it_was_laid(store: Store) -> None:
+    """With its id, and that it is live; the write that brought it tells the same."""
+    await _log_of(store, 6)
+    new = compaction(
+        *(0, 3, "Ünïcode \0 text"),
+        model="gpt",
+        prompt_tokens=7,
+        completion_tokens=8,
+        report={"kept": ["A-17"], "share": 0.5},
+        through=5,
+        built_at=1,
+    )
+    (laid,) = await lay(store, new)
+    fields = asdict(new)
+    del fields["built_at"]
+    assert asdict(laid) == {**fields, "id": 1, "status": "live"}
+    assert await store.compactions(REF) == (laid,)
+
+
+async def test_a_digest_needs_no_model(store: Store) -> None:
+    """It is a compaction like another."""
+    await _log_of(store, 6)
+    (laid,) = await lay(store, compaction(0, 3, kind="digest"))
+    assert (laid.kind, laid.model, laid.report, laid.error) == ("digest", None, None, None)
+
+
+async def test_the_newer_one_supersedes(store: Store) -> None:
+    """The live one of its view, none of another view."""
+    await _log_of(store, 6)
+    for new in (compaction(0, 1), compaction(0, 1, view="w"), compaction(0, 3), compaction(0, 5)):
+        await lay(store, new)
+    assert await fates(store) == [(1, "superseded"), (2, "live"), (3, "superseded"), (4, "live")]
+    assert [one.id for one in await store.compactions(REF, view="v")] == [1, 3, 4]
+    assert [one.id for one in await store.compactions(REF, live=True)] == [2, 4]
+    assert [one.id for one in await store.compactions(REF, view="w", live=True)] == [2]
+    assert await store.compactions(REF, view="x") == ()
+
+
+async def test_a_compaction_is_written_with_entries_views_and_calls(store: Store) -> None:
+    """One write: its range may end with an entry that comes with it."""
+    await _log_of(store, 4)
+    call = ModelCall(model="m", timestamp=1, prompt_tokens=5)
+    write = Append(
+        entries=[user("4"), assistant("5")], timestamp=3, views=VIEW, calls=[call], compactions=[compaction(0, 5)]
+    )
+    done = await store.append(REF, write)
+    assert (done.version, done.compactions[0].status) == (2, "live")
+    rows = await store.window(REF, "v")
+    assert (rows.view, rows.compaction) == (VIEW["v"], done.compactions[0])
+    assert done.session == await store.get(REF)
+
+
+async def test_a_refused_write_lays_nothing(store: Store) -> None:
+    """All or nothing, with a stale `expect` too; a retry by its key lays nothing again."""
+    await _log_of(store, 4)
+    with pytest.raises(InvalidRequest):
+        await store.append(REF, Append(compactions=[compaction(0, 1, created_at=2**70)], timestamp=3, views=VIEW))
+    with pytest.raises(StaleSession):
+        await store.append(REF, Append(compactions=[compaction(0, 1)], timestamp=3, expect=0))
+    assert await store.compactions(REF) == ()
+    write = Append(entries=[user("4")], compactions=[compaction(0, 1)], timestamp=3, idempotency_key="k")
+    await store.append(REF, write)
+    again = await store.append(REF, write)
+    assert (again.replayed, again.compactions, await fates(store)) == (True, (), [(1, "live")])
+
+
+async def test_laying_one_is_a_change_of_the_session_but_no_use_of_it(store: Store) -> None:
+    """The version goes on, so that whoever remembers the session reads it again; its time and status stay."""
+    await _log_of(store, 4)
+    before = await store.get(REF)
+    done = await store.append(REF, Append(compactions=[compaction(0, 1)], timestamp=99))
+    assert done.session == evolve(before, version=2) == await store.get(REF)
+    with pytest.raises(StaleSession):
+        await store.append(REF, Append(entries=[user("x")], timestamp=3, expect=1))
+    done = await store.append(REF, Append(entries=[user("x")], compactions=[compaction(0, 2)], timestamp=100))
+    assert (done.version, done.session.updated_at) == (3, 100)
+
+
+# -- failing -----------------------------------------------------------------
+
+
+async def test_a_failed_attempt_is_recorded_and_changes_nothing(store: Store) -> None:
+    """Neither the live one, nor version and time; a view may come with it."""
+    await _log_of(store, 4)
+    await lay(store, compaction(0, 1))
+    before = await store.get(REF)
+    write = Append(compactions=[failed(0, 3, "no answer", prompt_tokens=70)], views=VIEW, timestamp=99)
+    done = await store.append(REF, write)
+    assert done.session == before == await store.get(REF)
+    (one,) = done.compactions
+    assert (one.id, one.status, one.error, one.text, one.prompt_tokens) == (2, "failed", "no answer", "", 70)
+    assert await fates(store) == [(1, "live"), (2, "failed")]
+    rows = await store.window(REF, "v")
+    assert (rows.view, rows.compaction and rows.compaction.id) == (VIEW["v"], 1)
+
+
+async def test_a_failed_attempt_and_the_digest_in_its_place(store: Store) -> None:
+    """Both in one write, in order."""
+    await _log_of(store, 4)
+    await lay(store, failed(0, 1), compaction(0, 1, kind="digest"))
+    assert await fates(store) == [(1, "failed"), (2, "live")]
+
+
+async def test_only_the_newest_failed_attempts_are_kept(store: Store) -> None:
+    """Their ids go on."""
+    await _log_of(store, 4)
+    await lay(store, compaction(0, 1))
+    count = limits.FAILURES_KEPT + 5
+    for _ in range(count):
+        await lay(store, failed())
+    kept = [(id_, "failed") for id_ in range(2 + 5, 2 + count)]
+    assert await fates(store) == [(1, "live"), *kept]
+
+
+async def test_only_the_newest_that_are_history_are_kept(store: Store) -> None:
+    """Live and failed ones do not count; ids go on, and none is given again."""
+    await _log_of(store, 4)
+    await lay(store, compaction(0, 1, view="w"), failed())
+    count = limits.COMPACTIONS_KEPT + 5
+    for _ in range(count):
+        await lay(store, compaction(0, 1))
+    newest = 2 + count
+    history = [(id_, "superseded") for id_ in range(newest - limits.COMPACTIONS_KEPT, newest)]
+    assert await fates(store) == [(1, "live"), (2, "failed"), *history, (newest, "live")]
+    for id_ in (newest, newest - 1):
+        await store.drop_compaction(REF, id_, timestamp=3)
+    (next_one,) = await lay(store, compaction(0, 1))
+    assert next_one.id == newest + 1
+
+
+# -- what does not hold any more ---------------------------------------------
+
+
+async def test_one_whose_end_was_retired_meanwhile_is_dead_on_arrival(store: Store) -> None:
+    """It supersedes nothing, its view is not saved, and it is kept for whoever asks."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 1))
+    await store.append(REF, Append(entries=[user("!")], retire_from=3, timestamp=3))
+    write = Append(compactions=[compaction(0, 3, "too late")], views=VIEW, timestamp=4)
+    (late,) = (await store.append(REF, write)).compactions
+    assert (late.status, late.text) == ("dead", "too late")
+    rows = await store.window(REF, "v")
+    assert (rows.view, rows.compaction and rows.compaction.id) == (None, 1)
+    (beyond,) = await lay(store, compaction(0, 70))
+    assert beyond.status == "dead"
+
+
+async def test_one_made_from_what_was_erased_meanwhile_leaves_nothing(store: Store) -> None:
+    """Neither its text nor its report is written; one made from what stands since is laid."""
+    await _log_of(store, 6)
+    await store.erase(REF, 1)
+    told = {"report": {"quote": "secret"}, "built_at": 1}
+    late, attempt = await lay(store, compaction(0, 3, "secret", **told), failed(0, 3, "secret", **told))
+    assert (late.status, late.text, late.report) == ("dead", "", None)
+    assert (attempt.status, attempt.report, attempt.error) == ("failed", None, ERASED)
+    (fresh,) = await lay(store, compaction(0, 3, built_at=2))
+    assert fresh.status == "live"
+
+
+async def test_one_made_before_another_was_laid_is_dead_on_arrival(store: Store) -> None:
+    """Two processes summarise one view; of another view nothing is said."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 3, built_at=1))
+    assert [one.status for one in await lay(store, compaction(0, 4, built_at=1))] == ["dead"]
+    assert [one.status for one in await lay(store, compaction(0, 4, view="w", built_at=1))] == ["live"]
+    assert [one.status for one in await lay(store, compaction(0, 4, built_at=4))] == ["live"]
+
+
+@pytest.mark.parametrize("place", [(0, 2), (1, 3), (1, 5), (4, 5)])
+async def test_one_that_does_not_hold_the_live_ones_range_is_dead_on_arrival(
+    store: Store, place: tuple[int, int]
+) -> None:
+    """What the live one tells would be told nowhere."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 3))
+    assert [one.status for one in await lay(store, compaction(*place))] == ["dead"]
+    assert await fates(store) == [(1, "live"), (2, "dead")]
+
+
+async def test_one_made_from_what_was_dropped_meanwhile_is_dead_on_arrival(store: Store) -> None:
+    """What was dropped does not come back inside another."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 3))
+    built_at = (await store.get(REF)).version
+    await store.drop_compaction(REF, 1, timestamp=3)
+    assert [one.status for one in await lay(store, compaction(0, 4, built_at=built_at))] == ["dead"]
+    assert [one.status for one in await lay(store, compaction(0, 4, built_at=built_at + 1))] == ["live"]
+
+
+async def test_a_view_built_before_its_compaction_is_not_saved_behind_it(store: Store) -> None:
+    """Views of other keys are, and so is the one that comes with the compaction."""
+    await _log_of(store, 6)
+    before = SavedView(0, b"before", built_at=1)
+    with_it = {"v": SavedView(3, b"with it", built_at=1)}
+    await store.append(REF, Append(compactions=[compaction(0, 3, built_at=1)], views=with_it, timestamp=3))
+    await store.append(REF, Append(entries=[user("x")], views={"v": before, "w": before}, timestamp=3))
+    assert [(await store.window(REF, view)).view for view in "vw"] == [
+        SavedView(3, b"with it"),
+        SavedView(0, b"before"),
+    ]
+    await store.append(REF, Append(views={"v": SavedView(4, b"after", built_at=2)}, timestamp=3))
+    assert (await store.window(REF, "v")).view == SavedView(4, b"after")
+
+
+# -- dropping ----------------------------------------------------------------
+
+
+async def test_dropping_the_live_one_brings_the_one_before_back(store: Store) -> None:
+    """Views are forgotten, and the session has changed."""
+    await _log_of(store, 6)
+    for last in (1, 3):
+        await store.append(REF, Append(compactions=[compaction(0, last)], views=VIEW, timestamp=3))
+    dropped = await store.drop_compaction(REF, 2, timestamp=50)
+    assert (dropped.id, dropped.status, dropped.text) == (2, "dropped", "what was said")
+    assert await fates(store) == [(1, "live"), (2, "dropped")]
+    rows = await store.window(REF, "v")
+    assert (rows.view, rows.compaction and rows.compaction.id, len(rows.entries)) == (None, 1, 6)
+    assert (rows.session.version, rows.session.updated_at) == (4, 50)
+    await store.drop_compaction(REF, 1, timestamp=51)
+    assert (await store.window(REF, "v")).compaction is None
+    assert await verify(store, REF) == 6
+
+
+async def test_what_was_dropped_itself_does_not_come_back(store: Store) -> None:
+    """Nor does what is dead: the newest that was only superseded does."""
+    await _log_of(store, 6)
+    for last in (1, 2, 3):
+        await lay(store, compaction(0, last))
+    await store.drop_compaction(REF, 2, timestamp=3)
+    assert await fates(store) == [(1, "superseded"), (2, "dropped"), (3, "live")]
+    await store.drop_compaction(REF, 3, timestamp=3)
+    assert await fates(store) == [(1, "live"), (2, "dropped"), (3, "dropped")]
+
+
+async def test_a_view_built_before_a_drop_is_not_saved_behind_it(store: Store) -> None:
+    """It holds what was dropped."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 3))
+    await store.drop_compaction(REF, 1, timestamp=3)
+    await store.append(REF, Append(views={"v": SavedView(4, b"late", built_at=2)}, timestamp=3))
+    assert (await store.window(REF, "v")).view is None
+
+
+async def test_dropping_what_is_not_there(store: Store) -> None:
+    """`CompactionNotFound`, of one that is dropped, dead or failed too; the version stays."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 1), failed(), compaction(0, 70))
+    await store.drop_compaction(REF, 1, timestamp=3)
+    for id_ in (0, 1, 2, 3, 4, -1):
+        with pytest.raises(CompactionNotFound) as caught:
+            await store.drop_compaction(REF, id_, timestamp=3)
+        assert isinstance(caught.value, NotFound)
+        assert caught.value.code == "compaction_not_found"
+    assert (await store.get(REF)).version == 3
+    for call in (
+        store.compactions(SessionRef("bob", "s1")),
+        store.drop_compaction(SessionRef("bob", "s1"), 1, timestamp=1),
+    ):
+        with pytest.raises(SessionNotFound):
+            await call
+
+
+# -- what the log does to them -----------------------------------------------
+
+
+async def test_retiring_kills_those_that_reach_that_far(store: Store) -> None:
+    """The newest that does not is live again; texts stay."""
+    await _log_of(store, 8)
+    for last in (1, 3, 5):
+        await lay(store, compaction(0, last, f"to {last}"))
+    await lay(store, compaction(0, 7, view="w"), failed(0, 7))
+    await store.append(REF, Append(entries=[user("!")], retire_from=3, timestamp=3))
+    assert await fates(store) == [(1, "live"), (2, "dead"), (3, "dead"), (4, "dead"), (5, "failed")]
+    assert [one.text for one in await store.compactions(REF)] == ["to 1", "to 3", "to 5", "what was said", ""]
+    await lay(store, compaction(0, 8))
+    assert await fates(store) == [(1, "superseded"), (2, "dead"), (3, "dead"), (4, "dead"), (5, "failed"), (6, "live")]
+
+
+async def test_retiring_what_is_behind_them_leaves_them(store: Store) -> None:
+    """A regenerated reply costs no summary; a write may retire and lay at once."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 3))
+    await store.append(REF, Append(entries=[assistant("!")], retire_from=5, timestamp=3))
+    assert await fates(store) == [(1, "live")]
+    new = compaction(0, 6)
+    write = Append(
+        entries=[assistant("?"), user("and")],
+        retire_from=3,
+        compactions=[new, evolve(new, last=8, through=8)],
+        timestamp=4,
+    )
+    await store.append(REF, write)
+    assert await fates(store) == [(1, "dead"), (2, "dead"), (3, "live")]
+
+
+async def test_erasing_empties_every_one_that_holds_the_entry(store: Store) -> None:
+    """Whatever its status; those beside it keep what they tell."""
+    await _log_of(store, 8)
+    told: dict[str, Any] = {"report": {"quote": "said"}}
+    await lay(store, compaction(0, 1, **told))
+    await lay(store, compaction(0, 3, **told), compaction(0, 5, **told), compaction(2, 5, view="w", **told))
+    await store.drop_compaction(REF, 4, timestamp=3)
+    await lay(store, failed(0, 5, "it said: said", **told), compaction(4, 5, view="x", **told))
+    await store.erase(REF, 3)
+    assert await fates(store) == [(1, "live"), (2, "dead"), (3, "dead"), (4, "dropped"), (5, "failed"), (6, "live")]
+    kept = await store.compactions(REF)
+    assert [one.id for one in kept if one.text] == [one.id for one in kept if one.report] == [1, 6]
+    assert kept[4].error == ERASED
+    assert (await store.window(REF, "v")).compaction == kept[0]
+
+
+async def test_totals_follow_an_erased_entry(store: Store) -> None:
+    """Of compactions behind it: their running totals are those of the live path."""
+    await _log_of(store, 6)
+    await lay(store, compaction(2, 3), compaction(0, 1, view="w"))
+    await store.erase(REF, 1, tokens=4)
+    entries = await store.entries(REF)
+    assert [one.total for one in await store.compactions(REF, live=True)] == [entries[3].total] == [34]
+    await store.append(REF, Append(retire_from=5, timestamp=3))
+    await store.erase(REF, 5, tokens=1)
+    assert (await store.compactions(REF, live=True))[0].total == 34
+
+
+async def test_pins_importance_and_appends_change_nothing(store: Store) -> None:
+    """A compaction is of its range, and the range is what it was."""
+    await _log_of(store, 6)
+    await lay(store, compaction(0, 3))
+    await store.annotate(REF, 2, pinned=True, importance=0.5)
+    await store.append(REF, Append(entries=[user("x")], timestamp=3))
+    await store.append(REF, Append(retire_from=70, timestamp=3))
+    assert await fates(store) == [(1, "live")]
+
+
+async def test_replace_and_delete_take_them(store: Store) -> None:
+    """A session that takes the place begins with none; other sessions keep theirs."""
+    other = SessionRef("bob", "s1")
+    await _log_of(store, 6)
+    await _log_of(store, 6, other)
+    await lay(store, compaction(0, 3))
+    await lay(store, compaction(0, 3), ref=other)
+    await store.replace(session(), [user("a"), assistant("b")])
+    assert await store.compactions(REF) == ()
+    assert [one.id for one in await lay(store, compaction(0, 1))] == [1]
+    await store.delete(REF)
+    await _log_of(store, 6)
+    assert await store.compactions(REF) == ()
+    assert await fates(store, other) == [(1, "live")]
+
+
+async def test_they_belong_to_a_tenant(store: Store) -> None:
+    """Another tenant's session of the same name has its own."""
+    other = store.for_tenant("other")
+    for one in (store, other):
+        await _log_of(one, 4)
+    await lay(store, compaction(0, 1))
+    assert await other.compactions(REF) == ()
+    with pytest.raises(CompactionNotFound):
+        await other.drop_compaction(REF, 1, timestamp=3)
+
+
+# -- limits ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (compaction(0, 1, view=""), InvalidRequest),
+        (compaction(0, 1, kind="poem"), InvalidRequest),
+        (compaction(0, 1, model=""), InvalidRequest),
+        (compaction(2, 1), InvalidRequest),
+        (compaction(-1, 1), InvalidRequest),
+        (compaction(0, 1, through=0), InvalidRequest),
+        (compaction(0, 1, tokens=-1), InvalidRequest),
+        (compaction(0, 1, ""), InvalidRequest),
+        (compaction(0, 1, "\ud800"), InvalidRequest),
+        (compaction(0, 1, report={"k": object()}), InvalidRequest),
+        (compaction(0, 1, "é" * (limits.COMPACTION_BYTES // 2 + 1)), TooLarge),
+        (compaction(0, 1, report={"k": "x" * limits.COMPACTION_REPORT_BYTES}), TooLarge),
+        (failed(error="x" * (limits.COMPACTION_ERROR_BYTES + 1)), TooLarge),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+async def test_what_is_no_compaction_is_refused(store: Store, bad: NewCompaction, error: type[Exception]) -> None:
+    """And nothing of the write is written."""
+    await _log_of(store, 2)
+    with pytest.raises(error):
+        await store.append(REF, Append(entries=[user("x")], compactions=[bad], timestamp=3))
+    assert (await store.get(REF)).version == 1
+
+
+async def test_the_largest_compaction_is_taken(store: Store) -> None:
+    """To the byte."""
+    await _log_of(store, 2)
+    large = compaction(0, 1, "é" * (limits.COMPACTION_BYTES // 2))
+    assert await lay(store, large) == await store.compactions(REF)
+
+
+# -- windows -----------------------------------------------------------------
+
+
+async def test_a_window_of_a_view_that_was_never_saved(store: Store) -> None:
+    """It has the live compaction all the same; without a view there is none."""
+    await _log_of(store, 4)
+    (laid,) = await lay(store, compaction(0, 1))
+    rows = await store.window(REF, "v")
+    assert (rows.view, rows.head, seqs(rows.entries), rows.compaction) == (None, (), [0, 1, 2, 3], laid)
+    assert (await store.window(REF, "w")).compaction is None
+    assert (await store.window(REF, None)).compaction is None
+
+
+async def test_a_head_of_thousands(store: Store) -> None:
+    """Whatever the view keeps, in order, and each once."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(str(at)) for at in range(6000)], timestamp=2))
+    keep = (*range(5000, 0, -1), 3, 9999)
+    await store.append(REF, Append(views={"v": SavedView(5500, b"", keep)}, timestamp=2))
+    rows = await store.window(REF, "v")
+    assert seqs(rows.head) == list(range(1, 5001))
+    assert seqs(rows.entries) == list(range(5500, 6000))

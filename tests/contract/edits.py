@@ -1,0 +1,422 @@
+"""The contract, edits: retiring, pinning, erasing, and the views that forget."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.log import erased, extend
+from holdfast.domain.messages import encode_payload
+from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
+from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
+from holdfast.limits import PAGE
+from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.verify import verify
+
+from .kit import REF, assistant, calls, live, result, seqs, session, texts, user
+
+VIEW = {"v": SavedView(0, b"v")}
+_numbers = itertools.count()
+
+
+async def test_retired_entries_stay_in_the_log(store: Store) -> None:
+    """They name the entry that took their place, and the live path goes on without them."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a"), assistant("b"), user("c"), assistant("d")], timestamp=2))
+    done = await store.append(REF, Append(entries=[user("C")], retire_from=2, timestamp=3))
+    assert (done.entries[0].seq, done.entries[0].total, done.session.messages) == (4, 30, 3)
+    assert await live(store) == ["a", "b", "C"]
+    whole = await store.entries(REF, retired=True)
+    assert [(entry.message.text, entry.retired_by) for entry in whole] == [
+        ("a", None),
+        ("b", None),
+        ("c", 4),
+        ("d", 4),
+        ("C", None),
+    ]
+    assert await verify(store, REF) == 5
+
+
+async def test_retiring_with_nothing_in_its_place(store: Store) -> None:
+    """The next entry that comes is the one that took it; retiring what is not there retires nothing."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    await store.append(REF, Append(retire_from=1, timestamp=3))
+    assert await live(store) == ["a"]
+    assert await verify(store, REF) == 2
+    await store.append(REF, Append(retire_from=7, timestamp=3))
+    done = await store.append(REF, Append(entries=[assistant("B")], timestamp=4))
+    assert [entry.retired_by for entry in await store.entries(REF, retired=True)] == [None, 2, None]
+    assert seqs(done.entries) == [2]
+    assert await verify(store, REF) == 3
+
+
+async def test_a_session_says_when_it_was_last_reshaped(store: Store) -> None:
+    """What comes behind leaves it; what retires, pins or erases moves it, and reading says the same as writing."""
+    await store.create(session())
+    done = await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    assert (done.session.reshaped, (await store.get(REF)).reshaped) == (0, 0)
+    done = await store.append(REF, Append(entries=[user("c")], retire_from=1, timestamp=3))
+    assert done.session.reshaped == done.session.version == (await store.get(REF)).reshaped
+    done = await store.append(REF, Append(entries=[assistant("d")], retire_from=9, timestamp=3))
+    assert done.session.reshaped == done.session.version - 1
+    for change in (store.annotate(REF, 0, pinned=True), store.erase(REF, 0)):
+        await change
+        found = await store.get(REF)
+        assert found.reshaped == found.version
+    await store.append(REF, Append(entries=[user("e")], timestamp=4))
+    found = await store.get(REF)
+    assert found.reshaped == found.version - 1
+
+
+async def test_going_back_to_the_start(store: Store) -> None:
+    """When all is retired, what comes is a first message: of turn 0, with the first digest."""
+    await store.create(session())
+    first = await store.append(REF, Append(entries=[user("a"), assistant("b"), user("c")], timestamp=2))
+    done = await store.append(REF, Append(entries=[user("a")], retire_from=0, timestamp=3))
+    assert done.entries[0].digest == first.entries[0].digest
+    assert (done.entries[0].turn_id, done.session.tail.anchor, done.session.tokens) == (0, 3, 10)
+
+
+async def test_going_back_into_a_unit(store: Store) -> None:
+    """A result that comes after its sibling was retired joins the unit; one of an orphan in between does not close it."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("q"), calls("x", "y"), result("?"), result("x")], timestamp=2))
+    done = await store.append(REF, Append(entries=[result("y")], retire_from=3, timestamp=3))
+    assert done.entries[0].unit == 1
+    done = await store.append(REF, Append(entries=[result("x")], retire_from=3, timestamp=3))
+    assert done.entries[0].unit == 1
+    assert await verify(store, REF) == 6
+
+
+def _kinds() -> st.SearchStrategy[NewEntry]:
+    ids = st.sampled_from(["x", "y", "z"])
+    tokens = st.integers(0, 50)
+    return st.one_of(
+        st.builds(user, st.sampled_from(["hi", "ho", ""]), tokens=tokens),
+        st.builds(assistant, st.sampled_from(["yes", "no"]), tokens=tokens),
+        st.builds(lambda some: calls(*some), st.lists(ids, min_size=1, max_size=3)),
+        st.builds(result, ids, tokens=tokens),
+    )
+
+
+_writes = st.lists(
+    st.tuples(st.lists(_kinds(), max_size=4), st.one_of(st.none(), st.integers(0, 25))), min_size=1, max_size=12
+)
+
+
+@given(writes=_writes)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+async def test_a_log_that_went_back_is_as_one_that_never_went_there(store: Store, writes: Any) -> None:
+    """Against a plain list: after any appends and rewinds the live path is derived as if written straight."""
+    ref = SessionRef("ann", f"s{next(_numbers)}")
+    await store.create(session(ref))
+    model: list[tuple[int, NewEntry]] = []
+    given_out = 0
+    for new, retire_from in writes:
+        done = await store.append(ref, Append(entries=new, retire_from=retire_from, timestamp=2))
+        model = [(seq, entry) for seq, entry in model if retire_from is None or seq < retire_from]
+        model += [(given_out + at, entry) for at, entry in enumerate(new)]
+        given_out += len(new)
+        straight, tail = extend(Tail(), [entry for _, entry in model])
+        where = [seq for seq, _ in model]
+        expected = [evolve(entry, seq=where[entry.seq], unit=where[entry.unit], alias=None) for entry in straight]
+        assert list(await store.entries(ref)) == expected
+        assert done.session == await store.get(ref)
+        assert done.session.messages == len(model)
+        assert done.session.tail == _moved(tail, where, given_out)
+        assert await verify(store, ref, page=3) == given_out
+
+
+def _moved(tail: Tail, where: list[int], next_seq: int) -> Tail:
+    """`tail` of a log written straight, with its places as they are in the log that went back."""
+    places = {name: getattr(tail, name) for name in ("last_seq", "unit", "anchor")}
+    moved = {name: at if at in (None, -1) else where[at] for name, at in places.items()}
+    return evolve(tail, next_seq=next_seq, **moved)
+
+
+# -- pins --------------------------------------------------------------------
+
+
+async def test_annotate_sets_pin_and_importance(store: Store) -> None:
+    """Each by itself; None takes the importance away."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    assert (await store.annotate(REF, 0, pinned=True)).pinned
+    entry = await store.annotate(REF, 0, importance=0.5)
+    assert (entry.pinned, entry.importance) == (True, 0.5)
+    assert (entry,) == await store.entries(REF)
+    entry = await store.annotate(REF, 0, pinned=False, importance=None)
+    assert (entry.pinned, entry.importance) == (False, None)
+    assert (entry,) == await store.entries(REF)
+    with pytest.raises(InvalidRequest):
+        await store.annotate(REF, 0, importance=float("inf"))
+
+
+async def test_annotate_keeps_refusals_in_the_metadata(store: Store) -> None:
+    """Each write replaces them; what else is in the metadata stays, and views are forgotten."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a", metadata={"kept": 1}), user("b")], timestamp=2))
+    entry = await store.annotate(REF, 0, refused_by={"main": "400 invalid_image", "other": "422"})
+    assert entry.metadata == {"kept": 1, "refused_by": {"main": "400 invalid_image", "other": "422"}}
+    assert (entry, await store.annotate(REF, 1, refused_by={})) == await store.entries(REF)
+    entry = await store.annotate(REF, 0, pinned=True)
+    assert entry.metadata == {"kept": 1, "refused_by": {"main": "400 invalid_image", "other": "422"}}
+    entry = await store.annotate(REF, 0, refused_by={})
+    assert (entry.metadata, entry.pinned) == ({"kept": 1}, True)
+    assert entry == (await store.entries(REF))[0]
+    assert (await store.get(REF)).reshaped == (await store.get(REF)).version
+
+
+async def test_annotate_keeps_choices_about_facts_in_the_metadata(store: Store) -> None:
+    """Each write replaces them; what else is in the metadata stays, and an erasure takes them away."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a", metadata={"kept": 1})], timestamp=2))
+    entry = await store.annotate(REF, 0, facts={2: "pinned", 0: "dropped"})
+    assert entry.metadata == {"kept": 1, "standing_facts": {"2": "pinned", "0": "dropped"}}
+    assert (entry,) == await store.entries(REF)
+    assert (await store.annotate(REF, 0, facts={})).metadata == {"kept": 1}
+    await store.annotate(REF, 0, facts={2: "pinned"})
+    await store.erase(REF, 0)
+    assert (await store.entries(REF))[0].metadata is None
+
+
+@pytest.mark.parametrize("seq", [-1, 1, 2, 10**12])
+async def test_annotating_what_is_not_live(store: Store, seq: int) -> None:
+    """`EntryNotFound`, and the version stays."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2))
+    await store.append(REF, Append(retire_from=1, timestamp=2))
+    with pytest.raises(EntryNotFound):
+        await store.annotate(REF, seq, pinned=True)
+    assert (await store.get(REF)).version == 2
+
+
+# -- importance in bulk ------------------------------------------------------
+
+
+async def test_rate_sets_what_nobody_said(store: Store) -> None:
+    """Of live entries without an importance; the version and the views stay."""
+    await store.create(session())
+    log = [user("a"), user("b", importance=0.9), user("c"), user("d"), user("e", importance=0.0)]
+    await store.append(REF, Append(entries=log, timestamp=2))
+    await store.append(REF, Append(entries=[user("D")], retire_from=3, timestamp=3))
+    before = await store.append(REF, Append(views=VIEW, timestamp=3))
+    assert await store.rate(REF, {0: 0.25, 1: 0.1, 3: 0.5, 5: 1, 77: 0.5, -1: 0.5}) == 2
+    assert [entry.importance for entry in await store.entries(REF)] == [0.25, 0.9, None, 1.0]
+    assert [entry.importance for entry in await store.entries(REF, start=3, stop=5, retired=True)] == [None, 0.0]
+    assert (await store.get(REF), await _saved(store)) == (before.session, VIEW["v"])
+    assert await store.rate(REF, {0: 0.75, 5: 0.75}) == 0
+    assert await store.rate(REF, {}) == 0
+    assert await verify(store, REF) == 6
+
+
+async def test_a_page_is_rated_at_once(store: Store) -> None:
+    """More is `TooLarge`; what is no number is refused whole; a session that is not there is `SessionNotFound`."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("x") for _ in range(PAGE + 1)], timestamp=2))
+    with pytest.raises(TooLarge):
+        await store.rate(REF, dict.fromkeys(range(PAGE + 1), 0.5))
+    for bad in ({0: 0.5, 1: float("nan")}, {0: 0.5, 2**70: 0.5}):
+        with pytest.raises(InvalidRequest):
+            await store.rate(REF, bad)
+    assert await store.rate(REF, dict.fromkeys(range(PAGE), 0.5)) == PAGE
+    with pytest.raises(SessionNotFound):
+        await store.rate(SessionRef("bob", "s1"), {0: 0.5})
+
+
+@given(
+    said=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12),
+    rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+async def test_what_a_caller_said_stands(store: Store, said: list[Any], rated: dict[int, float]) -> None:
+    """Against a plain list."""
+    ref = SessionRef("ann", f"s{next(_numbers)}")
+    await store.create(session(ref))
+    await store.append(ref, Append(entries=[user("x", importance=one) for one in said], timestamp=2))
+    expected = [rated.get(seq) if one is None else one for seq, one in enumerate(said)]
+    changed = [seq for seq, one in enumerate(said) if one is None and seq in rated]
+    assert await store.rate(ref, rated) == len(changed)
+    assert [entry.importance for entry in await store.entries(ref)] == expected
+
+
+# -- erasing -----------------------------------------------------------------
+
+
+async def test_erase_leaves_the_place_and_the_digest(store: Store) -> None:
+    """Content and metadata go, calls keep their ids, later totals follow the new count, and the chain holds."""
+    await store.create(session())
+    log = [user("q"), calls("x"), result("x", "secret", tokens=70, metadata={"original": "secret"}), assistant("a")]
+    before = (await store.append(REF, Append(entries=log, timestamp=2))).entries
+    entry = await store.erase(REF, 2, tokens=4)
+    assert entry.message == erased(before[2].message)
+    assert (entry.erased, entry.metadata, entry.tokens, entry.total) == (True, None, 4, 24)
+    assert (entry.digest, entry.unit) == (before[2].digest, 1)
+    await store.erase(REF, 1)
+    after = await store.entries(REF)
+    assert after[2] == entry
+    assert [found.total for found in after] == [10, 20, 24, 34]
+    assert after[1].message.tool_calls[0].id == "x"
+    stored = await store.get(REF)
+    assert (stored.tokens, stored.bytes) == (34, sum(len(encode_payload(found.message)) for found in after))
+    done = await store.append(REF, Append(entries=[user("next")], timestamp=3))
+    assert done.entries[0].total == 44
+    assert await verify(store, REF) == 5
+
+
+async def test_totals_follow_on_every_path_that_went_through_an_erased_entry(store: Store) -> None:
+    """Retired entries that came after it too; those after its own retirement not."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(str(at)) for at in range(5)], timestamp=2))
+    await store.append(REF, Append(entries=[user("5"), user("6")], retire_from=3, timestamp=2))
+    await store.append(REF, Append(entries=[user("7")], retire_from=6, timestamp=2))
+    for seq, tokens in ((1, 3), (4, 1), (5, 25), (6, 2)):
+        await store.erase(REF, seq, tokens=tokens)
+        assert await verify(store, REF) == 8
+    assert (await store.get(REF)).tokens == 10 + 3 + 10 + 25 + 10
+
+
+async def test_erasing_what_is_not_there(store: Store) -> None:
+    """`EntryNotFound`; a retired entry can be erased."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a"), user("secret")], timestamp=2))
+    await store.append(REF, Append(retire_from=1, timestamp=2))
+    with pytest.raises(EntryNotFound):
+        await store.erase(REF, 2)
+    assert (await store.erase(REF, 1)).retired_by == 2
+    assert texts(await store.entries(REF, retired=True)) == ["a", "[erased]"]
+
+
+# -- views -------------------------------------------------------------------
+
+
+async def test_a_window_is_head_and_rest(store: Store) -> None:
+    """The entries the view keeps from before its frontier, then the live path from the frontier on."""
+    await store.create(session())
+    log = [assistant("hello"), user("task"), *(user(str(at)) for at in range(2, 10))]
+    await store.append(REF, Append(entries=log, timestamp=2))
+    saved = SavedView(6, b"state", (0, 1, 4))
+    await store.append(REF, Append(views={"v": saved, "w": SavedView(0, b"")}, timestamp=2))
+    rows = await store.window(REF, "v")
+    assert rows.view == saved
+    assert (seqs(rows.head), seqs(rows.entries)) == ([0, 1, 4], [6, 7, 8, 9])
+    assert rows.session == await store.get(REF)
+    rows = await store.window(REF, "w")
+    assert (rows.view, rows.head, len(rows.entries)) == (SavedView(0, b""), (), 10)
+
+
+@pytest.mark.parametrize("view", [None, "unknown"])
+async def test_a_window_without_a_view_is_the_whole_live_path(store: Store, view: str | None) -> None:
+    """No head then."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a", pinned=True), user("b"), user("c")], timestamp=2))
+    await store.append(REF, Append(entries=[user("C")], retire_from=2, timestamp=2, views={"v": SavedView(3, b"")}))
+    rows = await store.window(REF, view)
+    assert (rows.view, rows.head, texts(rows.entries)) == (None, (), ["a", "b", "C"])
+
+
+async def test_the_head_has_nothing_retired(store: Store) -> None:
+    """A retired pin or anchor is not sent."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("old", pinned=True), user("b")], timestamp=2))
+    log = [assistant("new"), user("task"), user("x"), user("y")]
+    views = {"v": SavedView(5, b"", (0, 3))}
+    await store.append(REF, Append(entries=log, retire_from=0, timestamp=2, views=views))
+    rows = await store.window(REF, "v")
+    assert (texts(rows.head), texts(rows.entries)) == (["task"], ["y"])
+
+
+async def _saved(store: Store) -> SavedView | None:
+    return (await store.window(REF, "v")).view
+
+
+async def _with_a_view(store: Store) -> None:
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a"), user("b"), user("c")], timestamp=2, views=VIEW))
+    assert await _saved(store) == VIEW["v"]
+
+
+async def test_views_forget_what_changed(store: Store) -> None:
+    """Retiring, pinning, unpinning and erasing drop every view of the session."""
+    await _with_a_view(store)
+    for forget in (
+        lambda: store.annotate(REF, 0, pinned=True),
+        lambda: store.annotate(REF, 0, pinned=False),
+        lambda: store.annotate(REF, 0, facts={0: "dropped"}),
+        lambda: store.erase(REF, 0),
+        lambda: store.append(REF, Append(retire_from=2, timestamp=2)),
+    ):
+        await store.append(REF, Append(views=VIEW, timestamp=2))
+        assert await _saved(store) == VIEW["v"]
+        await forget()
+        assert await _saved(store) is None
+
+
+async def test_a_view_built_before_a_change_is_not_saved(store: Store) -> None:
+    """Two processes: one builds, the other edits, the first one saves."""
+    await _with_a_view(store)
+    built_at = (await store.window(REF, "v")).session.version
+    edited = await store.append(REF, Append(entries=[user("C")], retire_from=2, timestamp=2))
+    late = Append(entries=[user("d")], views={"v": SavedView(0, b"late", built_at=built_at)}, timestamp=2)
+    await store.append(REF, late)
+    assert await _saved(store) is None
+    fresh = {"v": SavedView(0, b"fresh", built_at=edited.session.version)}
+    await store.append(REF, Append(views=fresh, timestamp=2))
+    assert await _saved(store) == SavedView(0, b"fresh")
+
+
+async def test_views_of_other_sessions_stay(store: Store) -> None:
+    """Dropping is per session."""
+    await _with_a_view(store)
+    other = SessionRef("bob", "s1")
+    await store.create(session(other))
+    await store.append(other, Append(entries=[user("a")], views=VIEW, timestamp=2))
+    await store.append(REF, Append(retire_from=0, timestamp=2))
+    assert (await store.window(other, "v")).view == VIEW["v"]
+
+
+async def test_a_write_that_retires_keeps_the_views_it_saves(store: Store) -> None:
+    """The views it brings are of the log as it leaves it."""
+    await _with_a_view(store)
+    await store.append(REF, Append(views={"w": SavedView(1, b"w")}, timestamp=2))
+    fresh = {"v": SavedView(1, b"fresh")}
+    await store.append(REF, Append(entries=[user("C")], retire_from=2, views=fresh, timestamp=2))
+    assert await _saved(store) == fresh["v"]
+    assert (await store.window(REF, "w")).view is None
+
+
+async def test_plain_appends_keep_views(store: Store) -> None:
+    """What comes at the end of the log is not what a view has seen."""
+    await _with_a_view(store)
+    await store.append(REF, Append(entries=[user("d")], timestamp=2))
+    await store.append(REF, Append(retire_from=9, timestamp=2))
+    assert await _saved(store) == VIEW["v"]
+
+
+async def test_saving_a_view_is_not_a_change_of_the_session(store: Store) -> None:
+    """Version and time stay; `expect` guards it all the same."""
+    await _with_a_view(store)
+    before = await store.get(REF)
+    saved = Append(views={"v": SavedView(2, b"more")}, timestamp=99, expect=before.version)
+    assert (await store.append(REF, saved)).session == before == await store.get(REF)
+    assert await _saved(store) == SavedView(2, b"more")
+    with pytest.raises(StaleSession):
+        await store.append(REF, Append(views=VIEW, timestamp=99, expect=before.version + 1))
+    assert await _saved(store) == SavedView(2, b"more")
+
+
+async def test_live_is_what_the_texts_say(store: Store) -> None:
+    """A history that was edited, regenerated and continued reads as its client sees it."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("1"), assistant("2"), user("3"), assistant("4")], timestamp=2))
+    await store.append(REF, Append(entries=[user("3!"), assistant("4!")], retire_from=2, timestamp=2))
+    await store.append(REF, Append(entries=[assistant("4?")], retire_from=5, timestamp=2))
+    assert await live(store) == ["1", "2", "3!", "4?"]
+    whole: tuple[Entry, ...] = await store.entries(REF, retired=True)
+    assert [entry.retired_by for entry in whole] == [None, None, 4, 4, None, 6, None]

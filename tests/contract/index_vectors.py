@@ -1,0 +1,268 @@
+"""The contract of an index, vectors: which are missing, which are kept, and which are nearest."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.errors import InvalidRequest
+from holdfast.recall.base import CONTEXT, NEAR, Filters, Index, Lookup, Pending, Source, Space, Vectored
+from holdfast.recall.vectors import similarities
+
+from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, vector
+
+TEXTS = [f"text {at}" for at in range(12)]
+IN_CONTEXT = f"m{CONTEXT}"
+"""A model that embeds each document with the one before."""
+
+
+def _vectors(*numbers: int) -> list[Vectored]:
+    return [Vectored(at, digest_of(TEXTS[at]), vector(at, 1)) for at in numbers]
+
+
+async def _seqs(index: Index, model: str = "m", **asked: object) -> list[int]:
+    return [one.seq for one in await index.pending(model, **asked)]  # type: ignore[arg-type]  # as the check has them
+
+
+async def test_documents_wait_for_a_vector(index: Index) -> None:
+    """The oldest first, each until it has one; results of tools do not."""
+    documents = [document(at, text) for at, text in enumerate(TEXTS[:4])]
+    await index.write(SPACE, batch(*documents, document(4, "tool", channel="tool", place=0)))
+    waiting = [Pending(SPACE, SOURCE, at, digest_of(TEXTS[at])) for at in range(4)]
+    assert await index.pending("m") == waiting
+    assert await index.pending("m", limit=2) == waiting[:2]
+    assert await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 2)) == 2
+    assert await _seqs(index) == [1, 3]
+    assert await _seqs(index, space=SPACE) == [1, 3]
+    assert await _seqs(index, space=Space("talk", "bob")) == []
+    assert await index.put_vectors(SPACE, SOURCE, "m", _vectors(1, 3)) == 2
+    assert await _seqs(index) == []
+
+
+async def test_another_model_begins_anew(index: Index) -> None:
+    """What has a vector of one waits for one of the other, and then has that one alone."""
+    await feed(index, *TEXTS[:3])
+    await feed(index, *TEXTS[:2], space=Space("user", "ann"))
+    await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1))
+    assert len(await index.pending("m2")) == 5
+    assert len(await index.pending("m2", limit=2)) == 2  # of what has none and of what has another's together
+    assert len(await index.pending("m2", limit=4)) == 4
+    larger = [Vectored(at, digest_of(TEXTS[at]), vector(1, 2, 3)) for at in range(2)]
+    assert await index.put_vectors(SPACE, SOURCE, "m2", larger[:1]) == 1
+    assert sorted(await _seqs(index, space=SPACE)) == [0, 2]
+    assert (await index.status()).vectors == {"m": 1, "m2": 1}
+    assert await index.drop_vectors(keep="m2") == 1
+    assert (await index.status()).vectors == {"m2": 1}
+    assert sorted(await _seqs(index, "m2", space=SPACE)) == [1, 2]
+    assert await index.drop_vectors() == 1
+    assert await _seqs(index, "m", space=SPACE) == [0, 1, 2]
+
+
+async def test_a_vector_belongs_to_a_text(index: Index) -> None:
+    """It is not kept for a document that says something else by now, is not there, or is of another source."""
+    await feed(index, "now another", *TEXTS[1:3])
+    assert await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1, 9)) == 1
+    assert await index.put_vectors(SPACE, Source("s1", "other"), "m", _vectors(2)) == 0
+    assert await index.put_vectors(SPACE, Source("s2", "i1"), "m", _vectors(2)) == 0
+    assert await index.put_vectors(Space("talk", "bob"), SOURCE, "m", _vectors(2)) == 0
+    assert await index.put_vectors(SPACE, SOURCE, "m", []) == 0
+    assert await _seqs(index) == [0, 2]
+
+
+async def test_vectors_stay_with_what_stays(index: Index) -> None:
+    """A document that is put again keeps its own while it says the same, wherever it goes."""
+    await feed(index, *TEXTS[:4])
+    await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1, 2, 3))
+    again = [document(0, TEXTS[0]), document(1, "else", place=9), document(2, TEXTS[2], place=1, terms={"other": 1})]
+    await index.write(SPACE, batch(*again, drop=[3], version=2, next_seq=4, talk=10))
+    assert await _seqs(index) == [1]
+    digests = [digest_of(text) for text in TEXTS[:4]]
+    kept = {digest_of(TEXTS[at]): vector(at, 1) for at in (0, 2)}
+    assert await index.vectors("m", digests, space=SPACE) == kept
+    assert {
+        one.candidate.seq: one.candidate.place for one in await index.similar(Lookup(space=SPACE), "m", vector(1, 0))
+    } == {
+        0: 0,
+        2: 1,
+    }
+
+
+async def test_vectors_are_found_by_digest(index: Index) -> None:
+    """So that what was embedded once need not be again."""
+    await feed(index, *TEXTS[:3])
+    await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1))
+    digests = [digest_of(text) for text in TEXTS]
+    assert await index.vectors("m", digests, space=SPACE) == {digests[at]: vector(at, 1) for at in range(2)}
+    assert await index.vectors("m2", digests, space=SPACE) == {}
+    assert await index.vectors("m", digests, space=Space("talk", "bob")) == {}
+    assert await index.vectors("m", [], space=SPACE) == {}
+
+
+async def test_a_model_has_one_dimension(index: Index) -> None:
+    """Until all of its vectors are gone."""
+    await feed(index, *TEXTS[:2])
+    await index.put_vectors(SPACE, SOURCE, "m", _vectors(0))
+    with pytest.raises(InvalidRequest, match="2 numbers"):
+        await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))])
+    with pytest.raises(InvalidRequest, match="2 numbers"):
+        await index.similar(Lookup(space=SPACE), "m", vector(1, 2, 3))
+    with pytest.raises(InvalidRequest, match="one dimension"):
+        await index.put_vectors(SPACE, SOURCE, "m", [*_vectors(0), Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))])
+    for wrong in (b"", b"abc"):
+        with pytest.raises(InvalidRequest):
+            await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), wrong)])
+    assert await _seqs(index) == [1]
+    await index.drop_vectors()
+    assert await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))]) == 1
+
+
+async def test_the_nearest_come_with_their_neighbours(index: Index) -> None:
+    """The nearest first, with their inner products."""
+    await feed(index, *TEXTS)
+    far = [Vectored(at, digest_of(text), vector(0, 1)) for at, text in enumerate(TEXTS)]
+    far[5] = far[5]._replace(vector=vector(1, 0))
+    far[6] = far[6]._replace(vector=vector(3, 4))
+    await index.put_vectors(SPACE, SOURCE, "m", far)
+    near = await index.similar(Lookup(space=SPACE, limit=1, terms=("ignored",)), "m", vector(1, 0))
+    assert sorted(one.candidate.seq for one in near) == list(range(5 - NEAR, 5 + NEAR + 1))
+    assert [one.candidate.seq for one in near[:2]] == [5, 6]
+    assert [one.similarity for one in near[:3]] == pytest.approx([1, 0.6, 0], abs=1e-6)
+    assert all(one.candidate.counts == {} for one in near)
+
+
+async def test_filters_hold_for_the_nearest_and_for_their_neighbours(index: Index) -> None:
+    """None that does not pass is there; and those that pass are found behind any number that do not."""
+    documents = [document(at, text, role="user" if at % 4 == 0 else "tool") for at, text in enumerate(TEXTS)]
+    await index.write(SPACE, batch(*documents))
+    await feed(index, *TEXTS[:3], source=Source("s2", "i2"))
+    await index.put_vectors(SPACE, SOURCE, "m", _vectors(*range(12)))
+    await index.put_vectors(SPACE, Source("s2", "i2"), "m", _vectors(*range(3)))
+    for filters, wanted in (
+        (Filters(roles=("user",), sessions=("s1",)), {("s1", 0), ("s1", 4), ("s1", 8)}),
+        (Filters(sessions=("s2",)), {("s2", 0), ("s2", 1), ("s2", 2)}),
+        (Filters(sessions=("none",)), set()),
+        (Filters(since=3000, until=4000, not_sessions=("s2",)), {("s1", 3)}),
+    ):
+        near = await index.similar(Lookup(space=SPACE, filters=filters, limit=50), "m", vector(1, 0))
+        assert {(one.candidate.session, one.candidate.seq) for one in near} == wanted
+    assert await index.similar(Lookup(space=SPACE, channel="tool"), "m", vector(1, 0)) == []
+    assert await index.similar(Lookup(space=SPACE), "m2", vector(1, 0)) == []
+
+
+async def test_vectors_of_many_documents(index: Index, nearest_exactly: bool) -> None:
+    """Those that are nearest by an exact scan are found, all of them where the engine is exact."""
+    chance = random.Random(1)
+    texts = [f"t{at}" for at in range(1500)]
+    await feed(index, *texts)
+    made = [vector(*(chance.gauss(0, 1) for _ in range(16))) for _ in texts]
+    vectors = [Vectored(at, digest_of(text), one) for at, (text, one) in enumerate(zip(texts, made, strict=True))]
+    for start in range(0, len(vectors), 500):
+        await index.put_vectors(SPACE, SOURCE, "m", vectors[start : start + 500])
+    hits = 0
+    for at in range(5):
+        exact = similarities(made[at], made, 16)
+        best = sorted(range(len(texts)), key=lambda one: -exact[one])[:20]
+        near = await index.similar(Lookup(space=SPACE, limit=20), "m", made[at])
+        given = {one.candidate.seq: one.similarity for one in near}
+        hits += len(set(best).intersection(given))
+        assert [given[seq] for seq in given] == pytest.approx([exact[seq] for seq in given], abs=1e-5)
+        assert [one.similarity for one in near] == sorted(given.values(), reverse=True)
+    assert hits >= (100 if nearest_exactly else 80)
+
+
+# -- with the document before ----------------------------------------------------
+
+
+async def _embed_in_context(index: Index, *, space: Space = SPACE) -> None:
+    """Put a vector to every document that waits for one in a space."""
+    for one in await index.pending(IN_CONTEXT, space=space):
+        made = Vectored(one.seq, one.digest, vector(one.seq + 1, 1), one.before)
+        assert await index.put_vectors(space, one.source, IN_CONTEXT, [made]) == 1
+
+
+async def _waiting(index: Index) -> dict[int, bytes]:
+    """The documents that wait for a vector, each with the digest of the one before."""
+    return {one.seq: one.before for one in await index.pending(IN_CONTEXT)}
+
+
+async def test_a_document_waits_with_the_one_before(index: Index) -> None:
+    """That of the place before in the same channel of the same source: none across a gap, of memories, or for other models."""
+    documents = [document(0, TEXTS[0]), document(2, TEXTS[1], place=1), document(5, TEXTS[2], place=3)]
+    await index.write(SPACE, batch(*documents, document(1, "tool", channel="tool", place=0), next_seq=6))
+    await feed(index, *TEXTS[3:5], source=Source("s2", "i2"))
+    await feed(index, *TEXTS[5:7], space=Space("user", "ann"))
+    found = {(one.space.kind, one.source.id, one.seq): one for one in await index.pending(IN_CONTEXT)}
+    first = found[("talk", "s1", 2)]
+    assert (first.before_seq, first.before) == (0, digest_of(TEXTS[0]))
+    second = found[("talk", "s2", 1)]
+    assert (second.before_seq, second.before) == (0, digest_of(TEXTS[3]))
+    alone = [one for one in found.values() if one not in (first, second)]
+    assert len(alone) == 5
+    assert all((one.before_seq, one.before) == (-1, b"") for one in alone)
+    assert all((one.before_seq, one.before) == (-1, b"") for one in await index.pending("m"))
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+async def test_a_dropped_document_takes_the_vector_after_it_along(index: Index, gone: int) -> None:
+    """It was computed from both texts; the one after that stays, and so does what is alike in other sources and spaces."""
+    other, memories = Source("s2", "i2"), Space("user", "ann")
+    await feed(index, *TEXTS[:5])
+    await feed(index, *TEXTS[:5], source=other)
+    await feed(index, *TEXTS[:5], space=memories)
+    for space in (SPACE, memories):
+        await _embed_in_context(index, space=space)
+    assert await index.pending(IN_CONTEXT) == []
+    await index.write(SPACE, batch(drop=[gone], version=2, next_seq=5, talk=5))
+    waiting = await index.pending(IN_CONTEXT)
+    assert [(one.source, one.seq, one.before) for one in waiting] == [(SOURCE, gone + 1, b"")]
+    lookup = Lookup(space=SPACE, filters=Filters(sessions=("s1",)), limit=50)
+    assert {one.candidate.seq for one in await index.similar(lookup, IN_CONTEXT, vector(1, 0))} == {*range(5)} - {
+        gone,
+        gone + 1,
+    }
+    await index.write(memories, batch(drop=[gone], version=2, next_seq=5, talk=5))
+    assert await index.pending(IN_CONTEXT, space=memories) == []
+
+
+async def test_a_changed_document_takes_the_vector_after_it_along(index: Index) -> None:
+    """Also where the document after it is put again, at its place or at another; and nothing else is embedded again."""
+    await feed(index, *TEXTS[:5])
+    await _embed_in_context(index)
+    await index.write(SPACE, batch(document(1, "else"), version=2, next_seq=5, talk=5))
+    assert await _waiting(index) == {1: digest_of(TEXTS[0]), 2: digest_of("else")}
+    await _embed_in_context(index)
+    again = [document(1, "more"), document(2, TEXTS[2]), document(3, TEXTS[3]), document(4, TEXTS[4])]
+    await index.write(SPACE, batch(*again, version=3, next_seq=5, talk=5))
+    assert await _waiting(index) == {1: digest_of(TEXTS[0]), 2: digest_of("more")}
+    await _embed_in_context(index)
+    moved = [document(seq, TEXTS[seq], place=seq - 1) for seq in (2, 3, 4)]
+    await index.write(SPACE, batch(*moved, drop=[1], version=4, next_seq=5, talk=4))
+    waiting = await _waiting(index)
+    assert waiting[2] == digest_of(TEXTS[0])
+    await _embed_in_context(index)
+    assert await _waiting(index) == {}
+
+
+async def test_another_analysis_leaves_vectors_with_context(index: Index) -> None:
+    """A text is the same, whatever terms it has: an upgrade embeds nothing again."""
+    await feed(index, *TEXTS[:4])
+    await _embed_in_context(index)
+    again = [document(seq, text, terms={"other": 1}) for seq, text in enumerate(TEXTS[:4])]
+    await index.write(SPACE, batch(*again, version=2, next_seq=4, talk=4))
+    assert await _waiting(index) == {}
+    await index.write(SPACE, batch(document(4, TEXTS[4]), version=3, next_seq=5, talk=5))
+    assert await _waiting(index) == {4: digest_of(TEXTS[3])}
+
+
+async def test_a_vector_is_not_kept_when_the_document_before_has_changed(index: Index) -> None:
+    """While it was computed: the erased text must not come back with it."""
+    await feed(index, *TEXTS[:3])
+    made = [Vectored(one.seq, one.digest, vector(one.seq, 1), one.before) for one in await index.pending(IN_CONTEXT)]
+    await index.write(SPACE, batch(drop=[0], version=2, next_seq=3, talk=3))
+    assert await index.put_vectors(SPACE, SOURCE, IN_CONTEXT, made) == 1
+    assert await _waiting(index) == {1: b""}
+    # Nor one that says nothing of a document that is there.
+    assert await index.put_vectors(SPACE, SOURCE, IN_CONTEXT, [Vectored(2, digest_of(TEXTS[2]), vector(1, 1))]) == 0
+    assert await index.put_vectors(SPACE, SOURCE, IN_CONTEXT, [Vectored(1, digest_of(TEXTS[1]), vector(1, 1))]) == 1
+    assert await _waiting(index) == {}

@@ -1,0 +1,364 @@
+"""The contract, the log: order, the append primitive, `expect`, idempotency, paging."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.session import ModelCall, SessionRef, Usage
+from holdfast.errors import (
+    IdempotencyConflict,
+    InvalidMessage,
+    InvalidRequest,
+    SessionNotFound,
+    StaleSession,
+    TooLarge,
+)
+from holdfast.limits import CALL_BUILD_BYTES, MESSAGE_BYTES
+from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.verify import verify
+
+from .kit import REF, assistant, calls, live, new, result, seqs, session, texts, user
+
+
+async def test_seq_starts_at_zero_and_has_no_gaps(store: Store) -> None:
+    """The store gives `seq`, from 0, over several appends."""
+    await store.create(session())
+    first = await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
+    second = await store.append(REF, Append(entries=[user("c")], timestamp=3))
+    assert seqs(first.entries + second.entries) == [0, 1, 2]
+    assert texts(await store.entries(REF)) == ["a", "b", "c"]
+    assert await verify(store, REF) == 3
+
+
+@pytest.mark.parametrize("clock", [[5, 5, 5], [9, 4, 1], [0, 0, -7]])
+async def test_order_is_not_the_clocks(store: Store, clock: list[int]) -> None:
+    """Equal timestamps and clocks that run backwards change nothing."""
+    await store.create(session(timestamp=50))
+    for at, timestamp in enumerate(clock):
+        await store.append(REF, Append(entries=[user(str(at), timestamp=timestamp)], timestamp=timestamp))
+    entries = await store.entries(REF)
+    assert texts(entries) == ["0", "1", "2"]
+    assert [entry.timestamp for entry in entries] == clock
+    assert (await store.get(REF)).updated_at == clock[-1]
+
+
+async def test_entries_come_back_as_they_were(store: Store) -> None:
+    """Everything of an entry survives: unknown fields, parts, calls, metadata, importance, NUL and emoji."""
+    message = Message(
+        role="assistant",
+        content=(Part("text", "a\0b 🙂"), Part("image_url", extra={"image_url": {"url": "data:x"}})),
+        tool_calls=(ToolCall("c", "f", "{ bad", extra={"index": 0}, function_extra={"strict": True}),),
+        name="n",
+        extra={"reasoning_content": "hm", "nested": {"k": [1, 2.5, None, "\u2028"]}},
+    )
+    written = new(message, metadata={"source": "llm"}, agent="bo", importance=0.25, pinned=True, timestamp=7, tokens=3)
+    await store.create(session())
+    appended = await store.append(REF, Append(entries=[written], timestamp=2))
+    (entry,) = await store.entries(REF)
+    assert (entry,) == appended.entries
+    assert entry.message == message
+    assert (entry.metadata, entry.agent, entry.importance, entry.pinned) == ({"source": "llm"}, "bo", 0.25, True)
+    assert (entry.timestamp, entry.tokens, entry.total) == (7, 3, 3)
+
+
+async def test_an_absent_content_is_not_a_null_one(store: Store) -> None:
+    """A message that left `content` out comes back without it, one with null comes back with null."""
+    messages = [
+        Message(role="assistant"),
+        Message(role="assistant", content=None),
+        Message(role="assistant", content=""),
+    ]
+    await store.create(session())
+    await store.append(REF, Append(entries=[new(message) for message in messages], timestamp=2))
+    assert [entry.message for entry in await store.entries(REF)] == messages
+
+
+async def test_units_turns_and_totals_are_worked_out(store: Store) -> None:
+    """Results join their call's unit, user messages open turns, totals run."""
+    log = [user("q"), calls("x", "y"), result("y"), result("x"), result("z"), assistant("done"), user("next")]
+    await store.create(session())
+    for item in log:
+        await store.append(REF, Append(entries=[item], timestamp=2))
+    entries = await store.entries(REF)
+    assert [entry.unit for entry in entries] == [0, 1, 1, 1, 4, 5, 6]
+    assert [entry.turn_id for entry in entries] == [0, 0, 0, 0, 0, 0, 1]
+    assert [entry.total for entry in entries] == [10, 20, 30, 40, 50, 60, 70]
+    assert (await store.get(REF)).tokens == 70
+
+
+async def test_a_tool_calls_id_may_come_again(store: Store) -> None:
+    """Recordings reuse ids: a result belongs to the call just before it, whatever came earlier."""
+    log = [user("q"), calls("x"), result("x", "one"), user("q2"), calls("x", "y"), result("x", "two"), result("y")]
+    await store.create(session())
+    await store.append(REF, Append(entries=log, timestamp=2))
+    assert [entry.unit for entry in await store.entries(REF)] == [0, 1, 1, 3, 4, 4, 4]
+    assert await verify(store, REF) == 7
+
+
+async def test_every_write_adds_one_to_the_version(store: Store) -> None:
+    """Whatever is written, and however much of it, the version grows by one."""
+    assert (await store.create(session())).version == 0
+    assert (await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2))).session.version == 1
+    assert (await store.append(REF, Append(state_delta={"k": 1}, timestamp=2))).version == 2
+    await store.annotate(REF, 0, pinned=True)
+    await store.erase(REF, 1)
+    assert (await store.get(REF)).version == 4
+
+
+async def test_a_stale_expect_writes_nothing(store: Store) -> None:
+    """`StaleSession` tells both versions, and the log is as it was."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2, expect=0))
+    before = await store.get(REF)
+    for stale in (0, 2):
+        with pytest.raises(StaleSession) as caught:
+            await store.append(REF, Append(entries=[user("b")], timestamp=3, expect=stale, state_delta={"k": 1}))
+        assert (caught.value.expected, caught.value.version) == (stale, 1)
+    assert await store.get(REF) == before
+    assert await live(store) == ["a"]
+
+
+async def test_appending_to_what_is_not_there(store: Store) -> None:
+    """A write to a session that was never made, or only by another user, is `SessionNotFound`."""
+    await store.create(session())
+    for ref in (SessionRef("ann", "s2"), SessionRef("bob", "s1")):
+        with pytest.raises(SessionNotFound):
+            await store.append(ref, Append(entries=[user("a")], timestamp=2))
+        with pytest.raises(SessionNotFound):
+            await store.append(ref, Append(views={"v": SavedView(0, b"")}, timestamp=2))
+
+
+async def test_a_write_is_all_or_nothing(store: Store) -> None:
+    """When the last entry of a write cannot be stored, nothing of the write is."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    before = await store.get(REF)
+    bad = Append(
+        entries=[user("b"), user("c", timestamp=2**70)],
+        timestamp=3,
+        retire_from=0,
+        state_delta={"k": 1},
+        calls=[ModelCall(model="m", timestamp=1)],
+        views={"v": SavedView(0, b"")},
+        idempotency_key="k",
+    )
+    with pytest.raises(InvalidRequest):
+        await store.append(REF, bad)
+    assert await store.get(REF) == before
+    assert await live(store) == ["a"]
+    assert await store.calls(REF) == ()
+    assert (await store.window(REF, "v")).view is None
+    assert not (await store.append(REF, Append(entries=[user("d")], timestamp=4, idempotency_key="k"))).replayed
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        new(Message(role="wizard", content="x")),
+        new(Message(role="user", content="\ud800")),
+        new(Message(role="user", content="x", extra={"k": object()})),
+        user("x", tokens=-1),
+        user("x", importance=float("nan")),
+    ],
+)
+async def test_a_message_that_cannot_be_stored(store: Store, bad: object) -> None:
+    """It is `InvalidMessage` and says which of the messages it is."""
+    await store.create(session())
+    with pytest.raises(InvalidMessage) as caught:
+        await store.append(REF, Append(entries=[user("a"), bad], timestamp=2))  # type: ignore[list-item]
+    assert str(caught.value.param).startswith("messages[1]")
+    assert await live(store) == []
+
+
+async def test_a_message_that_is_too_large(store: Store) -> None:
+    """`TooLarge` names the number."""
+    await store.create(session())
+    with pytest.raises(TooLarge, match=str(MESSAGE_BYTES)):
+        await store.append(REF, Append(entries=[user("x" * MESSAGE_BYTES)], timestamp=2))
+
+
+async def test_a_turn_does_not_go_back(store: Store) -> None:
+    """A caller may name the turn, but not one before the log's."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a", turn_id=4), assistant("b")], timestamp=2))
+    with pytest.raises(InvalidMessage):
+        await store.append(REF, Append(entries=[user("c", turn_id=3)], timestamp=2))
+    assert [entry.turn_id for entry in await store.entries(REF)] == [4, 4]
+    assert await verify(store, REF) == 2
+
+
+# -- idempotency -------------------------------------------------------------
+
+
+async def test_a_key_writes_once(store: Store) -> None:
+    """The second write with a key answers what the first did, and writes nothing."""
+    await store.create(session())
+    write = Append(entries=[user("a"), assistant("b")], timestamp=2, idempotency_key="k", fingerprint=b"f")
+    first = await store.append(REF, write)
+    again = await store.append(REF, write)
+    assert not first.replayed
+    assert again.replayed
+    assert (again.entries, again.version, again.session) == (first.entries, first.version, first.session)
+    assert await live(store) == ["a", "b"]
+
+
+async def test_a_replay_is_answered_whatever_came_after(store: Store) -> None:
+    """The first answer's entries and version come back after other writes; a stale `expect` does not matter then."""
+    await store.create(session())
+    write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f", expect=0)
+    first = await store.append(REF, write)
+    await store.append(REF, Append(entries=[assistant("b")], timestamp=3))
+    again = await store.append(REF, write)
+    assert (again.replayed, again.entries, again.version) == (True, first.entries, 1)
+    assert again.session.version == 2
+    await store.append(REF, Append(retire_from=0, timestamp=3))
+    assert seqs((await store.append(REF, write)).entries) == [0]
+
+
+async def test_a_key_with_other_content_is_refused(store: Store) -> None:
+    """Another fingerprint under the same key is `IdempotencyConflict`."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f"))
+    with pytest.raises(IdempotencyConflict):
+        await store.append(REF, Append(entries=[user("z")], timestamp=2, idempotency_key="k", fingerprint=b"g"))
+    assert await live(store) == ["a"]
+
+
+async def test_keys_belong_to_their_session(store: Store) -> None:
+    """The same key in another session is another key, and a deleted session's keys are gone."""
+    other = SessionRef("bob", "s1")
+    write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f")
+    for ref in (REF, other):
+        await store.create(session(ref))
+        assert not (await store.append(ref, write)).replayed
+    await store.delete(REF)
+    await store.create(session())
+    assert not (await store.append(REF, write)).replayed
+
+
+# -- reading -----------------------------------------------------------------
+
+
+async def test_entries_by_range(store: Store) -> None:
+    """`start <= seq < stop`, from either end, at most `limit`."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(str(at)) for at in range(10)], timestamp=2))
+    assert seqs(await store.entries(REF, start=3, stop=6)) == [3, 4, 5]
+    assert seqs(await store.entries(REF, start=8)) == [8, 9]
+    assert seqs(await store.entries(REF, limit=2)) == [0, 1]
+    assert seqs(await store.entries(REF, limit=2, descending=True)) == [9, 8]
+    assert seqs(await store.entries(REF, stop=5, limit=2, descending=True)) == [4, 3]
+    assert seqs(await store.entries(REF, start=5, stop=5)) == []
+    assert seqs(await store.entries(REF, limit=0)) == []
+    with pytest.raises(InvalidRequest):
+        await store.entries(REF, limit=-1)
+
+
+@pytest.mark.parametrize("retired", [False, True])
+@pytest.mark.parametrize("descending", [False, True])
+async def test_pages_join_to_the_whole(store: Store, retired: bool, descending: bool) -> None:
+    """Reading page by page gives what reading at once gives, also over retired entries."""
+    await store.create(session())
+    for at in range(6):
+        entries = [user(f"{at}.{i}") for i in range(5)]
+        await store.append(REF, Append(entries=entries, retire_from=at * 5 - 2 if at else None, timestamp=2))
+    whole = await store.entries(REF, retired=retired, descending=descending)
+    pages: list[int] = []
+    while page := await store.entries(
+        REF,
+        start=pages[-1] + 1 if pages and not descending else 0,
+        stop=pages[-1] if pages and descending else None,
+        limit=3,
+        retired=retired,
+        descending=descending,
+    ):
+        pages.extend(seqs(page))
+    assert pages == seqs(whole)
+    assert pages == sorted(pages, reverse=descending)
+    assert len(pages) == (30 if retired else 20)
+
+
+async def test_reads_see_what_was_acknowledged(store: Store) -> None:
+    """A read after a write's return sees it, every time."""
+    await store.create(session())
+    for at in range(50):
+        await store.append(REF, Append(entries=[user(str(at))], timestamp=2))
+        assert (await store.get(REF)).messages == at + 1
+        assert texts(await store.entries(REF, limit=1, descending=True)) == [str(at)]
+
+
+async def test_reads_leave_the_session_as_it_is(store: Store) -> None:
+    """Looking changes neither version nor time."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user("a")], timestamp=2))
+    before = await store.get(REF)
+    await store.entries(REF)
+    await store.window(REF, "v")
+    await store.list()
+    assert await store.get(REF) == before
+
+
+async def test_model_calls_are_recorded_and_summed(store: Store) -> None:
+    """Newest first, and their sums on the session."""
+    await store.create(session())
+    made = [
+        ModelCall(model="m", timestamp=at, prompt_tokens=10, completion_tokens=at, cached_tokens=4) for at in (1, 2, 3)
+    ]
+    await store.append(REF, Append(calls=made[:2], timestamp=2))
+    after = await store.append(REF, Append(entries=[assistant("a")], calls=made[2:], timestamp=2))
+    assert after.session.usage == (await store.get(REF)).usage == Usage(3, 30, 6, 12)
+    assert await store.calls(REF) == tuple(reversed(made))
+    assert await store.calls(REF, limit=1) == (made[2],)
+
+
+async def test_a_model_call_tells_what_it_was_sent(store: Store) -> None:
+    """Turn, place, view, hash and how its prompt was built come back; calls of one turn can be asked for."""
+    await store.create(session())
+    whole = ModelCall(
+        model="m", timestamp=1, turn_id=4, through=17, view="v \0 ü", hash=b"h" * 16, build=b"\0b" * 8 * 1024
+    )
+    plain = ModelCall(model="m", timestamp=2)
+    await store.append(REF, Append(calls=[whole, plain, evolve(whole, timestamp=3)], timestamp=2))
+    assert await store.calls(REF) == (evolve(whole, timestamp=3), plain, whole)
+    assert (plain.turn_id, plain.through, plain.view, plain.hash, plain.build) == (0, -1, "", b"", b"")
+    assert await store.calls(REF, turn_id=4) == (evolve(whole, timestamp=3), whole)
+    assert await store.calls(REF, turn_id=4, limit=1) == (evolve(whole, timestamp=3),)
+    assert await store.calls(REF, turn_id=0) == (plain,)
+    assert await store.calls(REF, turn_id=5) == ()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({"model": ""}, InvalidRequest),
+        ({"view": "x" * 513}, InvalidRequest),
+        ({"hash": b"short"}, InvalidRequest),
+        ({"build": b"x" * (CALL_BUILD_BYTES + 1)}, TooLarge),
+        ({"through": 2**70}, InvalidRequest),
+    ],
+    ids=lambda value: "".join(value) if isinstance(value, dict) else "",
+)
+async def test_what_is_no_model_call_is_refused(store: Store, bad: dict[str, Any], error: type[Exception]) -> None:
+    """And nothing of the write is written."""
+    await store.create(session())
+    call = ModelCall(**{"model": "m", "timestamp": 1, **bad})
+    with pytest.raises(error):
+        await store.append(REF, Append(entries=[user("a")], calls=[call], timestamp=2))
+    assert (await store.get(REF)).version == 0
+
+
+# -- sizes ---------------------------------------------------------------------
+
+
+async def test_a_large_message(store: Store) -> None:
+    """Far over 64 KB, byte for byte, also one that no quoting survives by luck."""
+    await store.create(session())
+    nasty = "".join(map(chr, range(0x20, 0x250))) + "\0\\'\"\n\r\x1a\\0' OR 1=1; -- %s %% ?1 $1 😀"
+    for text in (nasty * 100, "x" * 3_000_000):
+        await store.append(REF, Append(entries=[user(text)], timestamp=2, state_delta={"k": nasty}))
+        assert (await store.entries(REF))[-1].message.text == text
+    assert (await store.get(REF)).state == {"k": nasty}

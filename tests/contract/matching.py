@@ -1,0 +1,438 @@
+"""The contract, matching: digests are found where they stand, in the logs of their user and nowhere else."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import limits
+from holdfast.domain.history import OldEntry
+from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, alias, bare, chain
+from holdfast.domain.session import Ending, Entry, NewEntry, SessionRef
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.stores.base import Append, Store
+from holdfast.stores.matching import Sighting
+
+from .kit import REF, assistant, calls, new, result, session, user
+
+SECOND, THIRD = SessionRef("ann", "s2"), SessionRef("ann", "s3")
+UNKNOWN = b"\x07" * DIGEST_SIZE
+_numbers = itertools.count()
+
+
+class Place(NamedTuple):
+    """What matters of a sighting."""
+
+    id: str
+    mark: int
+    seq: int
+    live: bool = True
+    last: bool = False
+
+
+def digests(*messages: Message, after: bytes = GENESIS) -> list[bytes]:
+    """The chain along visible messages."""
+    return list(itertools.accumulate(messages, chain, initial=after))[1:]
+
+
+async def _said(store: Store, *entries: NewEntry, ref: SessionRef = REF, **write: Any) -> tuple[Entry, ...]:
+    return (await store.append(ref, Append(entries=entries, **{"timestamp": 2, **write}))).entries
+
+
+async def _made(store: Store, *entries: NewEntry, ref: SessionRef = REF) -> tuple[Entry, ...]:
+    """A session that says that."""
+    await store.create(session(ref))
+    return await _said(store, *entries, ref=ref)
+
+
+def _places(found: tuple[Sighting, ...]) -> list[Place]:
+    return [Place(one.ref.id, one.mark, one.seq, one.live, one.last) for one in found]
+
+
+async def _seen(store: Store, *marks: bytes, user_id: str = "ann", **asked: Any) -> list[Place]:
+    return _places(await store.sightings(user_id, marks, **asked))
+
+
+def _ending(ref: SessionRef, number: object = "") -> Ending:
+    """An end of a session, or of one of several that had the name."""
+    return Ending(
+        id=f"end_{number or ref.id}",
+        user_id=ref.user_id,
+        session_id=ref.id,
+        withdrawn=True,
+        reason="delete",
+        ended_at=9,
+        due_at=9,
+        hooks=("hook",),
+    )
+
+
+# -- what is found -------------------------------------------------------------
+
+
+async def test_a_visible_message_is_found_by_its_digest(openings: list[Store]) -> None:
+    """With all there is to know of its place, through every opening; tool messages and their calls are not."""
+    store = openings[-1]
+    made = await openings[0].create(session())
+    log = await _said(openings[0], user("a"), assistant("b"), calls("c1"), result("c1"), assistant("d"), timestamp=7)
+    for entry in log:
+        found = await store.sightings("ann", [entry.digest])
+        expected = Sighting(
+            ref=REF,
+            identity=made.identity,
+            mark=0,
+            seq=entry.seq,
+            digest=entry.digest,
+            live=True,
+            last=entry.seq == 4,
+            updated_at=7,
+        )
+        assert found == ((expected,) if entry.message.visible else ())
+
+
+async def test_the_last_mark_that_stands_anywhere_counts(store: Store) -> None:
+    """Its places alone, whoever says more of one before it."""
+    one, two, three = (await _made(store, user("a"), assistant("b"), user("c")))[:3]
+    await _made(store, user("a"), assistant("b"), ref=SECOND)
+    await _made(store, user("a"), ref=THIRD)
+    assert await _seen(store, one.digest, two.digest, three.digest, UNKNOWN) == [Place("s1", 2, 2, last=True)]
+    assert await _seen(store, one.digest, UNKNOWN, two.digest, UNKNOWN) == [
+        Place("s2", 2, 1, last=True),
+        Place("s1", 2, 1),
+    ]
+    assert await _seen(store, three.digest, one.digest) == [
+        Place("s3", 1, 0, last=True),
+        Place("s2", 1, 0),
+        Place("s1", 1, 0),
+    ]
+    assert await _seen(store, two.digest, two.digest, limit=1) == [Place("s2", 1, 1, last=True)]
+    assert await _seen(store, UNKNOWN) == await _seen(store) == []
+
+
+async def test_sessions_made_last_come_first_and_in_one_the_newest(store: Store) -> None:
+    """Whatever was written to which of them since; at most as many as asked for."""
+    (first,) = await _made(store, user("a"))
+    for ref in (SECOND, THIRD):
+        await _made(store, user("a"), ref=ref)
+    await _said(store, user("a"), retire_from=0, timestamp=99)
+    order = [
+        Place("s3", 0, 0, last=True),
+        Place("s2", 0, 0, last=True),
+        Place("s1", 0, 1, last=True),
+        Place("s1", 0, 0, live=False),
+    ]
+    assert await _seen(store, first.digest) == order
+    for limit in (1, 2, 3, limits.SIGHTINGS):
+        assert await _seen(store, first.digest, limit=limit) == order[:limit]
+
+
+async def test_a_session_may_be_named(store: Store) -> None:
+    """Then it alone is looked at, whatever is in others; one that is not there, or another user's, has nothing."""
+    one, two = await _made(store, user("a"), assistant("b"))
+    await _made(store, user("a"), ref=SECOND)
+    bob = SessionRef("bob", "s1")
+    await _made(store, user("a"), assistant("b"), ref=bob)
+    assert await _seen(store, one.digest, two.digest, session=SECOND) == [Place("s2", 0, 0, last=True)]
+    assert await _seen(store, one.digest, two.digest, session=REF) == [Place("s1", 1, 1, last=True)]
+    assert await _seen(store, one.digest, session=THIRD) == []
+    assert await _seen(store, one.digest, session=bob) == []
+    assert await _seen(store, one.digest, session=SessionRef("ann", "s1", "end_1")) == []
+
+
+async def test_retired_messages_are_found(store: Store) -> None:
+    """A branch that was left can be come back to."""
+    one, two, three = await _made(store, user("a"), assistant("b"), user("c"))
+    (other,) = await _said(store, assistant("B"), retire_from=1)
+    assert await _seen(store, one.digest, two.digest, three.digest) == [Place("s1", 2, 2, live=False)]
+    assert await _seen(store, two.digest) == [Place("s1", 0, 1, live=False)]
+    assert await _seen(store, other.digest) == [Place("s1", 0, 3, last=True)]
+    assert await _seen(store, one.digest) == [Place("s1", 0, 0)]
+
+
+async def test_the_last_message_is_told_as_the_log_stands(store: Store) -> None:
+    """Tool messages behind it do not count; what went back ends where it went back to."""
+    one, two, *_ = await _made(store, user("a"), assistant("b"), calls("c1"), result("c1"))
+    assert await _seen(store, two.digest) == [Place("s1", 0, 1, last=True)]
+    (three,) = await _said(store, assistant("d"))
+    assert await _seen(store, two.digest) == [Place("s1", 0, 1)]
+    await _said(store, retire_from=1)
+    assert await _seen(store, one.digest) == [Place("s1", 0, 0, last=True)]
+    for gone in (two, three):
+        assert await _seen(store, gone.digest) == [Place("s1", 0, gone.seq, live=False)]
+    await _said(store, retire_from=0)
+    assert await _seen(store, one.digest) == [Place("s1", 0, 0, live=False)]
+
+
+async def test_an_erased_message_is_found_by_its_digest_alone(store: Store) -> None:
+    """Its alias is gone, on the live path and off it; those of others stay."""
+    reply, other, left = (Message(role="assistant", content=text) for text in ("said", "other", "left"))
+    _, one, _, two, _, three = await _made(store, user("a"), new(reply), user("b"), new(other), user("c"), new(left))
+    await _said(store, retire_from=4)
+    marks = {entry.seq: alias(b"", message) or b"" for entry, message in ((one, reply), (two, other), (three, left))}
+    for entry in (one, three):
+        assert await _seen(store, marks[entry.seq], alias=True) == [Place("s1", 0, entry.seq, live=entry is one)]
+        await store.erase(REF, entry.seq)
+        assert await _seen(store, marks[entry.seq], alias=True) == []
+        assert await _seen(store, entry.digest) == [Place("s1", 0, entry.seq, live=entry is one)]
+    assert await _seen(store, marks[two.seq], alias=True) == [Place("s1", 0, two.seq, last=True)]
+
+
+# -- aliases -------------------------------------------------------------------
+
+
+async def test_a_reply_is_found_by_what_it_says_alone(store: Store) -> None:
+    """Wherever it stands: for clients that leave out what came before. Told with the entry's own digest."""
+    reply = Message(role="assistant", content="forty-two")
+    _, one = await _made(store, user("a"), new(reply))
+    *_, two = await _made(store, user("x"), assistant("y"), user("z"), new(reply), ref=SECOND)
+    mark = alias(GENESIS, reply) or b""
+    found = await store.sightings("ann", [mark], alias=True)
+    assert _places(found) == [Place("s2", 0, 3, last=True), Place("s1", 0, 1, last=True)]
+    assert [one.digest for one in found] == [two.digest, one.digest]
+    assert await _seen(store, mark) == await _seen(store, one.digest, alias=True) == []
+    assert await _seen(store, alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
+
+
+async def test_an_interrupted_reply_is_found_by_its_place(store: Store) -> None:
+    """A client may have seen less of it than is stored."""
+    reply = Message(role="assistant", content="as far as")
+    one, _ = await _made(store, user("a"), new(reply, metadata={"interrupted": True}))
+    mark = alias(one.digest, Message(role="assistant", content="as"), cut=True) or b""
+    assert await _seen(store, mark, alias=True) == [Place("s1", 0, 1, last=True)]
+    assert await _seen(store, alias(one.digest, reply) or b"", alias=True) == []
+
+
+async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
+    """For clients that send the text of it again alone."""
+    image = Part("image_url", extra={"image_url": {"url": "https://example.com/a.png"}})
+    shown = Message(role="user", content=(Part("text", "what is it?"), image))
+    assert shown.media
+    (entry,) = await _made(store, new(shown))
+    mark = alias(GENESIS, shown) or b""
+    assert mark == alias(GENESIS, shown.evolve(content=(image, Part("text", "what is it?"))))
+    assert await _seen(store, mark, alias=True) == [Place("s1", 0, 0, last=True)]
+    assert await _seen(store, *digests(bare(shown))) == []
+    assert await _seen(store, entry.digest) == [Place("s1", 0, 0, last=True)]
+
+
+async def test_an_alias_is_not_read_back(store: Store) -> None:
+    """It is for whoever writes it: what a write answers is what reading gives."""
+    written = await _made(store, user("a"), assistant("b"))
+    assert [entry.alias for entry in written] == [None, None]
+    assert await store.entries(REF) == written
+
+
+# -- what is not found ---------------------------------------------------------
+
+
+async def test_sightings_are_a_users_own(store: Store) -> None:
+    """Not of others who said the same, nor of another tenant's user of that name."""
+    bob, other = SessionRef("bob", "s9"), store.for_tenant("other")
+    one, two = await _made(store, user("a"), assistant("b"))
+    await _made(store, user("a"), assistant("b"), user("c"), ref=bob)
+    await _made(other, user("a"), assistant("b"), user("c"))
+    marks = digests(*(entry.message for entry in (user("a"), assistant("b"), user("c"))))
+    reply = alias(GENESIS, two.message) or b""
+    assert await _seen(store, *marks) == [Place("s1", 1, 1, last=True)]
+    assert await _seen(store, *marks, user_id="bob") == [Place("s9", 2, 2, last=True)]
+    assert await _seen(other, *marks) == [Place("s1", 2, 2, last=True)]
+    for user_id in ("Ann", "ann ", "ann\0", "carl"):
+        assert await _seen(store, one.digest, user_id=user_id) == []
+        assert await _seen(store, reply, user_id=user_id, alias=True) == []
+    assert await _seen(store, reply, alias=True) == [Place("s1", 0, 1, last=True)]
+
+
+async def test_withdrawn_sessions_are_not_seen(store: Store) -> None:
+    """An earlier mark that stands elsewhere counts then."""
+    one, two = await _made(store, user("a"), assistant("b"))
+    await _made(store, user("a"), ref=SECOND)
+    await store.end(_ending(REF))
+    assert await _seen(store, one.digest, two.digest) == [Place("s2", 0, 0, last=True)]
+    assert await _seen(store, alias(GENESIS, two.message) or b"", alias=True) == []
+    assert await _seen(store, one.digest, session=SessionRef("ann", "s1", "end_s1")) == []
+    await _made(store, user("a"), assistant("b"))
+    assert await _seen(store, one.digest, two.digest) == [Place("s1", 1, 1, last=True)]
+
+
+async def test_a_session_that_was_withdrawn_by_another_is_not_seen(store: Store) -> None:
+    """The one in its place is."""
+    one, two = await _made(store, user("a"), assistant("b"))
+    await store.replace(session(timestamp=9), [user("a")], ending=_ending(REF))
+    assert await _seen(store, one.digest, two.digest) == [Place("s1", 0, 0, last=True)]
+
+
+async def test_what_is_gone_is_not_seen(store: Store) -> None:
+    """Deleted, or replaced by another log."""
+    one, two = await _made(store, user("a"), assistant("b"))
+    reply = alias(GENESIS, two.message) or b""
+    await store.replace(session(), [user("z")])
+    assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
+    await _made(store, user("a"), assistant("b"), ref=SECOND)
+    assert await _seen(store, one.digest, two.digest) == [Place("s2", 1, 1, last=True)]
+    await store.delete(SECOND)
+    assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
+
+
+async def test_closed_sessions_are_seen(store: Store) -> None:
+    """A message opens one again."""
+    (one,) = await _made(store, user("a"))
+    await store.end(Ending(id="e", user_id="ann", session_id="s1", withdrawn=False, reason="ttl", ended_at=9, due_at=9))
+    assert await _seen(store, one.digest) == [Place("s1", 0, 0, last=True)]
+
+
+# -- logs that are installed ---------------------------------------------------
+
+
+async def test_an_installed_log_is_seen(store: Store) -> None:
+    """With what is retired and what is erased in it."""
+    old: dict[str, Any] = {"tokens": 1, "timestamp": 1}
+    said = [Message(role=role, content=text) for role, text in (("user", "a"), ("assistant", "b"), ("assistant", "B"))]
+    entries = [
+        OldEntry(message=said[0], stands_for=UNKNOWN, **old),
+        OldEntry(message=said[1], retired_by=2, **old),
+        OldEntry(message=said[2], **old),
+    ]
+    await store.replace(session(), entries)
+    (left,), (last,) = digests(said[1], after=UNKNOWN), digests(said[2], after=UNKNOWN)
+    assert await _seen(store, UNKNOWN) == [Place("s1", 0, 0)]
+    assert await _seen(store, left) == [Place("s1", 0, 1, live=False)]
+    assert await _seen(store, left, last) == [Place("s1", 1, 2, last=True)]
+    assert await _seen(store, alias(b"", said[2]) or b"", alias=True) == [Place("s1", 0, 2, last=True)]
+
+
+async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> None:
+    """What it is said to have been is in its digest alone."""
+    reply = Message(role="assistant", content="b")
+    await store.replace(session(), [OldEntry(message=reply, tokens=1, timestamp=1, stands_for=UNKNOWN)])
+    assert await _seen(store, UNKNOWN) == [Place("s1", 0, 0, last=True)]
+    for said in (reply, Message(role="assistant", content="[erased]")):
+        assert await _seen(store, alias(b"", said) or b"", alias=True) == []
+
+
+# -- limits --------------------------------------------------------------------
+
+
+async def test_sightings_have_limits(store: Store) -> None:
+    """So many marks, so many places."""
+    (one,) = await _made(store, user("a"))
+    most = [one.digest, *(at.to_bytes(DIGEST_SIZE, "big") for at in range(limits.MARKS - 1))]
+    assert await _seen(store, *most) == [Place("s1", 0, 0, last=True)]
+    with pytest.raises(TooLarge):
+        await store.sightings("ann", [*most, UNKNOWN])
+    for limit in (0, limits.SIGHTINGS + 1):
+        with pytest.raises(InvalidRequest):
+            await store.sightings("ann", [UNKNOWN], limit=limit)
+    with pytest.raises(InvalidRequest):
+        await store.sightings("", [UNKNOWN])
+
+
+# -- against a search of everything --------------------------------------------
+
+_who = st.sampled_from(["ann", "bob"])
+_texts = st.lists(st.sampled_from(["a", "b", "c"]), max_size=3)
+_moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), _who, st.integers(0, 2), _texts, st.one_of(st.none(), st.integers(0, 4))),
+        st.tuples(st.just("erase"), _who, st.integers(0, 2), st.integers(0, 4)),
+        st.tuples(st.just("delete"), _who, st.integers(0, 2)),
+        st.tuples(st.just("withdraw"), _who, st.integers(0, 2)),
+    ),
+    max_size=12,
+)
+
+
+async def _moved(store: Store, made: dict[SessionRef, int], move: tuple[Any, ...]) -> None:
+    """One thing that happens to a session, which is made when it is not there."""
+    kind, who, number, *more = move
+    ref = SessionRef(who, f"s{number}")
+    if ref not in made:
+        made[ref] = next(_numbers)
+        await store.create(session(ref))
+    if kind == "say":
+        spoken = [user(text) if at % 2 == 0 else assistant(text) for at, text in enumerate(more[0])]
+        await store.append(ref, Append(entries=spoken, retire_from=more[1], timestamp=2))
+    elif kind == "erase":
+        if more[0] < (await store.get(ref)).tail.next_seq:
+            await store.erase(ref, more[0])
+    else:
+        await (store.delete(ref) if kind == "delete" else store.end(_ending(ref, f"of {made[ref]}")))
+        del made[ref]
+
+
+async def _searched(store: Store, made: dict[SessionRef, int], who: str, mark: bytes) -> list[tuple[SessionRef, Place]]:
+    """Where a digest stands, by looking everywhere."""
+    found = []
+    for ref in sorted((ref for ref in made if ref.user_id == who), key=lambda ref: -made[ref]):
+        tail = (await store.get(ref)).tail
+        for entry in await store.entries(ref, retired=True, descending=True):
+            if entry.message.visible and entry.digest == mark:
+                live = entry.retired_by is None
+                place = Place(ref.id, 0, entry.seq, live, live and tail.digest == mark)
+                found.append((ref, place))
+    return found
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=_moves)
+async def test_sightings_are_what_a_search_of_everything_finds(store: Store, moves: list[tuple[Any, ...]]) -> None:
+    """Whoever says what, and whatever becomes of it: no place is missed, and none is another's."""
+    store = store.for_tenant(f"t{next(_numbers)}")
+    made: dict[SessionRef, int] = {}
+    marks: dict[bytes, None] = {}
+    for move in moves:
+        await _moved(store, made, move)
+        for ref in made:
+            marks |= dict.fromkeys(entry.digest for entry in await store.entries(ref, retired=True))
+    for who in ("ann", "bob", "carl"):
+        for mark in marks:
+            found = await store.sightings(who, [bytes(DIGEST_SIZE), mark], limit=limits.SIGHTINGS)
+            told = [(one.ref, Place(one.ref.id, one.mark - 1, one.seq, one.live, one.last)) for one in found]
+            assert told == await _searched(store, made, who, mark)
+
+
+# -- sessions that end with a digest ---------------------------------------------
+
+
+async def test_a_session_is_found_by_what_its_live_path_ends_with(store: Store) -> None:
+    """Tool messages aside; most recently used first, and not by what it ended with before."""
+    one, two = (await _made(store, user("a"), assistant("b"), calls("c1"), result("c1")))[:2]
+    await store.create(session(SECOND))
+    await _said(store, user("a"), assistant("b"), ref=SECOND, timestamp=9)
+    assert await _seen(store, one.digest, two.digest, UNKNOWN, ends=True) == [
+        Place("s2", 1, 1, last=True),
+        Place("s1", 1, 3, last=True),
+    ]
+    assert await _seen(store, one.digest, ends=True) == []
+    await _said(store, user("x"), ref=SECOND, timestamp=10)
+    assert await _seen(store, two.digest, ends=True) == [Place("s1", 0, 3, last=True)]
+    await _said(store, user("new"), ref=SECOND, retire_from=1, timestamp=11)
+    await _said(store, ref=SECOND, retire_from=1, timestamp=12)
+    assert await _seen(store, one.digest, two.digest, ends=True) == [Place("s1", 1, 3, last=True)]
+    assert await _seen(store, one.digest, ends=True) == [Place("s2", 0, 0, last=True)]
+
+
+async def test_ends_of_other_users_and_of_deleted_sessions_are_not_found(openings: list[Store]) -> None:
+    """Nor of a session that lost its name."""
+    store = openings[0]
+    (entry,) = await _made(store, user("a"))
+    assert await _seen(openings[-1], entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
+    assert await _seen(store, entry.digest, user_id="bob", ends=True) == []
+    await store.delete(REF)
+    assert await _seen(openings[-1], entry.digest, ends=True) == []
+    await store.replace(session(), [user("a")])
+    assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
+    await store.replace(session(timestamp=9), [user("b")], ending=_ending(REF))
+    assert await _seen(store, entry.digest, ends=True) == []
+
+
+async def test_an_end_is_found_however_many_sessions_went_on(store: Store) -> None:
+    """More of them than one look-up returns, all made later."""
+    entry = (await _made(store, user("a"), assistant("b")))[-1]
+    for at in range(limits.SIGHTINGS + 1):
+        await _made(store, user("a"), assistant("b"), user(f"{at}"), ref=SessionRef("ann", f"later{at}"))
+    assert "s1" not in [one.id for one in await _seen(store, entry.digest, limit=limits.SIGHTINGS)]
+    assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 1, last=True)]

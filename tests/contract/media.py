@@ -1,0 +1,290 @@
+"""The contract, media: contents that entries name are kept once a session, and go with the last entry that names them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import limits
+from holdfast.domain.history import OldEntry
+from holdfast.domain.messages import DIGEST_SIZE, Message
+from holdfast.domain.session import Ending, SessionRef
+from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TooLarge
+from holdfast.stores.base import Append, Store
+
+from .kit import REF, live, session, user
+
+SECOND = SessionRef("ann", "s2")
+_numbers = itertools.count()
+
+
+def content(number: int, size: int = 40) -> bytes:
+    """One of several contents."""
+    return (b"%d\0\xff'\\\"" % number).ljust(size, b"\x80")
+
+
+def sha(number: int, size: int = 40) -> bytes:
+    """The hash by which it is known."""
+    return hashlib.sha256(content(number, size)).digest()
+
+
+def brought(*numbers: int) -> dict[bytes, bytes]:
+    """Contents that come with a write."""
+    return {sha(number): content(number) for number in numbers}
+
+
+async def _said(store: Store, *named: Collection[int], bring: Collection[int] = (), **write: Any) -> None:
+    """One entry for each, that names those contents."""
+    entries = [user(f"about {list(numbers)}", media=tuple(map(sha, numbers))) for numbers in named]
+    await store.append(REF, Append(entries=entries, media=brought(*bring), **{"timestamp": 2, **write}))
+
+
+async def _kept(store: Store, ref: SessionRef = REF, among: int = 9) -> list[int]:
+    """Which contents a session has; each is what it was."""
+    found = await store.media(ref, [sha(number) for number in range(among)])
+    assert all(found[sha(number)] == content(number) for number in range(among) if sha(number) in found)
+    return [number for number in range(among) if sha(number) in found]
+
+
+# -- keeping -------------------------------------------------------------------
+
+
+async def test_media_come_back_as_they_were(openings: list[Store]) -> None:
+    """By hash, through every opening; what is not there is not in the answer."""
+    await openings[0].create(session())
+    await _said(openings[0], [0, 1], [2], bring=[0, 1, 2])
+    assert await openings[-1].media(REF, [sha(1), sha(5), sha(1)]) == brought(1)
+    assert await openings[-1].media(REF, []) == {}
+    assert await _kept(openings[-1]) == [0, 1, 2]
+
+
+async def test_media_are_kept_once_a_session(store: Store) -> None:
+    """Later entries name what is there already; whoever brings it again changes nothing."""
+    await store.create(session())
+    await _said(store, [0, 0], bring=[0])
+    await _said(store, [0])
+    await _said(store, [1, 0], bring=[0, 1])
+    assert await _kept(store) == [0, 1]
+    gone = await store.remove(REF)
+    assert gone is not None
+    assert (gone.media, gone.media_bytes) == (2, 80)
+
+
+async def test_media_are_no_bytes_of_the_log(store: Store) -> None:
+    """Neither `Session.bytes`, nor what an entry or the session says, changes by them."""
+    for ref in (REF, SECOND):
+        await store.create(session(ref))
+    named = user("a", media=(sha(0),))
+    written = await store.append(REF, Append(entries=[named], media=brought(0), timestamp=2))
+    plain = await store.append(SECOND, Append(entries=[user("a")], timestamp=2))
+    assert written.session.bytes == plain.session.bytes
+    assert written.session.version == plain.session.version
+    assert written.entries == plain.entries == await store.entries(REF)
+
+
+async def test_what_no_entry_of_a_write_names_is_not_kept(store: Store) -> None:
+    """It may have been brought in vain."""
+    await store.create(session())
+    await _said(store, [0], bring=[0, 1])
+    await _said(store, bring=[2])
+    assert await _kept(store) == [0]
+    await store.replace(session(), [user("a", media=(sha(3),))], media=brought(3, 4))
+    assert await _kept(store) == [3]
+
+
+async def test_a_content_of_a_mebibyte(store: Store) -> None:
+    """And an empty one."""
+    large = content(7, 1 << 20)
+    digest, empty = hashlib.sha256(large).digest(), hashlib.sha256(b"").digest()
+    await store.create(session())
+    write = Append(entries=[user("a", media=(digest, empty))], media={digest: large, empty: b""}, timestamp=2)
+    await store.append(REF, write)
+    assert await store.media(REF, [digest, empty]) == {digest: large, empty: b""}
+    gone = await store.remove(REF)
+    assert gone is not None
+    assert (gone.media, gone.media_bytes) == (2, 1 << 20)
+
+
+async def test_media_that_cannot_be_kept_are_refused(store: Store) -> None:
+    """Too large, or without a hash to be known by."""
+    await store.create(session())
+    large = bytes(limits.MESSAGE_BYTES + 1)
+    for media, error in (({sha(0): large}, TooLarge), ({b"short": b"x"}, InvalidRequest)):
+        entries = [user("a", media=tuple(media))]
+        with pytest.raises(error):
+            await store.append(REF, Append(entries=entries, media=media, timestamp=2))
+        with pytest.raises(error):
+            await store.replace(session(), entries, media=media)
+    assert await live(store) == []
+
+
+async def test_media_of_no_session(store: Store) -> None:
+    """`SessionNotFound`."""
+    with pytest.raises(SessionNotFound):
+        await store.media(REF, [sha(0)])
+
+
+# -- all or nothing ------------------------------------------------------------
+
+
+async def test_an_entry_names_what_is_there(store: Store) -> None:
+    """Or what comes with it; else the write is refused, and says which entry."""
+    await store.create(session())
+    await _said(store, [0], bring=[0])
+    before = await store.get(REF)
+    with pytest.raises(InvalidMessage) as refused:
+        await _said(store, [0, 1], [0, 2], bring=[1])
+    assert refused.value.param == "messages[1]"
+    with pytest.raises(InvalidMessage) as refused:
+        await store.replace(session(), [user("a"), user("b"), user("c", media=(sha(0),))])
+    assert refused.value.param == "messages[2]"
+    assert await store.get(REF) == before
+    assert await _kept(store) == [0]
+
+
+async def test_a_refused_write_brings_no_media(store: Store) -> None:
+    """Nor does one that was done before; it answers what the first one did."""
+    await store.create(session())
+    with pytest.raises(StaleSession):
+        await _said(store, [0], bring=[0], expect=7)
+    assert await _kept(store) == []
+    for _ in range(2):
+        await _said(store, [1], bring=[1], idempotency_key="k")
+    assert (await store.get(REF)).messages == 1
+    await store.erase(REF, 0)
+    await _said(store, [1], bring=[1], idempotency_key="k")
+    assert await _kept(store) == []
+
+
+# -- going ---------------------------------------------------------------------
+
+
+async def test_media_go_with_the_last_entry_that_names_them(store: Store) -> None:
+    """Erased one by one, retired ones too; then nobody can name them any more without bringing them."""
+    await store.create(session())
+    await _said(store, [0, 1], [1, 2], [2], bring=[0, 1, 2])
+    await _said(store, retire_from=2)
+    assert await _kept(store) == [0, 1, 2]
+    await store.erase(REF, 0)
+    assert await _kept(store) == [1, 2]
+    await store.erase(REF, 1)
+    assert await _kept(store) == [2]
+    await store.erase(REF, 2)
+    assert await _kept(store) == []
+    with pytest.raises(InvalidMessage):
+        await _said(store, [2])
+    await _said(store, [2], bring=[2])
+    assert await _kept(store) == [2]
+    await store.erase(REF, 0)
+    assert await _kept(store) == [2]
+
+
+async def test_media_go_with_their_session(store: Store) -> None:
+    """Deleted, removed or replaced."""
+    for leave in (store.delete, store.remove):
+        await store.create(session())
+        await _said(store, [0], bring=[0])
+        assert await leave(REF)
+        await store.create(session())
+        assert await _kept(store) == []
+        await store.delete(REF)
+    await store.create(session())
+    await _said(store, [0], [1], bring=[0, 1])
+    await store.replace(session(), [user("a", media=(sha(1),))], media=brought(1))
+    assert await _kept(store) == [1]
+
+
+async def test_media_stay_with_a_withdrawn_session(store: Store) -> None:
+    """Under its ref, until it goes."""
+    await store.create(session())
+    await _said(store, [0], bring=[0])
+    given: dict[str, Any] = {"withdrawn": True, "reason": "delete", "ended_at": 9, "due_at": 9, "hooks": ("hook",)}
+    await store.replace(
+        session(timestamp=9), [user("z")], ending=Ending(id="e", user_id="ann", session_id="s1", **given)
+    )
+    gone = SessionRef("ann", "s1", "e")
+    assert (await _kept(store), await _kept(store, gone)) == ([], [0])
+    await store.delete(gone)
+    with pytest.raises(SessionNotFound):
+        await store.media(gone, [sha(0)])
+
+
+# -- installing ----------------------------------------------------------------
+
+
+async def test_media_are_installed_with_a_past(store: Store) -> None:
+    """Those of retired entries too; an erased one names nothing, whatever it named."""
+    message = Message(role="user", content="a")
+    old: dict[str, Any] = {"tokens": 1, "timestamp": 1}
+    entries = [
+        OldEntry(message=message, media=(sha(0),), **old),
+        OldEntry(message=message, media=(sha(1),), retired_by=3, **old),
+        OldEntry(message=message, media=(sha(2), sha(3)), retired_by=3, stands_for=b"\x07" * DIGEST_SIZE, **old),
+        OldEntry(message=message, media=(sha(0),), **old),
+    ]
+    await store.replace(session(), entries, media=brought(0, 1, 3))
+    assert await _kept(store) == [0, 1]
+    await store.erase(REF, 1)
+    assert await _kept(store) == [0]
+
+
+# -- whose ---------------------------------------------------------------------
+
+
+async def test_media_are_a_sessions_own(store: Store) -> None:
+    """Nobody reads, or names, those of another session, user or tenant; nor loses his own when theirs go."""
+    others = [(store, SECOND), (store, SessionRef("bob", "s1")), (store.for_tenant("other"), REF)]
+    await store.create(session())
+    await _said(store, [0], bring=[0])
+    for handle, ref in others:
+        await handle.create(session(ref))
+        assert await _kept(handle, ref) == []
+        with pytest.raises(InvalidMessage):
+            await handle.append(ref, Append(entries=[user("a", media=(sha(0),))], timestamp=2))
+        await handle.append(ref, Append(entries=[user("a", media=(sha(0),))], media=brought(0), timestamp=2))
+    for handle, ref in others:
+        await handle.erase(ref, 0)
+        assert await _kept(handle, ref) == []
+        await handle.delete(ref)
+    assert await _kept(store) == [0]
+
+
+# -- against a count of every use ----------------------------------------------
+
+_named = st.lists(st.integers(0, 3), max_size=3)
+_moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.lists(_named, max_size=2), st.one_of(st.none(), st.integers(0, 5))),
+        st.tuples(st.just("erase"), st.integers(0, 8)),
+        st.tuples(st.just("replace"), st.lists(_named, max_size=2)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=_moves)
+async def test_media_are_those_that_some_entry_names(store: Store, moves: list[tuple[Any, ...]]) -> None:
+    """Whatever is said, retired, erased and replaced, and only what is not there is brought."""
+    store = store.for_tenant(f"t{next(_numbers)}")
+    await store.create(session())
+    uses: list[set[int]] = []
+    for kind, what, *more in moves:
+        held = set().union(*uses)
+        if kind == "say":
+            await _said(store, *what, bring=set().union(*what) - held, retire_from=more[0])
+            uses += map(set, what)
+        elif kind == "replace":
+            entries = [user("a", media=tuple(map(sha, numbers))) for numbers in what]
+            await store.replace(session(), entries, media=brought(*set().union(*what)))
+            uses = [set(numbers) for numbers in what]
+        elif what < len(uses):
+            await store.erase(REF, what)
+            uses[what] = set()
+        assert await _kept(store, among=5) == sorted(set().union(*uses))

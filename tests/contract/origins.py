@@ -1,0 +1,119 @@
+"""The contract, origins: which entries of several sessions are copies of one entry."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.domain.origins import Origin
+from holdfast.domain.session import Ending, SessionRef
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.stores.base import Append, Store
+
+from .kit import REF, session, user
+
+FORK = SessionRef("ann", "fork")
+RANGES = (Origin(0, "parent", 0), Origin(2, "parent", 5), Origin(3, "child", 3))
+OWN = (Origin(0, "parent", 0),)
+
+
+async def _forked(store: Store) -> None:
+    """A session and its fork of three entries."""
+    await store.replace(session(identity="parent"), [user("a"), user("b"), user("c")])
+    await store.share(REF, "parent")
+    await store.replace(session(FORK, identity="child", origins=RANGES), [user("a"), user("b"), user("c")])
+
+
+def _found(found: object) -> dict[str, tuple[Origin, ...]]:
+    return {id_: tuple(ranges) for id_, ranges in found.items()}  # type: ignore[attr-defined]  # a mapping
+
+
+async def test_origins_come_back_in_order_through_every_opening(openings: list[Store]) -> None:
+    """By session, and by the session that was copied; sessions that share nothing are in no answer."""
+    await _forked(openings[0])
+    await openings[0].replace(session(SessionRef("ann", "alone")), [user("a")])
+    for store in openings:
+        assert _found(await store.origins("ann", ["s1", "alone", "nowhere"])) == {"s1": OWN}
+        assert _found(await store.origins("ann", ["fork", "s1"])) == {"s1": OWN, "fork": RANGES}
+        assert _found(await store.origins("ann", [])) == {}
+        assert _found(await store.sharing("ann", "parent")) == {"s1": OWN, "fork": RANGES}
+        assert _found(await store.sharing("ann", "child")) == {"fork": RANGES}
+        assert _found(await store.sharing("ann", "nobody")) == {}
+
+
+async def test_sharing_changes_nothing_else_and_happens_once(store: Store) -> None:
+    """Neither version nor times; a fork that is forked keeps the origins that it has."""
+    await _forked(store)
+    before = await store.get(REF), await store.get(FORK)
+    await store.share(REF, "parent")
+    await store.share(FORK, "child")
+    assert (await store.get(REF), await store.get(FORK)) == before
+    assert _found(await store.sharing("ann", "parent")) == {"s1": OWN, "fork": RANGES}
+
+
+async def test_only_the_session_that_is_meant_is_shared(store: Store) -> None:
+    """Another one of its name is not, and one that is not there either."""
+    await _forked(store)
+    for ref, identity in (
+        (REF, "another"),
+        (SessionRef("ann", "nowhere"), "parent"),
+        (SessionRef("bob", "s1"), "parent"),
+    ):
+        with pytest.raises(SessionNotFound):
+            await store.share(ref, identity)
+
+
+async def test_origins_are_a_users_own(store: Store) -> None:
+    """Sessions of another user with the same ids and sources are not found."""
+    await _forked(store)
+    await store.replace(session(SessionRef("bob", "fork"), identity="other", origins=RANGES), [user("a")] * 3)
+    assert _found(await store.sharing("ann", "parent")) == {"s1": OWN, "fork": RANGES}
+    assert _found(await store.sharing("bob", "parent")) == {"fork": RANGES}
+    assert _found(await store.origins("bob", ["s1"])) == {}
+
+
+async def test_a_fork_keeps_its_origins_when_its_parent_goes(store: Store) -> None:
+    """And they go with the fork."""
+    await _forked(store)
+    await store.append(FORK, Append(entries=[user("d")], retire_from=1, timestamp=3))
+    await store.erase(FORK, 0)
+    await store.delete(REF)
+    assert _found(await store.sharing("ann", "parent")) == {"fork": RANGES}
+    await store.delete(FORK)
+    assert _found(await store.sharing("ann", "parent")) == {}
+
+
+async def test_what_takes_the_place_of_a_session_has_other_origins(store: Store) -> None:
+    """None, or those that it brings."""
+    await _forked(store)
+    await store.replace(session(FORK), [user("x")])
+    assert _found(await store.origins("ann", ["fork"])) == {}
+    await store.replace(session(REF, origins=(Origin(0, "third", 4),)), [user("x")])
+    assert _found(await store.sharing("ann", "parent")) == {}
+    assert _found(await store.sharing("ann", "third")) == {"s1": (Origin(0, "third", 4),)}
+
+
+async def test_a_withdrawn_session_shares_nothing(store: Store) -> None:
+    """It waits to be deleted; a new session of its name has nothing of it."""
+    await _forked(store)
+    ended = Ending(
+        id="e1", user_id="ann", session_id="fork", withdrawn=True, reason="delete", ended_at=9, due_at=9, hooks=("h",)
+    )
+    assert await store.end(ended)
+    assert _found(await store.sharing("ann", "parent")) == {"s1": OWN}
+    await store.replace(session(FORK), [user("x")])
+    assert _found(await store.origins("ann", ["fork"])) == {}
+
+
+async def test_origins_that_are_none_are_refused(store: Store) -> None:
+    """Ranges begin at 0 and go up; a session that is made empty has copied nothing."""
+    wrong = [
+        (Origin(1, "parent", 0),),
+        (Origin(0, "parent", 0), Origin(0, "parent", 5)),
+        (Origin(0, "parent", -1),),
+        (Origin(0, "", 0),),
+    ]
+    for ranges in wrong:
+        with pytest.raises(InvalidRequest):
+            await store.replace(session(FORK, origins=ranges), [user("a")])
+    with pytest.raises(InvalidRequest):
+        await store.create(session(FORK, origins=RANGES))

@@ -1,0 +1,407 @@
+"""The contract, sessions: made, found, listed, changed, replaced, deleted; and whose they are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.domain.memory import MemorySource
+from holdfast.domain.messages import Message
+from holdfast.domain.session import ModelCall, SessionRef, Usage
+from holdfast.errors import (
+    AmbiguousSession,
+    EntryNotFound,
+    InvalidRequest,
+    SessionExists,
+    SessionNotFound,
+    StaleSession,
+    StoreClosed,
+    TooLarge,
+)
+from holdfast.limits import ID_BYTES, METADATA_BYTES, PAGE, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.verify import verify
+
+from .kit import REF, assistant, live, session, texts, user
+from .memory_kit import ANN, entry, memory, put, recalled, signal
+
+NASTY = (
+    "a",
+    "A",
+    "a ",
+    " a",
+    "a\0",
+    "a\0b",
+    "\0",
+    "á",
+    "a\u0301",
+    "🙂",
+    "%",
+    "_",
+    "' OR 1=1 --",
+    '"; DROP TABLE sessions; --',
+    "a/../b",
+    "\n",
+    "\ufeff",
+    "\uffff",
+    "x" * ID_BYTES,
+    "🙂" * (ID_BYTES // 4),
+)
+"""Identifiers that a careless comparison takes for each other, or for something else."""
+
+
+async def test_a_new_session_is_as_asked(store: Store) -> None:
+    """Every field comes back, and the log is empty."""
+    fields: dict[str, Any] = {
+        "agent": "bo",
+        "system_messages": (Message(role="system", content="be kind"),),
+        "state": {"k": [1, {"x": None}]},
+        "metadata": {"m": "\0"},
+        "ttl": 5,
+    }
+    made = await store.create(session(timestamp=9, **fields))
+    assert {name: getattr(made, name) for name in fields} == fields
+    assert (made.tenant, made.ref, made.created_at, made.updated_at) == ("acme", REF, 9, 9)
+    assert (made.messages, made.bytes, made.tokens, made.usage, made.status) == (0, 0, 0, Usage(), "active")
+    assert await store.get(REF) == made
+    assert await live(store) == []
+    assert await verify(store, REF) == 0
+
+
+async def test_a_session_is_made_once(store: Store) -> None:
+    """Making it again is `SessionExists`, and changes nothing."""
+    made = await store.create(session(state={"k": 1}))
+    with pytest.raises(SessionExists):
+        await store.create(session(state={"k": 2}))
+    assert await store.get(REF) == made
+
+
+async def test_what_is_not_there(store: Store) -> None:
+    """Every method says `SessionNotFound` for a session that is not there; deleting it says False."""
+    await store.create(session(SessionRef("bob", "s1")))
+    reads = [store.get(REF), store.entries(REF), store.window(REF, "v"), store.calls(REF)]
+    edits = [store.annotate(REF, 0, pinned=True), store.erase(REF, 0), store.update(REF, SessionPatch(), timestamp=1)]
+    for call in [*reads, *edits, verify(store, REF), store.list(after=REF), store.find("s2")]:
+        with pytest.raises(SessionNotFound):
+            await call
+    assert await store.delete(REF) is False
+
+
+async def test_a_session_found_by_its_id_alone(store: Store) -> None:
+    """Among all users of the tenant; ambiguous when two have one."""
+    made = await store.create(session())
+    await store.for_tenant("other").create(session(SessionRef("zoe", "s1")))
+    assert await store.find("s1") == made
+    await store.create(session(SessionRef("bob", "s1")))
+    with pytest.raises(AmbiguousSession):
+        await store.find("s1")
+
+
+# -- whose they are ----------------------------------------------------------
+
+
+async def test_identifiers_compare_byte_for_byte(store: Store) -> None:
+    """No nasty identifier is taken for another, as a user, as a session or as a key."""
+    for who, which in itertools.product(NASTY, NASTY):
+        ref = SessionRef(who, which)
+        await store.create(session(ref))
+        write = Append(entries=[user(f"{who}|{which}")], timestamp=2, idempotency_key=which, fingerprint=b"f")
+        await store.append(ref, write)
+    for who, which in itertools.product(NASTY, NASTY):
+        assert await live(store, SessionRef(who, which)) == [f"{who}|{which}"]
+        assert (await store.get(SessionRef(who, which))).ref == SessionRef(who, which)
+    for who in NASTY:
+        page = await store.list(user_id=who, limit=PAGE)
+        assert sorted(found.id for found in page.sessions) == sorted(NASTY)
+
+
+async def test_tenants_see_nothing_of_each_other(store: Store) -> None:
+    """Not by any nasty name, in no method."""
+    handles = {tenant: store.for_tenant(tenant) for tenant in NASTY}
+    for tenant, handle in handles.items():
+        assert await handle.list() == await store.list(user_id="nobody")
+        with pytest.raises(SessionNotFound):
+            await handle.find("s1")
+        await handle.create(session(state={"of": tenant}))
+        await handle.append(REF, Append(entries=[user(tenant)], timestamp=2, idempotency_key="k"))
+    for tenant, handle in handles.items():
+        assert await live(handle) == [tenant]
+        assert [found.state for found in (await handle.list()).sessions] == [{"of": tenant}]
+    assert await handles["a"].delete(REF)
+    assert await live(handles["A"]) == ["A"]
+
+
+@pytest.mark.parametrize("bad", ["", "x" * (ID_BYTES + 1), "🙂" * (ID_BYTES // 4) + "a", "\ud800"])
+async def test_identifiers_that_are_none(store: Store, bad: str) -> None:
+    """Empty, too long or not Unicode: `InvalidRequest`, everywhere."""
+    await store.create(session())
+    for ref in (SessionRef(bad, "s1"), SessionRef("ann", bad)):
+        for call in (store.get(ref), store.create(session(ref)), store.append(ref, Append(timestamp=1))):
+            with pytest.raises(InvalidRequest):
+                await call
+    for write in (Append(timestamp=1, idempotency_key=bad), Append(timestamp=1, views={bad: SavedView(0, b"")})):
+        with pytest.raises(InvalidRequest):
+            await store.append(REF, write)
+    with pytest.raises(InvalidRequest):
+        store.for_tenant(bad)
+
+
+# -- lists -------------------------------------------------------------------
+
+
+async def test_lists_are_in_order_of_time_then_name(store: Store) -> None:
+    """Newest first, ties by user and id; the other way round when asked."""
+    for who, which, timestamp in [("b", "x", 5), ("a", "y", 5), ("a", "x", 5), ("c", "z", 9), ("d", "w", 1)]:
+        await store.create(session(SessionRef(who, which), timestamp=timestamp))
+    names = [(found.user_id, found.id) for found in (await store.list(descending=False)).sessions]
+    assert names == [("d", "w"), ("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")]
+    assert [(found.user_id, found.id) for found in (await store.list()).sessions] == names[::-1]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("user_id", [None, "u1"])
+async def test_list_pages_join_to_the_whole(store: Store, descending: bool, user_id: str | None) -> None:
+    """`after` goes on behind the last one of a page, also among equal times."""
+    for at in range(24):
+        await store.create(session(SessionRef(f"u{at % 2}", f"s{at:02}"), timestamp=at // 8))
+    whole = (await store.list(user_id=user_id, limit=PAGE, descending=descending)).sessions
+    seen: list[SessionRef] = []
+    more = True
+    while more:
+        after = seen[-1] if seen else None
+        page = await store.list(user_id=user_id, limit=5, after=after, descending=descending)
+        seen.extend(found.ref for found in page.sessions)
+        more = page.has_more
+    assert seen == [found.ref for found in whole]
+    assert len(seen) == (24 if user_id is None else 12)
+
+
+async def test_list_filters(store: Store) -> None:
+    """By user, agent and status, together."""
+    for at, agent in enumerate(["x", "y", None, "x"]):
+        await store.create(session(SessionRef(f"u{at % 2}", f"s{at}"), agent=agent, timestamp=at))
+    assert [found.id for found in (await store.list(agent="x")).sessions] == ["s3", "s0"]
+    assert [found.id for found in (await store.list(agent="x", user_id="u0")).sessions] == ["s0"]
+    assert [found.id for found in (await store.list(status="active", limit=1)).sessions] == ["s3"]
+    assert (await store.list(status="closed")).sessions == ()
+    assert (await store.list(status="active", limit=4)).has_more is False
+
+
+@pytest.mark.parametrize("limit", [0, -1, PAGE + 1])
+async def test_list_limits(store: Store, limit: int) -> None:
+    """A limit out of range is refused."""
+    with pytest.raises(InvalidRequest):
+        await store.list(limit=limit)
+
+
+async def test_a_write_moves_a_session_up(store: Store) -> None:
+    """Appending makes a session the newest; after it went, `after` goes on from where it stands now."""
+    for at in range(3):
+        await store.create(session(SessionRef("ann", f"s{at}"), timestamp=at))
+    await store.append(SessionRef("ann", "s0"), Append(entries=[user("a")], timestamp=7))
+    assert [found.id for found in (await store.list()).sessions] == ["s0", "s2", "s1"]
+    assert [found.id for found in (await store.list(after=SessionRef("ann", "s0"))).sessions] == ["s2", "s1"]
+
+
+async def test_sessions_are_listed_in_the_order_of_bytes(store: Store) -> None:
+    """Of equal times: by user, then id, as UTF-8 has them, on every store."""
+    names = [
+        "a",
+        "B",
+        "ä",
+        "a ",
+        "a\0",
+        "\0",
+        "\1",
+        "😀",
+        "\uffff",
+        "a" * 512,
+        "ß",
+        "ss",
+        "%",
+        "_",
+        "A",
+        "é",
+        "e\u0301",
+    ]
+    refs = [SessionRef(user_id, id_) for user_id in names for id_ in names[:6]]
+    for ref in refs:
+        await store.create(session(ref))
+    found = await store.list(limit=1000, descending=False)
+    expected = sorted(refs, key=lambda ref: (ref.user_id.encode(), ref.id.encode()))
+    assert [one.ref for one in found.sessions] == expected
+    page = await store.list(limit=1000, descending=False, after=expected[40])
+    assert [one.ref for one in page.sessions] == expected[41:]
+
+
+# -- changes -----------------------------------------------------------------
+
+
+async def test_update_changes_what_is_named(store: Store) -> None:
+    """Unset fields stay; state is merged and None deletes; metadata is replaced."""
+    await store.create(session(agent="x", state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=5))
+    patch = SessionPatch(state={"b": None, "c": 3}, metadata={"n": 2}, agent=None)
+    changed = await store.update(REF, patch, timestamp=8)
+    assert (changed.state, changed.metadata, changed.agent, changed.ttl) == ({"a": 1, "c": 3}, {"n": 2}, None, 5)
+    assert (changed.version, changed.updated_at, changed.created_at) == (1, 8, 1)
+    assert await store.get(REF) == changed
+    system = (Message(role="system", content="x"),)
+    assert (
+        await store.update(REF, SessionPatch(system_messages=system, ttl=None), timestamp=9)
+    ).system_messages == system
+    emptied = SessionPatch(system_messages=(), state={"a": None, "c": None}, metadata={})
+    assert await store.update(REF, emptied, timestamp=9) == await store.get(REF)
+    assert (await store.get(REF)).state == {}
+
+
+async def test_update_expects(store: Store) -> None:
+    """A stale `expect` changes nothing."""
+    made = await store.create(session())
+    with pytest.raises(StaleSession):
+        await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2, expect=1)
+    assert await store.get(REF) == made
+
+
+async def test_state_merges_with_an_append(store: Store) -> None:
+    """Key by key; None deletes."""
+    await store.create(session(state={"a": 1, "b": {"deep": 1}}))
+    after = await store.append(REF, Append(state_delta={"b": {"other": 2}, "a": None, "c": [1]}, timestamp=2))
+    assert after.session.state == (await store.get(REF)).state == {"b": {"other": 2}, "c": [1]}
+
+
+async def test_what_is_no_json_is_refused(store: Store) -> None:
+    """State and metadata are JSON."""
+    with pytest.raises(InvalidRequest):
+        await store.create(session(state={"k": object()}))
+    await store.create(session())
+    for call in (
+        store.update(REF, SessionPatch(metadata={"k": "\ud800"}), timestamp=1),
+        store.append(REF, Append(state_delta={"k": object()}, timestamp=1)),
+    ):
+        with pytest.raises(InvalidRequest):
+            await call
+    assert (await store.get(REF)).version == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "most"), [("state", STATE_BYTES), ("metadata", METADATA_BYTES), ("system_messages", SYSTEM_BYTES)]
+)
+async def test_fields_that_are_too_large(store: Store, field: str, most: int) -> None:
+    """`TooLarge`, and nothing is written; just below the limit they are taken."""
+    await store.create(session())
+    wraps: dict[str, Callable[[str], Any]] = {
+        "state": _under_keys,
+        "metadata": lambda text: {"k": text},
+        "system_messages": lambda text: (Message(role="system", content=text),),
+    }
+    wrap = wraps[field]
+    large: dict[str, Any] = {field: wrap("x" * most)}
+    refused = [
+        store.create(session(SessionRef("ann", "s2"), **large)),
+        store.replace(session(**large), []),
+        store.update(REF, SessionPatch(**large), timestamp=2),
+    ]
+    if field == "state":
+        refused.append(store.append(REF, Append(state_delta=large["state"], timestamp=2)))
+    for call in refused:
+        with pytest.raises(TooLarge):
+            await call
+    assert (await store.get(REF)).version == 0
+    assert len((await store.list()).sessions) == 1
+    fits: dict[str, Any] = {field: wrap("x" * (most - 100))}
+    assert getattr(await store.update(REF, SessionPatch(**fits), timestamp=2), field) == fits[field]
+    assert getattr(await store.get(REF), field) == fits[field]
+
+
+def _under_keys(text: str) -> dict[str, str]:
+    """A text in pieces that one key may have."""
+    size = STATE_VALUE_BYTES - 2
+    return {f"k{at}": text[at : at + size] for at in range(0, len(text), size)}
+
+
+async def test_replace_installs_a_session_whole(store: Store) -> None:
+    """Nothing of the old one stays but the version, which goes on."""
+    await store.create(session(state={"old": 1}))
+    write = Append(
+        entries=[user("old", pinned=True)],
+        timestamp=2,
+        idempotency_key="k",
+        views={"v": SavedView(0, b"v")},
+        calls=[ModelCall(model="m", timestamp=1)],
+    )
+    await store.append(REF, write)
+    done = await store.replace(session(timestamp=7, metadata={"new": 1}), [user("a"), assistant("b")])
+    assert (done.session.version, done.version) == (2, 2)
+    assert (done.session.state, done.session.metadata, done.session.usage) == ({}, {"new": 1}, Usage())
+    assert done.session == await store.get(REF)
+    assert texts(done.entries) == await live(store) == ["a", "b"]
+    assert (await store.window(REF, "v")).view is None
+    assert await store.calls(REF) == ()
+    assert not (await store.append(REF, write)).replayed
+    with pytest.raises(StaleSession):
+        await store.append(REF, Append(entries=[user("c")], timestamp=8, expect=0))
+    assert await verify(store, REF) == 3
+
+
+async def test_replace_makes_what_is_not_there(store: Store) -> None:
+    """And a replace that is refused leaves the old one alone."""
+    assert (await store.replace(session(), [user("a")])).session.version == 0
+    with pytest.raises(InvalidRequest):
+        await store.replace(session(), [user("b", timestamp=2**70)])
+    assert await live(store) == ["a"]
+
+
+async def test_delete_takes_everything(store: Store) -> None:
+    """The session, its log, its keys; deleting again says False; a new one of that name begins anew."""
+    await store.create(session(state={"k": 1}))
+    await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2, idempotency_key="k"))
+    assert await store.delete(REF) is True
+    assert await store.delete(REF) is False
+    with pytest.raises(SessionNotFound):
+        await store.get(REF)
+    fresh = await store.create(session())
+    assert (fresh.version, fresh.state, await live(store)) == (0, {}, [])
+    with pytest.raises(EntryNotFound):
+        await store.erase(REF, 0)
+
+
+# -- handles -----------------------------------------------------------------
+
+
+async def test_a_closed_store_says_so(store: Store) -> None:
+    """Closing twice is fine; using it is `StoreClosed`, through every handle."""
+    other = store.for_tenant("other")
+    await store.create(session())
+    await store.ping()
+    await store.close()
+    await store.close()
+    for handle in (store, other):
+        for call in (handle.get(REF), handle.append(REF, Append(timestamp=1)), handle.ping(), handle.list()):
+            with pytest.raises(StoreClosed):
+                await call
+
+
+async def test_closing_a_tenants_handle_closes_only_that(store: Store) -> None:
+    """The database belongs to the handle that opened it."""
+    other = store.for_tenant("other")
+    assert other.tenant == "other"
+    await other.create(session())
+    await other.close()
+    with pytest.raises(StoreClosed):
+        await other.get(REF)
+    assert await live(store.for_tenant("other")) == []
+    await store.ping()
+
+
+async def test_memories_outlive_sessions(store: Store) -> None:
+    """Deleting, replacing and ending one leaves the memories of its user, recalls and diary included."""
+    await store.create(session())
+    (one,) = await put(store, memory(sources=(MemorySource(session_id=REF.id, user_id=REF.user_id),)))
+    await recalled(store, signal(one), diary=(entry(1),))
+    await store.replace(session(), [user("z")])
+    await store.delete(REF)
+    assert (await store.memories(ANN)).memories == (one,)
+    assert (await store.signals(ANN), await store.diary(ANN)) == ((signal(one),), (entry(1),))

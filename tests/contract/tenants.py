@@ -1,0 +1,198 @@
+"""The contract, ownership: what is another's can neither be seen nor changed, by any method."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from holdfast.domain.memory import DiaryEntry, MemoryDelta
+from holdfast.domain.messages import GENESIS, chain
+from holdfast.domain.session import Claim, Ending, ModelCall, SessionRef
+from holdfast.errors import NotFound
+from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.memories import OwnedMemories
+from holdfast.stores.state import ScopedState
+
+from .artifacts import artifact
+from .keys import api_key
+from .kit import REF, compaction, session, user
+from .media import brought, sha
+from .memory_kit import ANN, memory, signal
+
+Call = Callable[[Store, SessionRef], Coroutine[Any, Any, object]]
+STRANGERS = (SessionRef("bob", "s1"), SessionRef("ann", "s2"))
+"""Another user's name for the session, and another name of the user's own."""
+
+
+def _ending(ref: SessionRef, id_: str = "end_2", **fields: Any) -> Ending:
+    """An end of that session, that would take its name from it."""
+    given: dict[str, Any] = {"withdrawn": True, "reason": "delete", "ended_at": 9, "due_at": 9, "hooks": ("hook",)}
+    return Ending(id=id_, user_id=ref.user_id, session_id=ref.id, **{**given, **fields})
+
+
+ENDING = _ending(REF, "end_1", withdrawn=False, reason="close")
+MARK = chain(GENESIS, user("a").message)
+"""Of what the session says first."""
+
+IDENTITY = "identity-of-s1"
+"""Of the session, which shares what it says."""
+
+LEARNED = memory()
+
+WHOSE = ("ann", None)
+"""Scopes of state that sessions share."""
+
+
+async def _values(*calls: Awaitable[ScopedState | int]) -> list[object]:
+    """What stands in some scopes, or how much was dropped of them; nothing where that is nothing."""
+    found = [await call for call in calls]
+    return [one.values if isinstance(one, ScopedState) else one for one in found if getattr(one, "values", one)]
+
+
+async def _remembered(call: Awaitable[OwnedMemories]) -> object:
+    """What it has of an owner; nothing where that is nothing."""
+    found = await call
+    return None if found == OwnedMemories(0, ()) else found
+
+
+def _forgotten(store: Store) -> Awaitable[OwnedMemories]:
+    return store.change_memories(ANN, MemoryDelta(forget=(LEARNED.id,), signals=(signal(LEARNED),)), timestamp=50)
+
+
+OF_A_SESSION: dict[str, Call] = {
+    "get": lambda store, ref: store.get(ref),
+    "list": lambda store, ref: store.list(after=ref),
+    "update": lambda store, ref: store.update(ref, SessionPatch(metadata={"stolen": 1}), timestamp=50),
+    "delete": lambda store, ref: store.delete(ref),
+    "remove": lambda store, ref: store.remove(ref),
+    "append": lambda store, ref: store.append(ref, Append(entries=[user("stolen")], timestamp=50)),
+    "annotate": lambda store, ref: store.annotate(ref, 0, pinned=True),
+    "erase": lambda store, ref: store.erase(ref, 0),
+    "rate": lambda store, ref: store.rate(ref, {0: 0.5}),
+    "drop_compaction": lambda store, ref: store.drop_compaction(ref, 1, timestamp=50),
+    "entries": lambda store, ref: store.entries(ref, retired=True),
+    "window": lambda store, ref: store.window(ref, "v"),
+    "compactions": lambda store, ref: store.compactions(ref),
+    "calls": lambda store, ref: store.calls(ref),
+    "touch": lambda store, ref: store.touch(ref, timestamp=50),
+    "end": lambda store, ref: store.end(_ending(ref)),
+    "record_ending": lambda store, ref: store.record_ending(_ending(ref)),
+    "add_artifact": lambda store, ref: store.add_artifact(ref, artifact(blob="b2")),
+    "artifact": lambda store, ref: store.artifact(ref, "a.txt"),
+    "artifacts": lambda store, ref: store.artifacts(ref),
+    "artifact_versions": lambda store, ref: store.artifact_versions(ref, "a.txt"),
+    "drop_artifacts": lambda store, ref: store.drop_artifacts(ref),
+    "sightings": lambda store, ref: store.sightings(ref.user_id, [MARK], session=ref),
+    "media": lambda store, ref: store.media(ref, [sha(1)]),
+    "share": lambda store, ref: store.share(ref, IDENTITY),
+    "origins": lambda store, ref: store.origins(ref.user_id, [ref.id]),
+    "want": lambda store, ref: store.want(ref, "one"),
+}
+"""Methods that are told a session."""
+
+OF_A_TENANT: dict[str, Call] = {
+    "find": lambda store, ref: store.find(ref.id),
+    "endings": lambda store, ref: store.endings(due=10**12),
+    "endings_of": lambda store, ref: store.endings_of(ref.user_id),
+    "settle": lambda store, ref: store.settle(ENDING.id, delivered="hook"),
+    "forget_ending": lambda store, ref: store.forget_ending(ENDING.id),
+    "idle": lambda store, ref: store.idle(now=10**15, ttl=1),
+    "oldest": lambda store, ref: store.oldest(),
+    "active": lambda store, ref: store.active(),
+    "leased_by": lambda store, ref: store.leased_by("sweep", now=0),
+    "release": lambda store, ref: store.release("sweep", "one"),
+    "learned": lambda store, ref: store.learned("m"),
+    "blobs_in_use": lambda store, ref: store.blobs_in_use(["b1"]),
+    "blob": lambda store, ref: store.blob("b1", 0),
+    "delete_blobs": lambda store, ref: store.delete_blobs(["b1"]),
+    "blobs": lambda store, ref: store.blobs(before=10**12),
+    "key_of": lambda store, ref: store.key_of(api_key().hash),
+    "keys": lambda store, ref: store.keys(),
+    "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
+    "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
+    "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),
+    "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
+    "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
+    "drop_state": lambda store, ref: _values(store.drop_state(ref.user_id), store.drop_state(None)),
+    "memories": lambda store, ref: _remembered(store.memories(ANN, ids=[LEARNED.id])),
+    "find_memory": lambda store, ref: store.find_memory(LEARNED.id),
+    "change_memories": lambda store, ref: _remembered(_forgotten(store)),
+    "signals": lambda store, ref: store.signals(ANN),
+    "diary": lambda store, ref: store.diary(ANN),
+    "memory_owners": lambda store, ref: store.memory_owners(),
+    "drop_memories": lambda store, ref: store.drop_memories(ANN),
+}
+"""Methods that are told none; what they give is the tenant's."""
+
+
+async def _full(store: Store) -> None:
+    """A session with one of everything, and what belongs to its tenant."""
+    await store.create(session(state={"k": 1, "user:k": 2, "app:k": 3}, identity=IDENTITY))
+    write = Append(
+        entries=[user("a"), user("b", media=(sha(1),))],
+        timestamp=2,
+        media=brought(1),
+        claim=Claim("one", 10**12),
+        views={"v": SavedView(1, b"v", (0,))},
+        calls=[ModelCall(model="m", timestamp=1)],
+        compactions=[compaction(0, 0)],
+    )
+    await store.append(REF, write)
+    await store.share(REF, IDENTITY)
+    await store.put_blob("b1", 0, b"hello", timestamp=3)
+    await store.add_artifact(REF, artifact())
+    await store.end(ENDING)
+    await store.lease("sweep", "one", now=0, until=1000)
+    await store.learn("m", b"learned", timestamp=3, expect=None)
+    await store.add_key(api_key())
+    delta = MemoryDelta(put=(LEARNED,), signals=(signal(LEARNED),), diary=(DiaryEntry(id="d", at=1, report={}),))
+    await store.change_memories(ANN, delta, timestamp=3)
+
+
+async def _seen(store: Store) -> list[object]:
+    """All of that, to compare."""
+    return [
+        await store.window(REF, "v"),
+        await store.entries(REF, retired=True),
+        await store.compactions(REF),
+        await store.calls(REF),
+        await store.artifacts(REF),
+        await store.blob("b1", 0),
+        await store.endings(due=10**12),
+        await store.learned("m"),
+        await store.lease("sweep", "two", now=1, until=10),
+        await store.sightings("ann", [MARK]),
+        await store.media(REF, [sha(1)]),
+        await store.sharing("ann", IDENTITY),
+        await store.key_of(api_key().hash),
+        [await store.state(one) for one in WHOSE],
+        [await store.memories(ANN), await store.signals(ANN), await store.diary(ANN)],
+    ]
+
+
+async def _told(store: Store, ref: SessionRef, call: Call) -> object:
+    """What a call gives to a stranger; nothing where it says that there is nothing."""
+    try:
+        found = await call(store, ref)
+    except NotFound:
+        return None
+    return getattr(found, "sessions", found) or None
+
+
+async def test_no_method_reaches_another_tenants(store: Store) -> None:
+    """The very names of what is there give another tenant nothing, and change nothing."""
+    await _full(store)
+    before, other = await _seen(store), store.for_tenant("other")
+    for method, call in (OF_A_SESSION | OF_A_TENANT).items():
+        assert (method, await _told(other, REF, call)) == (method, None)
+        assert (method, await _seen(store)) == (method, before)
+
+
+async def test_no_method_reaches_another_session(store: Store) -> None:
+    """Nor do names that are only half right: another user's, or another one of the same user."""
+    await _full(store)
+    before = await _seen(store)
+    for method, call in OF_A_SESSION.items():
+        for ref in STRANGERS:
+            assert (method, await _told(store, ref, call)) == (method, None)
+        assert (method, await _seen(store)) == (method, before)
