@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
     from holdfast.artifacts import ArtifactSettings
     from holdfast.config.opening import from_config
+    from holdfast.consolidation.sweeps import DreamingSettings
     from holdfast.context.recalled import RecallSettings
     from holdfast.context.settings import ContextSettings
     from holdfast.domain.budget import Budget, window_of
     from holdfast.domain.memory import Memory, Owner
     from holdfast.domain.messages import Message
     from holdfast.domain.session import SessionRef
-    from holdfast.dreams.schedule import DreamingSettings
     from holdfast.embedders import EmbedderSettings, embedder_of
     from holdfast.errors import HoldfastError
     from holdfast.holdfast import Holdfast
@@ -112,7 +112,7 @@ _HOMES = {
     "CarryOver": "holdfast.sessions.carry_over",
     "Context": "holdfast.sessions.looking",
     "ContextSettings": "holdfast.context.settings",
-    "DreamingSettings": "holdfast.dreams.schedule",
+    "DreamingSettings": "holdfast.consolidation.sweeps",
     "EmbedderSettings": "holdfast.embedders",
     "EndedSession": "holdfast.hooks",
     "Explanation": "holdfast.sessions.explanation",

@@ -11,11 +11,11 @@ from typing import Any, Final, Self, overload
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
+from holdfast.consolidation.proposals import Proposer
+from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.context.settings import ContextSettings, without_recall
 from holdfast.domain.session import EndReason
-from holdfast.dreams.proposing import Proposer
-from holdfast.dreams.schedule import Dreaming, DreamingSettings
 from holdfast.engine.engine import Engine, random_id
 from holdfast.engine.guarded import guarded
 from holdfast.engine.indexing import Indexer

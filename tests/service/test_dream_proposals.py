@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm, Roster
+from holdfast.consolidation.proposals import Proposer
+from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource
-from holdfast.dreams.proposing import Proposer
-from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import InvalidRequest, MemoryNotFound, ModelUnavailable
 from holdfast.limits import MERGE_PAUSE_SECONDS
 from tests.clocks import Clock
@@ -240,7 +240,7 @@ async def test_metadata_of_a_held_memory_supersedes_nothing_when_it_is_accepted(
 async def test_an_owner_without_room_gets_promotions_and_no_proposal(
     here: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.dreams.proposing.MEMORIES", 2)
+    monkeypatch.setattr("holdfast.consolidation.proposals.MEMORIES", 2)
     one, _ = await lisbon(here)
     assert (await here.hf.dreams.dream(ANN)).report["proposals"] == []
     assert await here.is_promoted(one)
@@ -256,7 +256,7 @@ async def test_without_a_model_that_reads_nothing_is_asked() -> None:
 async def test_scheduled_sweeps_ask_about_so_many_owners_a_pass(
     monkeypatch: pytest.MonkeyPatch, model: Merging
 ) -> None:
-    monkeypatch.setattr("holdfast.dreams.schedule.MERGES_ASKED", 1)
+    monkeypatch.setattr("holdfast.consolidation.sweeps.MERGES_ASKED", 1)
     async with dreaming("memory", model) as days:
         for user in ("ann", "bob"):
             for said in ("Ann has her home in Lisbon", "In Lisbon Ann lives now"):

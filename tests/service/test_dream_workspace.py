@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.consolidation.diary import items_of
 from holdfast.domain.memory import Owner
-from holdfast.dreams.rendering import items_of
 from holdfast.holdfast import Holdfast
 from holdfast.workspace import Workspace, WorkspaceSettings
 from tests.clocks import Clock

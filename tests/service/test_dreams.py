@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.consolidation.promotion import DreamSettings
+from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Signal
-from holdfast.dreams.gates import DreamSettings
-from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.life.settings import LifeSettings
 from holdfast.memory.ranking import DAY

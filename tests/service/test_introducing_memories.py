@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
+from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.context.introduced import CLOSING, OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
-from holdfast.dreams.schedule import DreamingSettings
 from holdfast.errors import StoreUnavailable
 from holdfast.sessions.looking import Look, looked
 from tests.clocks import START, Clock

@@ -12,11 +12,11 @@ from holdfast.domain.memory import Memory, MemorySource, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, SecretBlocked, StaleMemories, StoreUnavailable, TooLarge
 from holdfast.limits import MEMORY_CHARS
-from holdfast.memory import reviewing
+from holdfast.memory import memories as memories_module
 from holdfast.memory.checks import owner_of
 from holdfast.memory.lookup import RecalledMemories
+from holdfast.memory.memories import Memories
 from holdfast.memory.ranking import DAY
-from holdfast.memory.remembering import Memories
 from holdfast.secrets import Guard, make_redactor
 from tests.clocks import Clock
 from tests.made_up import KEY
@@ -252,7 +252,7 @@ async def test_a_program_holds_what_it_doubts(memories: Memories) -> None:
 async def test_what_was_rejected_stays_away_however_long_ago_and_whoever_else_says_it(
     memories: Memories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviewing, "AT_ONCE", 2)
+    monkeypatch.setattr(memories_module, "AT_ONCE", 2)
     held = await remembered(memories, *(f"Ann pays to account {n}" for n in range(7)), origin="tool")
     for one in held:
         await memories.review(one.id, "reject")

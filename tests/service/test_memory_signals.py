@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import StoreUnavailable
-from holdfast.memory.signalling import Signals
+from holdfast.memory.reader import Signals
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper

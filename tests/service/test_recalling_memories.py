@@ -14,7 +14,7 @@ from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memory.remembering import random_id
+from holdfast.memory.memories import random_id
 from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench, said
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.domain.memory import MemorySource
-from holdfast.memory.assertions import TYPED_CHARS, unasserted
+from holdfast.memory.evidence import TYPED_CHARS, unasserted
 from holdfast.memory.provenance import Trace, heard, traced
 from tests.unit import assertion_rounds as rounds
 from tests.unit.assertion_corpus import HELD, OWN

@@ -7,8 +7,8 @@ import pytest
 from holdfast import config
 from holdfast.config.dreaming import dreaming_of
 from holdfast.config.parts import memory_of
-from holdfast.dreams.gates import DreamSettings, Weights
-from holdfast.dreams.schedule import DreamingSettings
+from holdfast.consolidation.promotion import DreamSettings, Weights
+from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.errors import ConfigError
 from holdfast.memory.ranking import DAY, HALF_LIVES
 

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.consolidation.promotion import (
+    DreamSettings,
+    Figures,
+    Finding,
+    Weights,
+    counted,
+    figures_of,
+    findings_of,
+    promoted,
+)
 from holdfast.domain.memory import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
-from holdfast.dreams.gates import DreamSettings, Figures, Finding, Weights, counted, figures_of, findings_of, promoted
 from holdfast.errors import InvalidRequest
 from holdfast.memory.ranking import DAY
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.likeness import fact_of, likeness, replaces, same
+from holdfast.memory.similarity import fact_of, likeness, replaces, same
 
 SAME = [
     ("Ada likes green tea", "ada likes  green tea."),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.memory import HELD, ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
 from holdfast.limits import MEMORY_BYTES, MEMORY_TAGS
-from holdfast.memory.merging import Decision, decided
+from holdfast.memory.similarity import Decision, decided
 
 NOW = 1_700_000_000_000
 ANN = Owner("user", "ann")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.consolidation.proposals import CLOSING, OPENING, Merge, mergeable, merges_in, proposed, question, seen
 from holdfast.domain.memory import HELD, TRUST, Memory, MemorySource, Origin, Owner
-from holdfast.dreams.proposals import CLOSING, OPENING, Merge, mergeable, merges_in, proposed, question, seen
 from holdfast.limits import MERGE_CHARS, MERGE_MEMORIES, MERGES
 
 NOW = 1_700_000_000_000

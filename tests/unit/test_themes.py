@@ -7,8 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.consolidation.promotion import LOOKED_AT, MOST, TOLD, themes_of
 from holdfast.domain.memory import Memory, Owner
-from holdfast.dreams.themes import LOOKED_AT, MOST, TOLD, themes_of
 
 
 def memory(number: int, content: str, *tags: str) -> Memory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.vouching import voiced
+from holdfast.memory.evidence import voiced
 from holdfast.recall.terms import terms_of
 
 STATED = {

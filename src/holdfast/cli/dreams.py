@@ -13,7 +13,7 @@ from holdfast.cli.stores import work
 from holdfast.cli.terminal import line, moment, show_json
 
 if TYPE_CHECKING:
-    from holdfast.dreams.sweep import Dreamt
+    from holdfast.consolidation.sweeps import Dreamt
     from holdfast.holdfast import Holdfast
 
 _SHOWN: Final = 80
@@ -81,7 +81,7 @@ def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, *
 
 
 def _json(one: Dreamt) -> dict[str, Any]:
-    from holdfast.dreams.sweep import shown
+    from holdfast.consolidation.sweeps import shown
 
     return {"written": one.written, "promotions": one.promotions, **shown(one.report, one.memories)}
 
@@ -114,7 +114,7 @@ def _show_proposal(one: Mapping[str, Any]) -> None:
 
 
 def _show_candidate(one: Mapping[str, Any]) -> None:
-    from holdfast.dreams.rendering import figures_of
+    from holdfast.consolidation.diary import figures_of
 
     said = "(forgotten)" if one["content"] is None else line(one["content"], _SHOWN)
     click.echo(f"  {one['score']:.2f}  {one['memory_id']}  {said}")

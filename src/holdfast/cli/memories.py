@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.domain.memory import Memory
     from holdfast.holdfast import Holdfast
     from holdfast.memory.lookup import RecalledMemories
-    from holdfast.memory.remembering import Remembered
+    from holdfast.memory.memories import Remembered
 
 _SHOWN = 100
 """Characters of a content in a table."""

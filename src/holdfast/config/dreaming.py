@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config.kinds import Duration, Mistake, Settings
-from holdfast.dreams.gates import DreamSettings, Weights
-from holdfast.dreams.schedule import LEAST_INTERVAL, DreamingSettings
+from holdfast.consolidation.promotion import DreamSettings, Weights
+from holdfast.consolidation.sweeps import LEAST_INTERVAL, DreamingSettings
 from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY
 

@@ -98,7 +98,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_proposal(self) -> bool:
-        """Whether it is what a model proposes in place of others, and nobody has accepted: see `holdfast.dreams.proposals`."""
+        """Whether it is what a model proposes in place of others, and nobody has accepted: see `holdfast.consolidation.proposals`."""
         return self.status in {"quarantined", "rejected"} and bool(self.merges)
 
     @property
@@ -137,7 +137,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     score: float
     """How well it matched, 0 to 1."""
     session: str = ""
-    """Where it was recalled; the sources' own session counts for less, see `holdfast.dreams.gates`."""
+    """Where it was recalled; the sources' own session counts for less, see `holdfast.consolidation.promotion`."""
 
 
 class DiaryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class DiaryEntry(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """Milliseconds since the epoch."""
     report: dict[str, Any]
-    """As `holdfast.dreams.gates` makes it: candidates, each with its figures and what became of it; themes."""
+    """As `holdfast.consolidation.promotion` makes it: candidates, each with its figures and what became of it; themes."""
 
 
 class MemoryDelta(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.database import DatabaseBlobs
+from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
-from holdfast.dreams.schedule import Dreaming, DreamingSettings
 from holdfast.engine.beginning import begun
 from holdfast.engine.indexing import Indexer, Indexing
 from holdfast.engine.learning import Learning
@@ -32,8 +32,8 @@ from holdfast.life.sweeping import Pace, Sweeper
 from holdfast.life.telling import Teller
 from holdfast.liveness import new_holder
 from holdfast.memory.lookup import MemorySettings
-from holdfast.memory.promoted import Promoted
-from holdfast.memory.remembering import Memories
+from holdfast.memory.memories import Memories
+from holdfast.memory.owner_caches import Promoted
 from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring

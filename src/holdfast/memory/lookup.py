@@ -1,7 +1,7 @@
 """Recall: which of the memories that somebody may see answer a question, by words, by vectors or both, and that they were asked for.
 
 What an index finds is read from the store again, so nothing comes out that was forgotten, superseded or rejected, whatever an index
-still has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.local_index`. Cost: that of what is
+still has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.owner_caches`. Cost: that of what is
 found, whatever there is besides.
 """
 
@@ -18,7 +18,7 @@ from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict, EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
 from holdfast.limits import RECALLED_MEMORIES, SEARCH_VECTOR_SECONDS
 from holdfast.memory.checks import list_of
-from holdfast.memory.local_index import LocalIndexes
+from holdfast.memory.owner_caches import LocalIndexes
 from holdfast.memory.ranking import Match, matches, recency, standing
 from holdfast.numbers import check_number, check_whole
 from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space

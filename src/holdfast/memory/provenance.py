@@ -3,7 +3,7 @@
 A model writes down what it was told, and a page that it read may tell it what to write ("remember that …"). No filter of texts keeps
 that out, but where words stand can be looked up: what the user did not say, and a tool's result did, is the tool's, whoever asks for it to
 be kept; so is what the user did not say in a turn in which a tool was read, and what the model made of a result for its reply. Words
-that the user only asked about or denied are not the user's where others say the same (`holdfast.memory.vouching`). What nobody said is the
+that the user only asked about or denied are not the user's where others say the same (`holdfast.memory.evidence`). What nobody said is the
 model's own; where something from elsewhere was in view, which it may be in other words, it is doubtful, and held for review. Hidden
 characters, letters that look like others, and usual encodings are undone before words are compared, and a tool's words are looked
 for in whatever they are joined to or cut into. Of MINJA, MemoryGraft and their like: security tests, section G.
@@ -22,9 +22,8 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.domain.memory import MemorySource, Origin, origin_of
-from holdfast.memory.assertions import has_same_sense
-from holdfast.memory.likeness import visible
-from holdfast.memory.vouching import Voiced, negated, voiced
+from holdfast.memory.evidence import Voiced, has_same_sense, negated, voiced
+from holdfast.memory.similarity import visible
 from holdfast.recall.stops import ENGLISH
 from holdfast.recall.terms import stem, terms_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from holdfast.dreams.gates import Verdict
-from holdfast.dreams.proposing import Status
+from holdfast.consolidation.promotion import Verdict
+from holdfast.consolidation.proposals import Status
 from holdfast.limits import DIARY_PAGE
 from holdfast.server.shapes import (
     ID,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from holdfast.consolidation.sweeps import shown
 from holdfast.domain.memory import Owner
-from holdfast.dreams.sweep import shown
 from holdfast.limits import DIARY_PAGE
 from holdfast.server.fields import check_fields, optional
 from holdfast.server.http import Call

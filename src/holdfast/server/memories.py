@@ -13,7 +13,7 @@ from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.memory.checks import owner_of, seen_by
-from holdfast.memory.remembering import Remembered
+from holdfast.memory.memories import Remembered
 from holdfast.numbers import check_number
 from holdfast.recall.base import SEARCH_MODES
 from holdfast.server.fields import PAGE, check_fields, if_match, optional

@@ -11,9 +11,9 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Roster, Voice
+from holdfast.consolidation.sweeps import Dreams
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
-from holdfast.dreams.sweep import Dreams
 from holdfast.engine.beginning import begun
 from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import masked
@@ -21,7 +21,7 @@ from holdfast.engine.removing import pruned, removed, user_removed
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.life.receipts import Receipt
 from holdfast.limits import INLINE_MESSAGES
-from holdfast.memory.remembering import Memories
+from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode
 from holdfast.search.asking import Asked
 from holdfast.search.results import SearchResults

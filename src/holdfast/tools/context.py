@@ -64,7 +64,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     search: Callable[[Wanted], Awaitable[Sequence[Found]]] | None = None
     """What the user's conversations have; None: nothing can be searched here."""
     memories: Any = None
-    """The `holdfast.memory.of_session.SessionMemories` of the session; None: there are none here."""
+    """The `holdfast.memory.session_memories.SessionMemories` of the session; None: there are none here."""
     most: int = 64 * 1024
     """Bytes of a result, as `ToolLimits` says."""
 

@@ -18,7 +18,7 @@ from holdfast.context.escaping import as_line, envelope
 from holdfast.domain.memory import Memory, MemorySource, MemoryType
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
-from holdfast.memory.of_session import SessionMemories
+from holdfast.memory.session_memories import SessionMemories
 from holdfast.recall.base import SearchMode
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import shorten_schema, tool_from

@@ -13,7 +13,7 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry
 from holdfast.domain.state import joined
 from holdfast.errors import InvalidRequest
-from holdfast.memory.of_session import SessionMemories
+from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
 from holdfast.tools.state import State

@@ -1,8 +1,8 @@
-"""MEMORY.md and DREAMS.md, as text: rendered from the records each time, so that what is forgotten is in them no more. Pure.
+"""Render MEMORY.md and DREAMS.md from the records, so that they never contain what was forgotten. Pure.
 
-Whatever a memory says is one line of a list, written so that no reader, be it a Markdown program or a model that is given the file, takes a
-part of it for anything else: control characters and line ends become blanks, characters nobody sees go, and what Markdown or HTML would
-read is escaped. `items_of` reads the lines back.
+Each memory is one line of a list, written so that no reader, be it a Markdown program or a model that is given the file, takes part
+of it for anything else: control characters and line ends become blanks, invisible characters are removed, and what Markdown or HTML would
+interpret is escaped. `items_of` reads the lines back.
 """
 
 from __future__ import annotations

@@ -1,31 +1,310 @@
-"""Memories: what is remembered across sessions, of a user, of an agent, of all; and what can be done with it.
+"""Memories: what is remembered across sessions, of a user, an agent or the app; how it changes, is reviewed and forgotten.
 
-    remember -> guarded -> compared with what is there -> one write, or none
-    recall   -> looked up in every owner that may be seen -> a signal for each hit, behind
+    remember -> secrets removed -> compared with existing memories -> one write, or none
+    recall   -> looked up in every owner that may be seen -> a signal for each hit, written later
 
-Every change is one `change_memories` with the version that it was decided on, and is decided anew where somebody was faster. What was
-remembered is found by the next recall.
+Every change is one `change_memories` with the version that it was decided on, and is decided again if another process was faster. The next
+recall finds what was remembered.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner
-from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories
-from holdfast.limits import MEMORY_TAG_CHARS
-from holdfast.memory.checks import check_words, list_of, metadata_of, owner_of, said_by, tags_of
-from holdfast.memory.forgetting import TRIES, Forgetting
+from holdfast.accounting import run_cpu
+from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, is_held
+from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound, StaleMemories
+from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
+from holdfast.memory.checks import check_words, list_of, metadata_of, owner_of, said_by, tags_of, without
 from holdfast.memory.lookup import IndexService, MemorySettings
-from holdfast.memory.merging import Decision, Outcome, decided, may_replace
-from holdfast.memory.reviewing import DECISIONS, Decide, rejected, reviewed
+from holdfast.memory.reader import Recollection
+from holdfast.memory.similarity import Decision, Outcome, decided, may_replace, same
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
+from holdfast.stores.walk import owners
+from holdfast.wire.sendable import check_text
+
+Decide = Literal["accept", "reject"]
+DECISIONS: Final = ("accept", "reject")
+AT_ONCE: Final = 200
+"""Rejected memories that are compared at once with what is said again, in a thread."""
+
+
+def reviewed(old: Memory, beside: Sequence[Memory], decision: Decide, now: int) -> tuple[Memory, ...]:
+    """What is to be written when somebody decides about `old`; it comes first, and alone unless it is a merge.
+
+    A merge that is accepted takes the place of those that it merges, and is promoted where any of these was; one that is
+    rejected behind that gives them their place back.
+
+    Args:
+        old: the memory.
+        beside: those that it merges, as far as they are there.
+        decision: `accept` or `reject`.
+        now: milliseconds since the epoch.
+
+    Raises:
+        InvalidRequest: it is not held for review, or what it merges is not as it was.
+    """
+    status = "active" if decision == "accept" else "rejected"
+    if old.status == status and old.reviewed_at is not None:
+        return (old,)
+    if old.status != "quarantined" and (old.reviewed_at is None or old.status == "superseded"):
+        raise InvalidRequest(f"{old.id} is {old.status}, and not held for review", param="id")
+    if decision == "accept":
+        made = msgspec.structs.replace(old, status="active", reviewed_at=now)
+        return _merged(made, beside, now) if old.merges else (made,)
+    made = msgspec.structs.replace(old, status="rejected", reviewed_at=now, promoted_at=None, score=None)
+    return _parted(made, beside, now) if old.merges else (made,)
+
+
+async def proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
+    """The merges that were proposed of an owner's memories and not accepted, rejected ones included.
+
+    It reads all that is held or was rejected.
+
+    Args:
+        store: where memories are.
+        owner: whose.
+        naming: only those that merge any of these ids; None: all.
+    """
+    found: list[Memory] = []
+    for status in ("quarantined", "rejected"):
+        after: int | None = None
+        while True:
+            page = await store.memories(owner, status=status, after=after, limit=PAGE)
+            found += [one for one in page.memories if one.is_proposal]
+            if not page.has_more:
+                break
+            after = page.memories[-1].number
+    return found if naming is None else [one for one in found if not set(naming).isdisjoint(one.merges)]
+
+
+async def rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
+    """What a review has rejected that says the same, however long ago; of several the newest.
+
+    Args:
+        store: where memories are.
+        owner: whose.
+        content: what is said again.
+    """
+    after: int | None = None
+    while True:
+        page = await store.memories(owner, status="rejected", after=after, limit=AT_ONCE, descending=True)
+        there = [one for one in page.memories if not one.is_proposal]
+        found = await run_cpu(_saying, content, there) if there else []
+        if found or not page.has_more:
+            return found
+        after = page.memories[-1].number
+
+
+def _saying(content: str, memories: Sequence[Memory]) -> list[Memory]:
+    return [one for one in memories if same(content, one.content)]
+
+
+def _merged(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
+    there = {one.id: one for one in beside}
+    for name in made.merges:
+        one = there.get(name)
+        if one is None or one.status != "active" or is_held(one):
+            state = "forgotten" if one is None else "held for review" if one.status == "active" else one.status
+            message = (
+                f"{name}, which {made.id} merges, is {state} by now: reject it, the next sweep may propose another"
+            )
+            raise InvalidRequest(message, param="id")
+    old = [there[name] for name in made.merges]
+    promoted = [one.score or 0.0 for one in old if one.promoted_at is not None]
+    made = msgspec.structs.replace(
+        made,
+        supersedes=made.merges,
+        trust=min(made.trust, *(one.trust for one in old)),
+        updated_at=max(now, made.updated_at),
+        promoted_at=now if promoted else None,
+        score=max(promoted, default=None),
+    )
+    gone = {"status": "superseded", "superseded_by": made.id}
+    return made, *(msgspec.structs.replace(one, **gone, updated_at=max(now, one.updated_at)) for one in old)
+
+
+def _parted(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
+    back = [one for one in beside if one.status == "superseded" and one.superseded_by == made.id]
+    made = msgspec.structs.replace(made, supersedes=(), updated_at=max(now, made.updated_at))
+    again = {"status": "active", "superseded_by": None}
+    return made, *(msgspec.structs.replace(one, **again, updated_at=max(now, one.updated_at)) for one in back)
+
+
+_log = logging.getLogger("holdfast.memories")
+TRIES: Final = 50
+"""Times that a change is decided anew, where others keep changing the same owner's memories."""
+OnChanged = Callable[[Owner], Awaitable[None]]
+"""Called behind every change of an owner's memories, when it is durable and looked up no more."""
+
+
+class Forgetting(Recollection):
+    """The memories of one tenant, to be read and forgotten.
+
+    Attributes:
+        on_changed: called behind every change, with the owner, one after the other.
+
+    Args:
+        store: where they are.
+        clock: milliseconds since the epoch.
+        settings: the rest; see `Recollection`.
+    """
+
+    def __init__(self, store: MemoryStore, clock: Callable[[], int], **settings: Any) -> None:
+        super().__init__(store, clock, **settings)
+        self.on_changed: list[OnChanged] = []
+        self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
+
+    async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
+        """Forget a memory with its history, those that it stands in place of: rows, signals, what an index has of them.
+
+        Args:
+            memory_id: which.
+            owners: whose it may be; None: anybody's.
+
+        Returns:
+            The ids of all that are gone.
+
+        Raises:
+            MemoryNotFound: there is none of that id, or it is another owner's.
+        """
+        found = await self.get(memory_id, owners=owners)
+        gone = await self._with_history(found)
+        return await self._forget(found.owner, [one.id for one in gone])
+
+    async def forget_source(
+        self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
+    ) -> tuple[str, ...]:
+        """Forget what was remembered from a session, or from some of its entries, and from nothing else.
+
+        Of a memory that has other sources too, that source is taken away; its trust stays what it was.
+        The user's memories are looked at, the agents' and the app's: all of them, so this costs what they have.
+
+        Args:
+            user_id: whose session it is.
+            session_id: which.
+            seqs: only what comes from these entries; None: from any.
+
+        Returns:
+            The ids of those that are gone.
+        """
+        check_text(user_id, "user_id")
+        check_text(session_id, "session_id")
+        seqs = None if seqs is None else list_of(seqs, int, "seqs")
+        owners = [Owner("user", user_id), *await self._agents(), Owner("app")]
+        source, only = (user_id, session_id), None if seqs is None else set(seqs)
+        return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
+
+    async def _agents(self) -> list[Owner]:
+        """The agents for whom something was ever remembered; they come first among all owners."""
+        found: list[Owner] = []
+        async for owner, _ in owners(self.store):
+            if owner.kind != "agent":
+                break
+            found.append(owner)
+        return found
+
+    async def _forget_source(self, owner: Owner, source: tuple[str, str], seqs: set[int] | None) -> tuple[str, ...]:
+        async with self._alone(owner):
+            for _ in range(TRIES):
+                version, left, lost = await self._from_source(owner, source, seqs)
+                try:
+                    await self._written(owner, version, left, lost)
+                except StaleMemories as exc:
+                    stale = exc
+                    continue
+                if lost:
+                    self._recaller.local.forget(owner)
+                if left or lost:
+                    await self._changed(owner)
+                return tuple(lost)
+            raise stale
+
+    async def _from_source(
+        self, owner: Owner, source: tuple[str, str], seqs: set[int] | None
+    ) -> tuple[int, list[Memory], list[str]]:
+        """The version of an owner, its memories that come from a source and others, without it, and ids of those from it alone."""
+        left, lost = list[Memory](), list[str]()
+        first = page = await self.store.memories(owner, limit=PAGE)
+        while True:
+            for one in page.memories:
+                sources = without(one.sources, source, seqs)
+                if sources and sources != one.sources:
+                    left.append(msgspec.structs.replace(one, sources=sources))
+                elif sources != one.sources:
+                    lost.append(one.id)
+            if not page.has_more:
+                break
+            page = await self.store.memories(owner, after=page.memories[-1].number, limit=PAGE)
+        also = {one.id for one in await proposals(self.store, owner, naming=lost)} if lost else set[str]()
+        return first.version, [one for one in left if one.id not in also], list(dict.fromkeys((*lost, *sorted(also))))
+
+    async def _written(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
+        """Put and forget any number of memories, those first that are forgotten. Raises `StaleMemories`."""
+        most = MEMORIES_AT_ONCE
+        deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
+        deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
+        for delta in deltas:
+            version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
+
+    async def forgotten_owner(self, owner: Owner) -> None:
+        """What is to be done where all memories of an owner were dropped: nothing of them is looked up any more."""
+        self._recaller.local.forget(owner)
+        await self._tell(owner)
+
+    async def _forget(self, owner: Owner, ids: Sequence[str]) -> tuple[str, ...]:
+        for start in range(0, len(ids), MEMORIES_AT_ONCE):
+            delta = MemoryDelta(forget=tuple(ids[start : start + MEMORIES_AT_ONCE]))
+            await self.store.change_memories(owner, delta, timestamp=self.clock())
+        if ids:
+            self._recaller.local.forget(owner)
+            await self._changed(owner)
+        return tuple(ids)
+
+    async def _with_history(self, found: Memory) -> list[Memory]:
+        """A memory, all those in whose place it stands, whatever they stood in place of, and merges with them that are proposed."""
+        known, ask = {found.id: found}, list(found.supersedes)
+        while ask:
+            some, ask = ask[:PAGE], ask[PAGE:]
+            read = await self.store.memories(found.owner, ids=some, limit=len(some))
+            for one in read.memories:
+                if one.id not in known and one.status == "superseded":
+                    known[one.id] = one
+                    ask += [other for other in one.supersedes if other not in known]
+        return [*known.values(), *await proposals(self.store, found.owner, naming=known)]
+
+    # -- behind every change -------------------------------------------------
+
+    def _alone(self, owner: Owner) -> asyncio.Lock:
+        """One change of an owner's memories at a time in this process: they would only have to be decided anew."""
+        return self._changing.setdefault(owner, asyncio.Lock())
+
+    async def _changed(self, owner: Owner) -> None:
+        """Have the index take in what has changed, and tell those who want to know."""
+        service = self._index()
+        if service is not None:
+            try:
+                await service.take_memories(owner)
+            except HoldfastError as exc:  # the next lookup tries again, and reads every hit from the store
+                _log.warning("the index has not taken memories in yet: %s", exc.code)
+        await self._tell(owner)
+
+    async def _tell(self, owner: Owner) -> None:
+        for told in self.on_changed:
+            try:
+                await told(owner)
+            except Exception as exc:  # noqa: BLE001 - what is done already must not seem to have failed
+                _log.error("what follows a change of memories failed", exc_info=exc)
+
 
 LIKE: Final = 40
 """Memories that a new one is compared with: those that share most words with it."""
@@ -272,7 +551,7 @@ class Memories(Forgetting):
     async def review(self, memory_id: str, decision: Decide, *, owners: Collection[Owner] | None = None) -> Memory:
         """Take a memory out of quarantine: `accept`, and it is recalled and promoted as others are, trusted as before; or `reject`.
 
-        A merge that a model proposed takes the place of those that it names when it is accepted; see `holdfast.dreams.proposals`.
+        A merge that a model proposed takes the place of those that it names when it is accepted; see `holdfast.consolidation.proposals`.
 
         Raises:
             MemoryNotFound: there is none of that id, or it is another owner's.

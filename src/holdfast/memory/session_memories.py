@@ -14,8 +14,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
 from holdfast.memory.checks import seen_by
 from holdfast.memory.lookup import RecalledMemories
+from holdfast.memory.memories import Memories, Remembered
 from holdfast.memory.provenance import SAID_AT_ONCE, Heard, heard, terms_in, traced
-from holdfast.memory.remembering import Memories, Remembered
 from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode, Space
 
 USUAL: Final = 5

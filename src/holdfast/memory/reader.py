@@ -1,20 +1,24 @@
-"""Reading memories: one, a page of an owner's, or what answers a question, of all owners that may be seen.
+"""Read memories: one, a page of an owner's, or those that answer a question; and record that they were recalled.
 
-Every recall leaves a signal for each hit, behind; see `holdfast.memory.signalling`.
+Each recall records a signal for each hit. No caller waits for signals: those that arrive together are written together, and a failed write
+is tried again with the next one and at shutdown. A process that is killed loses the signals of its last moments, which promotion can
+do without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from holdfast.domain.memory import Memory, Owner, Signal
-from holdfast.errors import InvalidRequest, MemoryNotFound
-from holdfast.limits import SEARCH_VECTOR_SECONDS
+from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
+from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound
+from holdfast.limits import PAGE, SEARCH_VECTOR_SECONDS, SIGNALS_WAITING
 from holdfast.memory.checks import list_of, seen_by
 from holdfast.memory.lookup import IndexService, MemorySettings, Recalled, RecalledMemories, Recaller, Wanted
 from holdfast.memory.ranking import asked
-from holdfast.memory.signalling import Signals
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.questions import question_of
@@ -22,6 +26,65 @@ from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.stores.memory_checks import check_owner
 from holdfast.wire.sendable import check_text
+
+_log = logging.getLogger("holdfast.memories")
+
+
+class Signals:
+    """Writes down what was recalled.
+
+    Args:
+        store: where to.
+        clock: milliseconds since the epoch.
+        most: how many may wait; the oldest are let go.
+    """
+
+    def __init__(self, store: MemoryStore, clock: Callable[[], int], most: int = SIGNALS_WAITING) -> None:
+        self._store = store
+        self._clock = clock
+        self._waiting: deque[tuple[Owner, Signal]] = deque(maxlen=most)
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def soon(self, signals: Iterable[tuple[Owner, Signal]]) -> None:
+        """Have signals written, behind whatever is going on."""
+        self._waiting.extend(signals)
+        if self._waiting and not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._write(), name="signals of recalls")
+
+    async def settled(self) -> None:
+        """Return when there is nothing left to write, or it cannot be written now."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def close(self) -> None:
+        """Write what is left. Closing twice is fine."""
+        self._closed = True
+        await self.settled()
+        await self._write()
+
+    async def _write(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(PAGE, len(self._waiting)))]
+            owners: dict[Owner, list[Signal]] = {}
+            for owner, signal in some:
+                owners.setdefault(owner, []).append(signal)
+            while owners:
+                owner, signals = next(iter(owners.items()))
+                try:
+                    delta = MemoryDelta(signals=tuple(signals))
+                    await self._store.change_memories(owner, delta, timestamp=self._clock())
+                except HoldfastError as exc:
+                    _log.warning("%d recalls could not be written down yet: %s", len(signals), exc.code)
+                    self._put_back([(owner, signal) for owner, signal in some if owner in owners])
+                    return
+                del owners[owner]
+
+    def _put_back(self, left: list[tuple[Owner, Signal]]) -> None:
+        """Have them wait on, before those that came meanwhile; where these leave too little room, the oldest are let go."""
+        most = self._waiting.maxlen or 0
+        room = max(0, most - len(self._waiting))
+        self._waiting.extendleft(reversed(left[max(0, len(left) - room) :]))
 
 
 class Recollection:

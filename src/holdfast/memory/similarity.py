@@ -1,0 +1,373 @@
+"""Compare memories: which say the same, which give a new value, and what a new one does to those that exist. Pure.
+
+A wrong merge loses something silently; keeping something twice does little harm. So two texts say the same only when their words do,
+one by one and in order, apart from inflection, case, punctuation, articles, copulas and a few words that add nothing. Numbers, negations,
+names, prepositions and identifiers are words like any other: "room 12" is not "room 13", "from Rome to Paris" is not "to Rome from Paris".
+Texts that share half of their terms are alike, which is reported and changes nothing.
+
+Nothing here raises trust. A memory has the trust of its least trusted source. A statement from a less trusted source adds nothing
+to an existing memory; one from a more trusted source replaces it, with its own sources only.
+
+Only the user can end a review: what is held stays held, and what was rejected stays rejected, whatever the model, a program or a tool
+says again. Neither replaces a memory that is active.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.domain.memory import Memory, MemorySource, origin_of
+from holdfast.limits import MEMORY_BYTES, MEMORY_SOURCES, MEMORY_TAGS
+from holdfast.recall.stops import ENGLISH, language_of
+from holdfast.recall.terms import normal, stem, terms_of, tokens_of
+
+ALIKE: Final = 0.5
+"""Share of two texts' terms, of all that either has, from which on they are alike (Jaccard)."""
+MAX_WORDS: Final = 400
+"""Words of a text that are compared; longer ones say the same only where they are equal."""
+_TOLD_BY: Final = 800
+"""Characters of a text that its language is told by."""
+_FACT_CHARS: Final = 240
+"""Longest text that is read as one fact."""
+_SUBJECT_WORDS: Final = 6
+_VALUE_WORDS: Final = 6
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_EMPTY: Final = _set("""
+    a an the is are am be being do does really very quite just simply actually currently presently now please kindly
+    indeed certainly definitely that using
+    """)
+"""English words that change nothing of what a memory says."""
+_NOTS: Final = {
+    "cannot": "can", "cant": "can", "dont": "", "doesnt": "", "didnt": "did", "isnt": "", "arent": "", "wasnt": "was",
+    "werent": "were", "hasnt": "has", "havent": "have", "hadnt": "had", "wouldnt": "would", "couldnt": "could",
+    "shouldnt": "should", "wont": "will", "shant": "shall", "mustnt": "must", "neednt": "need", "aint": "",
+}  # fmt: skip
+"""English words with a "not" in them, apostrophes aside, and what stands before it."""
+_MARKS: Final = re.compile(
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]"
+)
+"""Characters that nobody sees: they hide words from whoever compares them."""
+
+# -- facts ---------------------------------------------------------------------
+
+_FACT: Final = re.compile(
+    r"(?P<subject>[^:=.;!?\n]{3,120}?)(?:\s+is(?:\s+(?:now|currently))?\s+|\s*[:=]\s+)(?P<value>[^;!?\n]{1,120}?)[.!]?\s*"
+)
+_SINGLE: Final = frozenset(
+    stem(word, ENGLISH)
+    for word in _set("""
+    name nickname surname username login email mail phone telephone address postcode zip age birthday birthdate timezone
+    locale currency deadline status version budget salary price height weight size employer
+    """)
+)
+"""What something has one of at a time: a new value takes the place of the old one."""
+_SINGLE_PAIRS: Final = frozenset(
+    {("phone", "number"), ("time", "zone"), ("date", "birth"), ("job", "titl"), ("shoe", "size")}
+)
+_CHOSEN: Final = frozenset(
+    stem(word, ENGLISH)
+    for word in _set("""
+    favourite favorite preferred default primary current
+    """)
+)
+"""Before anything it makes it one: a favourite colour."""
+_SEVERAL: Final = frozenset(
+    stem(word, ENGLISH)
+    for word in _set("""
+    friend colleague coworker child kid son daughter brother sister sibling cousin uncle aunt nephew niece neighbour
+    neighbor pet dog cat horse client customer guest student teacher room page file item task ticket order account
+    card device server
+    """)
+)
+"""What people have several of: which one is meant nobody knows."""
+_OF: Final = frozenset({"of", "for"})
+_CONDITIONS: Final = _set("""
+    and or but if when whenever unless until while during since because except also too either neither nor not never no
+    without who whom whose which where than then maybe perhaps might may could would should was were in at on for with by
+    from to about usually sometimes often mostly partly instead like via as
+    """)
+"""In a value or a subject: it is more than one value, or holds at times."""
+_PERSONAL: Final = frozenset({"my", "our", "i", "we"})
+
+
+class Fact(NamedTuple):
+    """Something that has one value at a time, and that value."""
+
+    subject: tuple[str, ...]
+    value: tuple[str, ...]
+    personal: bool
+    """Whether the subject is whoever speaks."""
+
+
+def visible(text: str) -> str:
+    """A text without the characters that nobody sees."""
+    return text if text.isascii() else _MARKS.sub("", text)
+
+
+def words_of(text: str, language: str = ENGLISH) -> tuple[str, ...]:
+    """What a text says, word by word: stemmed, without the words that add nothing; see the module."""
+    plain = normal(visible(text))
+    tokens = [token.text for token in tokens_of(plain)]
+    words: list[str] = []
+    for token in tokens:
+        words += _word(token, language)
+    return tuple(words) or tuple(plain.casefold().split())
+
+
+def same(text: str, other: str) -> bool:
+    """Whether two texts say the same."""
+    language = language_of(
+        token.text.casefold() for one in (text, other) for token in tokens_of(normal(one[:_TOLD_BY]))
+    )
+    words, others = words_of(text, language or ENGLISH), words_of(other, language or ENGLISH)
+    if len(words) > MAX_WORDS or len(others) > MAX_WORDS:
+        return text.casefold().split() == other.casefold().split()
+    return words == others and _signs(text) == _signs(other)
+
+
+def fact_of(text: str) -> Fact | None:
+    """The fact that a text states, and nothing else: "My favourite colour is blue"; None: it states none, or not for sure."""
+    plain = normal(visible(text)).strip()
+    found = _FACT.fullmatch(plain) if len(plain) <= _FACT_CHARS else None
+    if found is None:
+        return None
+    raw = [token.text.casefold() for token in tokens_of(found["subject"])]
+    values = [token.text.casefold() for token in tokens_of(found["value"])]
+    subject, value = words_of(found["subject"]), words_of(found["value"])
+    if not (2 <= len(subject) <= _SUBJECT_WORDS and 1 <= len(value) <= _VALUE_WORDS) or "," in found["value"]:
+        return None
+    if any(word in _CONDITIONS for word in values) or any(
+        word in _CONDITIONS - _OF for word in [*raw, *subject, *value]
+    ):
+        return None
+    return Fact(subject, value, not _PERSONAL.isdisjoint(raw)) if _single(subject) else None
+
+
+def replaces(text: str, other: str, *, personal: bool = True) -> bool:
+    """Whether a text gives a new value for just what the other one gives a value for.
+
+    Args:
+        text: the newer one.
+        other: the older one.
+        personal: whether "my" means the same person in both.
+    """
+    new, old = fact_of(text), fact_of(other)
+    if new is None or old is None or new.subject != old.subject or new.value == old.value:
+        return False
+    return personal or not new.personal
+
+
+def likeness(text: str, other: str) -> float:
+    """Share of the terms of two texts that both have, 0 to 1 (Jaccard)."""
+    terms, others = terms_of(visible(text)).counts.keys(), terms_of(visible(other)).counts.keys()
+    return len(terms & others) / len(terms | others) if terms or others else 0.0
+
+
+# -- one word ------------------------------------------------------------------
+
+
+def _word(token: str, language: str) -> list[str]:
+    folded = token.casefold().replace("\u2019", "'")
+    negated = _NOTS.get(folded.replace("'", ""))
+    if negated is not None:
+        return [stem(negated, language), "not"] if negated else ["not"]
+    head, joined, tail = folded.partition("'")
+    if joined and tail in {"s", "re", "m"}:
+        folded = head
+    if language == ENGLISH and folded in _EMPTY:
+        return []
+    return [stem(folded, language) if folded.isalpha() else folded.strip("_-'")]
+
+
+def _signs(text: str) -> list[str]:
+    """What is no word and means something all the same: signs of numbers and currencies, emoji."""
+    plain = visible(text)
+    marks = [mark for mark in plain if not (mark.isalnum() or mark.isspace() or mark in _PUNCTUATION)]
+    return sorted(marks) + _SIGNED.findall(plain)
+
+
+_SIGNED: Final = re.compile(r"(?<![\w)])[-\u2212]\d+")
+
+
+_PUNCTUATION: Final = frozenset(
+    ".,;:!?'\"()[]{}\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u2013\u2014-_*`\u3002\u3001\uff0c\uff01\uff1f"
+)
+
+
+def _single(subject: tuple[str, ...]) -> bool:
+    """Whether a subject has one value at a time."""
+    of = next((at for at, word in enumerate(subject) if word in _OF), len(subject))
+    head = subject[:of]
+    if not head or any(word in _SEVERAL for word in subject):
+        return False
+    chosen = any(word in _CHOSEN for word in head[:-1])
+    return chosen or head[-1] in _SINGLE or head[-2:] in _SINGLE_PAIRS
+
+
+Outcome = Literal["new", "merged", "superseded"]
+"""`merged`: it was there, and is the one that is returned. `superseded`: it stands in place of others, whose ids it names."""
+OTHERS: Final = 5
+"""Memories that are alike which are told."""
+
+
+class Decision(NamedTuple):
+    """What becomes of a new memory."""
+
+    outcome: Outcome
+    memory: Memory
+    """The one that says it from now on."""
+    put: tuple[Memory, ...] = ()
+    """What is to be written."""
+    others: tuple[Memory, ...] = ()
+    """Those that are alike, the likest first, and stay as they are."""
+
+
+def decided(new: Memory, known: Sequence[Memory], now: int) -> Decision:
+    """What becomes of `new`.
+
+    Args:
+        new: as it would stand by itself. What it names in `supersedes` it takes the place of, whatever that says, if it `may_replace` it.
+        known: the owner's memories that may be like it, those that it names among them.
+        now: milliseconds since the epoch.
+    """
+    named = [one for one in known if one.id in new.supersedes and may_replace(new, one)]
+    new = msgspec.structs.replace(new, supersedes=tuple(one.id for one in named))
+    twins = [one for one in known if _twin(new, one, now)]
+    if named and not any(_waits(new, one) for one in twins):
+        return _in_place_of(new, named, known, now)
+    kept = max((one for one in twins if _keeps(new, one)), key=_best, default=None)
+    weaker = [one for one in twins if one is not kept and _gives_way(new, one)]
+    if kept is not None:
+        held = (
+            new.status == "quarantined" and kept.status == "active"
+        )  # that somebody has accepted: its tags nobody has
+        stays = held or kept.status == "rejected" or kept.trust > new.trust
+        put = () if stays else (merged(kept, new, now),)
+        memory = put[0] if put else kept
+        gone = tuple(_superseded(one, memory, now) for one in weaker if memory.status == "active")
+        return Decision("merged", memory, (*put, *gone), _alike(new, known, [kept, *weaker]))
+    old = [*weaker, *(one for one in known if one not in weaker and _older_value(new, one))]
+    if old:
+        return _in_place_of(new, old, known, now)
+    return Decision("new", new, (new,), _alike(new, known, ()))
+
+
+def merged(kept: Memory, new: Memory, now: int) -> Memory:
+    """A memory that was said again: its words stay, tags and sources are united, the greater importance counts.
+
+    It is trusted as the least of both, and of another kind than `semantic` where either said so.
+    """
+    sources = united(kept.sources, new.sources)
+    made = msgspec.structs.replace(
+        kept,
+        tags=tuple(dict.fromkeys((*kept.tags, *new.tags)))[:MEMORY_TAGS],
+        importance=max(kept.importance, new.importance),
+        type=new.type if kept.type == "semantic" else kept.type,
+        sources=sources,
+        origin=origin_of((kept.origin, new.origin)),
+        trust=min(kept.trust, new.trust),
+        agent=kept.agent or new.agent,
+        metadata={**kept.metadata, **new.metadata},
+        updated_at=max(now, kept.updated_at),
+    )
+    if len(msgspec.json.encode(made)) <= MEMORY_BYTES:
+        return made
+    return msgspec.structs.replace(made, metadata=kept.metadata, sources=kept.sources, tags=kept.tags)
+
+
+def _in_place_of(new: Memory, old: Sequence[Memory], known: Sequence[Memory], now: int) -> Decision:
+    ids = dict.fromkeys((*new.supersedes, *(one.id for one in old)))
+    made = msgspec.structs.replace(new, supersedes=tuple(ids))
+    gone = tuple(_superseded(one, made, now) for one in old)
+    return Decision("superseded", made, (made, *gone), _alike(new, known, old))
+
+
+def _superseded(old: Memory, by: Memory, now: int) -> Memory:
+    return msgspec.structs.replace(old, status="superseded", superseded_by=by.id, updated_at=max(now, old.updated_at))
+
+
+def may_replace(new: Memory, one: Memory) -> bool:
+    """Whether a memory may stand in place of another one that is named to it: nobody but the user undoes a review, or waives one.
+
+    Args:
+        new: the one that would stand there.
+        one: the one that is there.
+    """
+    if one.status == "rejected":
+        return False  # it would be forgotten that it was
+    if new.origin == "user":
+        return new.status == "active"
+    held = new.status == "quarantined", one.status == "quarantined"
+    return held in {(True, True), (False, False)} and one.trust <= new.trust
+
+
+def _twin(new: Memory, one: Memory, now: int) -> bool:
+    """Whether `one` says the same of the same time; of what was rejected no time counts."""
+    if one.status == "superseded" or one.is_proposal:
+        return False
+    timed = new.valid_from is not None or new.valid_until is not None
+    times = (new.valid_from, new.valid_until) == (one.valid_from, one.valid_until)
+    if one.status != "rejected" and not (one.holds(now) and (times or not timed)):
+        return False
+    return same(new.content, one.content)
+
+
+def _keeps(new: Memory, one: Memory) -> bool:
+    """Whether a twin stays: it is trusted as much, or it waits for a review, or did, or the new one does."""
+    if _waits(new, one):
+        return True
+    if one.status == "rejected":
+        return False
+    return one.trust >= new.trust or (one.status == "active" and new.status == "quarantined")
+
+
+def _waits(new: Memory, one: Memory) -> bool:
+    """Whether a twin was for a review to say, or is, and it is not the user who says it again."""
+    return one.status in ("rejected", "quarantined") and new.origin != "user"
+
+
+def _gives_way(new: Memory, one: Memory) -> bool:
+    if one.status == "rejected" or _waits(new, one):
+        return False
+    return one.trust <= new.trust and new.status == "active"
+
+
+def _best(one: Memory) -> tuple[bool, bool, float, int]:
+    return one.status == "active", one.status == "rejected", one.trust, -one.number
+
+
+def _older_value(new: Memory, one: Memory) -> bool:
+    """Whether `one` gives an older value for what `new` gives a value for; see `holdfast.memory.similarity.replaces`."""
+    if new.status != "active" or one.status != "active" or one.trust > new.trust or "episodic" in (new.type, one.type):
+        return False
+    if any(time is not None for time in (new.valid_from, new.valid_until, one.valid_from, one.valid_until)):
+        return False
+    return replaces(new.content, one.content, personal=new.owner.kind == "user")
+
+
+def _alike(new: Memory, known: Sequence[Memory], without: Sequence[Memory]) -> tuple[Memory, ...]:
+    told = (one for one in known if one.is_recalled)
+    left = (one for one in told if one not in without)
+    rated = [(likeness(new.content, one.content), one) for one in left]
+    near = sorted((found for found in rated if found[0] >= ALIKE), key=lambda found: (-found[0], -found[1].number))
+    return tuple(one for _, one in near[:OTHERS])
+
+
+def united(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
+    """Sources of both; those of one session and origin as one."""
+    found = {(one.session_id, one.user_id, one.identity, one.origin): one for one in sources}
+    for one in others:
+        key = (one.session_id, one.user_id, one.identity, one.origin)
+        there = found.get(key)
+        seqs = one.seqs if there is None else tuple(sorted({*there.seqs, *one.seqs}))
+        found[key] = msgspec.structs.replace(one, seqs=seqs)
+    return tuple(found.values())[-MEMORY_SOURCES:]
