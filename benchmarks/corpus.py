@@ -22,7 +22,8 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
 from holdfast.holdfast import Holdfast
-from holdfast.stores.base import Append, NewSession, SavedView
+from holdfast.stores.log import Append, SavedView
+from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 
 SYSTEM = Message(role="system", content="You help customers with their orders. Be brief, and say what you looked up.")

@@ -17,7 +17,7 @@ from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast, open_holdfast
-from holdfast.stores.base import NewSession
+from holdfast.stores.sessions import NewSession
 
 LISTED = 10_000
 SWEPT = 100_000

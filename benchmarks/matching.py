@@ -14,7 +14,8 @@ from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast, open_holdfast
 from holdfast.recognition.session_match import MatchFinder, Sender
 from holdfast.sessions.forking import fork_for_request
-from holdfast.stores.base import Append, NewSession
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 
 MANY = {"SQLite file": 1_000_000}
 """Sessions on a database; on the others a tenth."""

@@ -26,7 +26,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.replay import spec_of
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, SavedView
+from holdfast.stores.log import Append, SavedView
 from holdfast.tokens import STORED
 
 BUDGETS = (8_000, 128_000)

@@ -19,7 +19,8 @@ from typing import Any
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.claiming import LEASE
 from holdfast.stores import open_store
-from holdfast.stores.base import NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.sessions import NewSession
 from holdfast.stores.verify import verify
 from holdfast.testing import ScriptedUpstream
 from tests.chaos.clients import MARKER, Client, Crossed

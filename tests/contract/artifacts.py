@@ -249,13 +249,13 @@ async def test_no_session_no_artifacts(store: Store) -> None:
 
 async def test_artifacts_go_with_their_session(store: Store) -> None:
     """When it is deleted, and when another one takes its place; those of the user stay."""
-    for leave in (store.delete(REF), store.replace(session(), [])):
+    for leave in (store.remove(REF), store.replace(session(), [])):
         await store.create(session())
         await _saved(store, "b1", "b2")
         await _saved(store, "b3", name="user:a.txt", scope=USER)
         await leave
         assert await store.blobs_in_use(["b1", "b2", "b3"]) == {"b3"}
-        await store.delete(REF)
+        await store.remove(REF)
         await store.drop_artifacts(USER)
     await store.create(session())
     assert await _named(store) == []

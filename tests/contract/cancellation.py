@@ -13,7 +13,9 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.stores.base import Append, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 
 from .kit import assistant, compaction, session, texts, user
@@ -130,7 +132,7 @@ WRITES: dict[str, Operation] = {
     "rate": lambda store, ref: store.rate(ref, {0: 0.25, 2: 0.5}),
     "erase": lambda store, ref: store.erase(ref, 1, tokens=1),
     "replace": lambda store, ref: store.replace(session(ref), [user("z")]),
-    "delete": lambda store, ref: store.delete(ref),
+    "remove": lambda store, ref: store.remove(ref),
 }
 READS: dict[str, Operation] = {
     "get": lambda store, ref: store.get(ref),
@@ -157,7 +159,7 @@ async def test_a_write_cancelled_at_any_await_is_done_or_not(store: Store, what:
 
     async def judge(ref: SessionRef) -> None:
         assert await _seen(store, ref) in (before, after)
-        if what != "delete":
+        if what != "remove":
             await store.append(ref, Append(entries=[user("more")], timestamp=4))
             await verify(store, ref)
 

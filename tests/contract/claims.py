@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.domain.session import Claim, Ending, Session, SessionRef
 from holdfast.errors import InvalidRequest, SessionBusy, SessionNotFound, StaleSession
-from holdfast.stores.base import Append, Appended, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended, SavedView
+from holdfast.stores.sessions import SessionPatch
 
 from .kit import REF, live, session, user
 
@@ -286,7 +288,7 @@ async def test_a_claim_goes_with_its_session(store: Store) -> None:
     await _claimed(store, "a")
     assert (await store.replace(session(), [user("b")])).session.claim is None
     await _claimed(store, "a", holder="two")
-    await store.delete(REF)
+    await store.remove(REF)
     assert (await store.create(session())).claim is None
 
 

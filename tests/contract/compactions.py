@@ -11,7 +11,8 @@ from msgspec.structs import replace as evolve
 from holdfast import limits
 from holdfast.domain.session import ERASED, ModelCall, NewCompaction, SessionRef
 from holdfast.errors import CompactionNotFound, InvalidRequest, NotFound, SessionNotFound, StaleSession, TooLarge
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, compaction, failed, fates, lay, seqs, session, user
@@ -372,7 +373,7 @@ async def test_replace_and_delete_take_them(store: Store) -> None:
     await store.replace(session(), [user("a"), assistant("b")])
     assert await store.compactions(REF) == ()
     assert [one.id for one in await lay(store, compaction(0, 1))] == [1]
-    await store.delete(REF)
+    await store.remove(REF)
     await _log_of(store, 6)
     assert await store.compactions(REF) == ()
     assert await fates(store, other) == [(1, "live")]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.errors import CompactionNotFound
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 
 from .kit import compaction, lay, session, user

@@ -15,7 +15,8 @@ from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
 from holdfast.limits import PAGE
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, calls, live, result, seqs, session, texts, user

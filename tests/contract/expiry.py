@@ -11,7 +11,9 @@ import pytest
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import EndingNotFound, InvalidRequest, SessionExists, SessionExpired, SessionNotFound, StaleSession
-from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 
 from .kit import REF, live, session, texts, user
@@ -239,8 +241,8 @@ async def test_a_withdrawn_session_can_be_deleted(store: Store) -> None:
     gone = ending(withdrawn=True)
     await store.end(gone)
     await store.create(session())
-    assert await store.delete(gone.ref)
-    assert not await store.delete(gone.ref)
+    assert await store.remove(gone.ref)
+    assert not await store.remove(gone.ref)
     assert (await store.get(REF)).status == "active"
 
 
@@ -258,7 +260,7 @@ async def test_a_closed_session_can_be_withdrawn(store: Store) -> None:
 async def test_what_is_meant_for_a_session_does_not_reach_another_of_its_name(store: Store) -> None:
     """Deleted, installed in its place or withdrawn: the next one of the name is another one, at whatever version."""
     seen = [await store.create(session())]
-    await store.delete(REF)
+    await store.remove(REF)
     seen.append(await store.create(session()))
     seen.append((await store.replace(session(), [user("hello")])).session)
     await store.end(ending(withdrawn=True))

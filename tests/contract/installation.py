@@ -13,7 +13,8 @@ from holdfast.domain.artifact import NewArtifact
 from holdfast.domain.history import OldEntry, Past, old_entry
 from holdfast.domain.session import ModelCall, NewEntry, Removed, SessionRef, Usage
 from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionExists, SessionNotFound, StaleSession
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .expiry import ending
@@ -205,7 +206,7 @@ async def test_a_removal_says_what_went(store: Store) -> None:
         artifact_bytes=10,
     )
     assert await store.remove(REF) is None
-    assert await store.delete(REF) is False
+    assert await store.remove(REF) is None
     with pytest.raises(SessionNotFound):
         await store.get(REF)
     assert (await store.get(COPY)).state == {"kept": 1}
@@ -258,10 +259,10 @@ async def test_what_is_replaced_may_end_by_that(store: Store) -> None:
     assert [one.ref for one in (await store.list()).sessions] == [REF]
     assert await store.active() == 1
     await store.append(REF, Append(entries=[user("more")], timestamp=60))
-    assert await store.delete(first.ref)
-    assert not await store.delete(first.ref)
+    assert await store.remove(first.ref)
+    assert not await store.remove(first.ref)
     assert await live(store) == ["newer", "more"]
-    assert await store.delete(REF)
+    assert await store.remove(REF)
     assert await live(store, ending(1, withdrawn=True).ref) == ["new"]
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef, StoredCompaction
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 
 REF = SessionRef("ann", "s1")
 

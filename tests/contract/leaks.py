@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 
 from .kit import REF, session, user
 from .plugin import OpenStore

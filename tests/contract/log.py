@@ -18,7 +18,8 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.limits import CALL_BUILD_BYTES, MESSAGE_BYTES
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, calls, live, new, result, seqs, session, texts, user
@@ -235,7 +236,7 @@ async def test_keys_belong_to_their_session(store: Store) -> None:
     for ref in (REF, other):
         await store.create(session(ref))
         assert not (await store.append(ref, write)).replayed
-    await store.delete(REF)
+    await store.remove(REF)
     await store.create(session())
     assert not (await store.append(REF, write)).replayed
 

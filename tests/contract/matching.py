@@ -14,7 +14,8 @@ from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, alias, bare, chain
 from holdfast.domain.session import Ending, Entry, NewEntry, SessionRef
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from holdfast.stores.matching import Sighting
 
 from .kit import REF, assistant, calls, new, result, session, user
@@ -273,7 +274,7 @@ async def test_what_is_gone_is_not_seen(store: Store) -> None:
     assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
     await _made(store, user("a"), assistant("b"), ref=SECOND)
     assert await _seen(store, one.digest, two.digest) == [Place("s2", 1, 1, last=True)]
-    await store.delete(SECOND)
+    await store.remove(SECOND)
     assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
 
 
@@ -359,7 +360,7 @@ async def _moved(store: Store, made: dict[SessionRef, int], move: tuple[Any, ...
         if more[0] < (await store.get(ref)).tail.next_seq:
             await store.erase(ref, more[0])
     else:
-        await (store.delete(ref) if kind == "delete" else store.end(_ending(ref, f"of {made[ref]}")))
+        await (store.remove(ref) if kind == "delete" else store.end(_ending(ref, f"of {made[ref]}")))
         del made[ref]
 
 
@@ -421,7 +422,7 @@ async def test_ends_of_other_users_and_of_deleted_sessions_are_not_found(opening
     (entry,) = await _made(store, user("a"))
     assert await _seen(openings[-1], entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]
     assert await _seen(store, entry.digest, user_id="bob", ends=True) == []
-    await store.delete(REF)
+    await store.remove(REF)
     assert await _seen(openings[-1], entry.digest, ends=True) == []
     await store.replace(session(), [user("a")])
     assert await _seen(store, entry.digest, ends=True) == [Place("s1", 0, 0, last=True)]

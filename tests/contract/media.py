@@ -16,7 +16,8 @@ from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, Message
 from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TooLarge
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 
 from .kit import REF, live, session, user
 
@@ -186,14 +187,13 @@ async def test_media_go_with_the_last_entry_that_names_them(store: Store) -> Non
 
 
 async def test_media_go_with_their_session(store: Store) -> None:
-    """Deleted, removed or replaced."""
-    for leave in (store.delete, store.remove):
-        await store.create(session())
-        await _said(store, [0], bring=[0])
-        assert await leave(REF)
-        await store.create(session())
-        assert await _kept(store) == []
-        await store.delete(REF)
+    """Removed or replaced."""
+    await store.create(session())
+    await _said(store, [0], bring=[0])
+    assert await store.remove(REF)
+    await store.create(session())
+    assert await _kept(store) == []
+    await store.remove(REF)
     await store.create(session())
     await _said(store, [0], [1], bring=[0, 1])
     await store.replace(session(), [user("a", media=(sha(1),))], media=brought(1))
@@ -210,7 +210,7 @@ async def test_media_stay_with_a_withdrawn_session(store: Store) -> None:
     )
     gone = SessionRef("ann", "s1", "e")
     assert (await _kept(store), await _kept(store, gone)) == ([], [0])
-    await store.delete(gone)
+    await store.remove(gone)
     with pytest.raises(SessionNotFound):
         await store.media(gone, [sha(0)])
 
@@ -251,7 +251,7 @@ async def test_media_are_a_sessions_own(store: Store) -> None:
     for handle, ref in others:
         await handle.erase(ref, 0)
         assert await _kept(handle, ref) == []
-        await handle.delete(ref)
+        await handle.remove(ref)
     assert await _kept(store) == [0]
 
 

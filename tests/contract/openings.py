@@ -6,7 +6,8 @@ import asyncio
 
 import anyio
 
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .kit import REF, live, session, user

@@ -7,7 +7,8 @@ import pytest
 from holdfast.domain.origins import Origin
 from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 
 from .kit import REF, session, user
 
@@ -76,9 +77,9 @@ async def test_a_fork_keeps_its_origins_when_its_parent_goes(store: Store) -> No
     await _forked(store)
     await store.append(FORK, Append(entries=[user("d")], retire_from=1, timestamp=3))
     await store.erase(FORK, 0)
-    await store.delete(REF)
+    await store.remove(REF)
     assert _found(await store.sharing("ann", "parent")) == {"fork": RANGES}
-    await store.delete(FORK)
+    await store.remove(FORK)
     assert _found(await store.sharing("ann", "parent")) == {}
 
 

@@ -9,7 +9,8 @@ import anyio
 
 from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, IdempotencyConflict, SessionExists, StaleSession
-from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, compaction, lay, live, seqs, session, texts, user

@@ -12,7 +12,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Ending, NewEntry, SessionRef
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.limits import ID_BYTES, PAGE
-from holdfast.stores.base import Append, NewSession, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
 
 from .kit import REF, compaction, new, session, user
 

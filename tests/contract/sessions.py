@@ -22,7 +22,9 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.limits import ID_BYTES, METADATA_BYTES, PAGE, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
-from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, live, session, texts, user
@@ -87,7 +89,7 @@ async def test_what_is_not_there(store: Store) -> None:
     for call in [*reads, *edits, verify(store, REF), store.list(after=REF), store.find("s2")]:
         with pytest.raises(SessionNotFound):
             await call
-    assert await store.delete(REF) is False
+    assert await store.remove(REF) is None
 
 
 async def test_a_session_found_by_its_id_alone(store: Store) -> None:
@@ -130,7 +132,7 @@ async def test_tenants_see_nothing_of_each_other(store: Store) -> None:
     for tenant, handle in handles.items():
         assert await live(handle) == [tenant]
         assert [found.state for found in (await handle.list()).sessions] == [{"of": tenant}]
-    assert await handles["a"].delete(REF)
+    assert await handles["a"].remove(REF)
     assert await live(handles["A"]) == ["A"]
 
 
@@ -358,8 +360,8 @@ async def test_delete_takes_everything(store: Store) -> None:
     """The session, its log, its keys; deleting again says False; a new one of that name begins anew."""
     await store.create(session(state={"k": 1}))
     await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2, idempotency_key="k"))
-    assert await store.delete(REF) is True
-    assert await store.delete(REF) is False
+    assert await store.remove(REF) is not None
+    assert await store.remove(REF) is None
     with pytest.raises(SessionNotFound):
         await store.get(REF)
     fresh = await store.create(session())
@@ -402,6 +404,6 @@ async def test_memories_outlive_sessions(store: Store) -> None:
     (one,) = await put(store, memory(sources=(MemorySource(session_id=REF.id, user_id=REF.user_id),)))
     await recalled(store, signal(one), diary=(entry(1),))
     await store.replace(session(), [user("z")])
-    await store.delete(REF)
+    await store.remove(REF)
     assert (await store.memories(ANN)).memories == (one,)
     assert (await store.signals(ANN), await store.diary(ANN)) == ((signal(one),), (entry(1),))

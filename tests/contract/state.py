@@ -21,7 +21,9 @@ from holdfast.errors import (
     StaleState,
     TooLarge,
 )
-from holdfast.stores.base import Append, NewSession, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .kit import REF, live, session, user
@@ -189,7 +191,7 @@ async def test_shared_state_outlives_its_sessions(store: Store) -> None:
     assert await store.drop_state("ann") == await store.drop_state(None) == 1
     assert (await store.get(REF)).state == {"new": 1}
     await _appended(store, {"user:k": 4, "app:k": 5})
-    assert await store.delete(REF)
+    assert await store.remove(REF)
     assert [await all_of(store, scope) for scope in BOTH] == [{"k": 4}, {"k": 5}]
 
 

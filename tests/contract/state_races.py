@@ -13,7 +13,9 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Extend, Increment
 from holdfast.errors import SessionExists, StaleState
-from holdfast.stores.base import Append, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .cancellation import at_every_await, with_neighbours

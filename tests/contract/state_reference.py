@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Extend, Increment
 from holdfast.errors import InvalidRequest
-from holdfast.stores.base import Append, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .kit import session, user

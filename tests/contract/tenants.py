@@ -9,8 +9,10 @@ from holdfast.domain.memory import DiaryEntry, MemoryDelta
 from holdfast.domain.messages import GENESIS, chain
 from holdfast.domain.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.errors import NotFound
-from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.memories import OwnedMemories
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .artifacts import artifact
@@ -63,7 +65,6 @@ OF_A_SESSION: dict[str, Call] = {
     "get": lambda store, ref: store.get(ref),
     "list": lambda store, ref: store.list(after=ref),
     "update": lambda store, ref: store.update(ref, SessionPatch(metadata={"stolen": 1}), timestamp=50),
-    "delete": lambda store, ref: store.delete(ref),
     "remove": lambda store, ref: store.remove(ref),
     "append": lambda store, ref: store.append(ref, Append(entries=[user("stolen")], timestamp=50)),
     "annotate": lambda store, ref: store.annotate(ref, 0, pinned=True),

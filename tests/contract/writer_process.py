@@ -15,7 +15,8 @@ from importlib import import_module
 from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewCompaction, NewEntry, SessionRef
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 
 TASKS = 4
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.server.permissions import METHODS, PERMISSIONS, REST
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, made, token
 from tests.edges.server import Served, gateway

@@ -19,7 +19,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import backup as copying
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import session, user
 

@@ -59,7 +59,7 @@ def written(tmp_path: Path) -> Path:
                 for at, text in enumerate(texts):
                     await session.append([{"role": "assistant" if at % 2 else "user", "content": text}])
             ref = (await hf.session("support-42")).ref
-            from holdfast.stores.base import Append
+            from holdfast.stores.log import Append
             from tests.contract.kit import user
 
             new = user("Thank you!", timestamp=NOW, turn_id=1)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import PARTICIPANTS
-from holdfast.stores.base import SessionPatch
+from holdfast.stores.sessions import SessionPatch
 from tests.edges.access_kit import LOG, OWN, ROUTES, ask, everything, furnish, same, server
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served

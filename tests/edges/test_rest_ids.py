@@ -118,7 +118,7 @@ async def empty(served: Served) -> None:
     """Remove every session."""
     while page := (await served.hf.sessions(limit=100)).sessions:
         for session in page:
-            await served.hf.store.delete(session.ref)
+            await served.hf.store.remove(session.ref)
 
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,7 +13,7 @@ from holdfast.cli import commands
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.hooks.webhook import Webhook
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.testing import Gate, Reply
 from tests.clocks import TickingClock
 from tests.edges.server import Served, gateway

@@ -27,7 +27,9 @@ from holdfast.hooks import EndedSession
 from holdfast.hooks.webhook import Webhook
 from holdfast.secrets import Pattern, make_redactor
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user
 from tests.edges.server import Process
 from tests.edges.webhook_receiver import Receiver, fine, receiving

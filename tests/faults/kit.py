@@ -8,7 +8,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.errors import StoreError
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from holdfast.stores.verify import verify
 
 SESSIONS = tuple(SessionRef("ann", f"s{at}") for at in range(5))

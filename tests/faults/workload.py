@@ -13,7 +13,9 @@ import msgspec
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
+from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.faults.vfs import Death, faulty
 
 REF = SessionRef("ann", "s")
@@ -83,7 +85,7 @@ async def run(store: Store, *, together: bool = True) -> AsyncIterator[int]:
         lambda: store.update(REF, SessionPatch(metadata={"m": "x" * 3000}), timestamp=3),
         lambda: store.annotate(REF, 0, pinned=True),
         lambda: store.erase(REF, 1, tokens=2),
-        lambda: store.delete(OTHER),
+        lambda: store.remove(OTHER),
         lambda: store.append(REF, append(said("e0"), said("e1", "assistant"))),
     ]
     done = 0

@@ -15,8 +15,10 @@ from holdfast.indexes.service import IndexService
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import terms_of
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 
 TENANT = "acme"
 MEMORY = "sqlite://:memory:"

@@ -12,7 +12,9 @@ from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.overlays.scorers import Scorer
 from holdfast.overlays.scoring import Scoring
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 from tests.clocks import Clock
 

@@ -25,7 +25,7 @@ from holdfast.errors import (
     TurnLost,
 )
 from holdfast.holdfast import Holdfast
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.logic.claims import STALLED
 from holdfast.turns.flow import respond
 from holdfast.turns.turn import Turn, TurnRequest

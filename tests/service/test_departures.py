@@ -120,7 +120,7 @@ async def gone_elsewhere(one: Bench) -> None:
     await one.service.walk()
     one.time += LATER
     outside = unindexed(one.elsewhere, lambda: one.time)
-    await outside.delete(REFS[0])
+    await outside.remove(REFS[0])
     await outside.erase(REFS[1], 0)
 
 
@@ -130,7 +130,7 @@ async def test_everything_is_looked_at_once_an_hour_at_most() -> None:
         await gone_elsewhere(one)
         assert (await one.service.walk()).whole
         await one.check(REFS)
-        await unindexed(one.elsewhere, lambda: one.time).delete(REFS[2])
+        await unindexed(one.elsewhere, lambda: one.time).remove(REFS[2])
         one.time += INDEX_DEPARTED_WALK - 1
         assert not (await one.service.walk()).whole
         one.time += 1
@@ -149,7 +149,7 @@ async def test_what_its_own_processes_take_away_has_an_index_look_at_nothing() -
         await other.service.walk()
         await one.service.walk()
         one.time = other.time = one.time + LATER
-        await one.here.delete(REFS[0])
+        await one.here.remove(REFS[0])
         await one.here.erase(REFS[1], 0)
         assert not (await one.service.walk()).whole
         await one.check(REFS)
@@ -177,11 +177,11 @@ async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
         one.elsewhere.learn = noted  # type: ignore[method-assign]
         outside = unindexed(one.elsewhere, lambda: one.time)
         for ref in REFS:
-            await outside.delete(ref)
+            await outside.remove(ref)
         assert writes == []
         one.time += departures._FRESH
         for ref in REFS:
-            await outside.delete(ref)
+            await outside.remove(ref)
         assert len(writes) == 1
 
 
@@ -213,7 +213,7 @@ async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch)
 
     with monkeypatch.context() as then:
         then.setattr(store, "learn", away)
-        assert await outside.delete(REFS[0]) is False
+        assert await outside.remove(REFS[0]) is None
     assert await store.learn(MARK, b"[7]", timestamp=1, expect=None)
     assert await outside.drop_memories(Owner("user", "ada")) == 0
     assert departures._marks(await store.learned(MARK)) == {"": 1}

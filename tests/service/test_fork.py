@@ -13,7 +13,7 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 
 
 def call(id_: str) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from holdfast.domain.state import Extend, Increment
 from holdfast.engine.guarded import TEXTLESS, GuardedStore
 from holdfast.errors import SecretBlocked, StaleSession, StaleState
 from holdfast.secrets import CREDENTIALS, Guard, Pattern, make_redactor
-from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
+from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
 from tests.contract.memory_kit import ANN, memory, put, signal

@@ -135,7 +135,7 @@ async def test_a_deleted_session_is_gone_when_the_deletion_returns() -> None:
     async with bench() as one:
         await one.make(ADA, "tea")
         await one.service.settled()
-        await one.here.delete(ADA)
+        await one.here.remove(ADA)
         assert await one.found("ada", "tea") == []
         assert (await one.index.status()).sources == 0
 
@@ -144,7 +144,7 @@ async def test_a_session_that_takes_the_name_of_another_has_nothing_of_it() -> N
     async with bench() as one:
         await one.make(ADA, "tea", "yes")
         await one.service.settled()
-        await one.here.delete(ADA)
+        await one.here.remove(ADA)
         await one.make(ADA, "coffee")
         await one.service.settled()
         assert await one.found("ada", "tea coffee") == [("s", 0)]
@@ -204,7 +204,7 @@ async def test_who_spoke_goes_with_a_document() -> None:
 
 
 def holdfast_append(entries: Sequence[Any]) -> Any:
-    from holdfast.stores.base import Append
+    from holdfast.stores.log import Append
 
     return Append(entries=entries, timestamp=1)
 
@@ -222,7 +222,7 @@ async def test_writes_erasures_and_deletions_succeed_while_the_index_is_away_and
         index.away = True
         await one.say(ADA, "coffee")
         await one.here.erase(ADA, 0)
-        await one.here.delete(other)
+        await one.here.remove(other)
         await one.service.settled()
         assert one.service.last_error is not None
         assert "tea" not in repr(one.service.last_error)
@@ -237,7 +237,7 @@ async def test_a_user_whose_deletion_the_index_missed_is_forgotten_by_the_next_w
         await one.make(ADA, "tea")
         await one.service.settled()
         index.away = True
-        await one.elsewhere.delete(ADA)
+        await one.elsewhere.remove(ADA)
         await one.service.forget_user("ada")
         index.away = False
         assert await one.found("ada", "tea") == [("s", 0)]
@@ -325,7 +325,7 @@ async def test_what_a_feeder_has_read_does_not_come_back_when_its_session_was_de
 
         async def deleted_behind(*args: Any, **more: Any) -> Any:
             page = await entries(*args, **more)
-            await one.elsewhere.delete(ADA)
+            await one.elsewhere.remove(ADA)
             await one.another().forget(ADA)
             return page
 

@@ -14,7 +14,7 @@ from holdfast.indexes.embedding import BEFORE_CHARS, Turn, in_context
 from holdfast.indexes.feeding import digest_of, said_in
 from holdfast.recall.base import CONTEXT, Space
 from holdfast.recall.vectors import vector_of
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from tests.amounts import examples
 from tests.service.embeddings_stub import numbers
 from tests.service.index_kit import Bench, bench, said

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from holdfast.domain.session import Ending, SessionRef
 from holdfast.errors import HoldfastError
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from tests.service.index_kit import Bench, bench, said
 
 REFS = [SessionRef("ada", "s"), SessionRef("bob", "s")]
@@ -53,7 +55,7 @@ async def take(one: Bench, ref: SessionRef, store: Store, step: tuple[Any, ...])
             new = NewSession(id=ref.id, user_id=ref.user_id, timestamp=one.time)
             await store.replace(new, [said(role, text, one.time) for role, text in entries])
         case ("delete",):
-            await store.delete(ref)
+            await store.remove(ref)
         case ("remove",):
             await store.remove(ref)
         case ("withdraw",):

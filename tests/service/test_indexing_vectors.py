@@ -73,7 +73,7 @@ async def test_every_message_gets_a_vector_and_equal_ones_are_embedded_once() ->
 
 
 async def test_results_of_tools_get_none() -> None:
-    from holdfast.stores.base import Append
+    from holdfast.stores.log import Append
     from tests.service.index_kit import said
 
     embedder = Embedder()

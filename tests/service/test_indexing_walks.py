@@ -69,7 +69,7 @@ async def test_what_a_walk_cannot_see_a_whole_one_does() -> None:
         await one.service.walk()
         one.time += 3 * INDEX_MARGIN
         await one.service.walk()
-        await one.elsewhere.delete(REFS[0])
+        await one.elsewhere.remove(REFS[0])
         await one.elsewhere.erase(REFS[1], 0)
         one.time += INDEX_WHOLE_WALK
         walked = await one.service.walk()

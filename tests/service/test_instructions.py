@@ -20,7 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.limits import INSTRUCTED_ARTIFACT_BYTES
 from holdfast.secrets import Guard, make_redactor
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tools.context import ToolContext
 from holdfast.turns.flow import respond

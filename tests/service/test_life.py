@@ -12,7 +12,8 @@ import holdfast
 from holdfast.errors import AmbiguousSession, InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.life.ending import touch_every
 from holdfast.life.settings import LifeSettings
-from holdfast.stores.base import Append, NewSession, SessionPatch
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
 from tests.service.life_kit import DAY, MEMORY, Ear, _place, file, life, over, ref, rows, state, talk
 

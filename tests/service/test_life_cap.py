@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from holdfast.stores.base import NewSession, SessionPatch
+from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
 from tests.service.life_kit import DAY, MEMORY, Ear, _place, file, life, over, ref, state, talk
 

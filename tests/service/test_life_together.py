@@ -15,7 +15,9 @@ from holdfast.errors import HoldfastError, InvalidRequest, SessionExists, Sessio
 from holdfast.holdfast import Holdfast
 from holdfast.life import ending as life_module
 from holdfast.life.settings import LifeSettings
-from holdfast.stores.base import Append, NewSession, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
 from tests.contract.kit import user

@@ -21,7 +21,7 @@ from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import MediaCache
 from holdfast.models import OpenAIModel
 from holdfast.secrets import Guard, make_redactor
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.testing import ScriptedUpstream
 from holdfast.wire.openai import message_from, message_to
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png

@@ -19,7 +19,7 @@ from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, EXPLAIN_TEXT_C
 from holdfast.sessions import message_explanations
 from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from tests.service.summary_kit import TELLING, desk
 from tests.service.told_model import ToldModel
 

@@ -26,7 +26,8 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.life.settings import LifeSettings
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moving import CLAIMED
-from holdfast.stores.base import Append, SessionPatch
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock
 from tests.contract.kit import compaction
 from tests.service.matching_kit import landing_of

@@ -41,7 +41,7 @@ def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
         await desk.add([tc("w")], SessionRef("ada", "waits"))
         assert await desk.found([*asked, tc("w"), t("w")]) == "waits"
         assert await desk.found([u("1"), tc("2"), t("2")]) is None, "ids of its own mean another session"
-        await desk.store.delete(SessionRef("ada", "waits"))
+        await desk.store.remove(SessionRef("ada", "waits"))
         assert await desk.found(asked) == "done", "made anew"
         assert await desk.found([u("1"), tc("x", name="h"), t("x")]) is None
         assert await desk.found([u("2"), tc("1"), t("1")]) is None
@@ -89,7 +89,7 @@ def test_of_equal_ones_the_last_used_wins() -> None:
         asked = [u("1"), a("1"), u("2")]
         assert await desk.found(asked) == "none"
         assert await desk.found(asked, "y") == "none", "an absent system prompt matches any"
-        await desk.store.delete(SessionRef("ada", "none"))
+        await desk.store.remove(SessionRef("ada", "none"))
         assert await desk.found(asked, "y") == "y"
         assert await desk.found(asked, "else") == "z"
         assert await desk.found(asked, "else", match_system="strict") is None

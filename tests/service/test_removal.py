@@ -20,7 +20,8 @@ from holdfast.hooks.callbacks import ENDS
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.life.receipts import Receipt
 from holdfast.life.settings import LifeSettings
-from holdfast.stores.base import Append, SessionPatch
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock
 from tests.contract.memory_kit import memory, put
 

@@ -15,7 +15,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.overlays.scorers import BATCH
 from holdfast.overlays.scoring import LOOK_BACK, PAUSE, TRIES, Scoring
-from holdfast.stores.base import NewSession
+from holdfast.stores.sessions import NewSession
 from tests.service.scoring_kit import REF, Asked, by_length, call, reply, rigged, user
 
 # -- what is asked, and kept -------------------------------------------------------
@@ -245,7 +245,7 @@ async def test_a_store_that_fails_is_no_error_of_a_run(caplog: pytest.LogCapture
 async def test_a_session_that_is_gone_is_forgotten() -> None:
     async with rigged(Asked()) as rig:
         await rig.say(user("one"))
-        await rig.store.delete(REF)
+        await rig.store.remove(REF)
         assert await rig.score() == 0
         assert rig.scoring.counts.failed == 0
 

@@ -15,7 +15,8 @@ from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.asking import Asked
 from holdfast.search.results import SearchResults
 from holdfast.search.searching import searched
-from holdfast.stores.base import Append, NewSession
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from tests.clocks import START
 from tests.service.search_kit import DAY, talks
 
@@ -263,7 +264,7 @@ async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> Non
         await behind.erase(at.ref("a"), 0)
         await behind.append(at.ref("b"), Append(timestamp=now, retire_from=0))
         for name in "cd":
-            await behind.delete(at.ref(name))
+            await behind.remove(at.ref(name))
         await behind.create(NewSession(id="d", user_id="ada", timestamp=now))
         assert at.hf.engine.index is not None
         assert (await at.hf.engine.index.index.status()).documents == 16, "nobody has told the index"

@@ -21,7 +21,7 @@ from holdfast.sessions import facts as facts_module
 from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.forking import fork_for_request
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from tests.clocks import Clock
 from tests.service.told_model import ToldModel
 

@@ -19,7 +19,7 @@ from holdfast.search.searching import searched
 from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.forking import fork_for_request
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.base import Append, SavedView
+from holdfast.stores.log import Append, SavedView
 from tests.service.search_kit import Talks, talks
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -126,7 +126,7 @@ async def test_writes_of_all_tenants_are_waited_for(tmp_path: Path) -> None:
 
 def holdfast_patch() -> Any:
     """A change that can be seen."""
-    from holdfast.stores.base import SessionPatch
+    from holdfast.stores.sessions import SessionPatch
 
     return SessionPatch(metadata={"late": True})
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import ModelUnavailable, TurnInterrupted
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.tools.running import NOT_RUN
 from holdfast.turns.flow import respond
 from holdfast.turns.showing import Progress

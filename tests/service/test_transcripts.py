@@ -276,7 +276,7 @@ from holdfast.hooks.observing import observed
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from tests.contract.kit import user
 
 async def write(url, folder, name, count):

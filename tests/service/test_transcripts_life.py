@@ -21,7 +21,7 @@ from holdfast.hooks.transcripts_lines import session_from
 from holdfast.hooks.transcripts_names import earlier_name, file_name
 from holdfast.hooks.transcripts_update import held
 from holdfast.stores import open_store
-from holdfast.stores.base import NewSession
+from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user
 from tests.service.transcripts_kit import NOW, REF, end, kept, lines, make, say, told
 from tests.waiting import until
@@ -137,7 +137,7 @@ async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
         await make(store)
         await say(store, user("two"))
         await transcripts.settled()
-        assert await store.delete(REF)
+        assert await store.remove(REF)
         await transcripts.settled()
         assert list((tmp_path / "t").iterdir()) == []
 

@@ -14,8 +14,8 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.stores.base import NewSession
 from holdfast.stores.logic.steps import Many, Steps
+from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 
 SHORT, LONG = 100, 20_000

@@ -17,7 +17,7 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
 from holdfast.overlays.warm import LAST, MOST
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from tests.amounts import examples
 
 REF = SessionRef("ada", "s")
@@ -81,7 +81,7 @@ class Side:
         elif what == "edit":
             await self.turn([{"role": "user", "content": text}, {"role": "assistant", "content": "no"}, _user(text)])
         elif what == "recreate":
-            await self.hf.store.delete(REF)
+            await self.hf.store.remove(REF)
         else:
             await self._behind(what, number, text)
 

@@ -13,7 +13,9 @@ from holdfast.hooks import EndedSession
 from holdfast.hooks.observing import observed
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 
 NOW = 1_760_000_000_000
 REF = SessionRef("default", "s1")

@@ -8,7 +8,8 @@ from typing import Any
 from holdfast.domain.log import erased
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.stores.base import Append, SessionPatch
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from holdfast.tokens import STORED
 from holdfast.wire.exports import system_messages_from
 

@@ -16,7 +16,8 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.errors import MissingExtra, StoreError, StoreUnavailable
 from holdfast.stores import STORES, open_store
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
 from tests.stores.conftest import _place

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import migrations, statements
 from holdfast.stores.sql.fusing import fused

@@ -11,7 +11,8 @@ import pytest
 from holdfast.domain.session import ModelCall
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sql import migrations
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, compaction, lay, session, user

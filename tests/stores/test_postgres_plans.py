@@ -11,8 +11,10 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Batch, Document, Filters, Lookup, Progress, Source, Space
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, user
 from tests.service.matching_kit import landing_of
 from tests.stores.servers import reached

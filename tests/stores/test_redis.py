@@ -16,7 +16,7 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.stores import open_store, schema_of
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.redis.connection import Place
 from holdfast.stores.redis.database import HANDLERS
 from holdfast.stores.redis.keys import Keys, name_part, names_of, number_of, number_part, tag_of
@@ -153,9 +153,9 @@ async def test_a_connection_that_breaks_when_a_session_is_made_or_deleted(
         proxy.arm(b"UNLINK", done=done)
         if done:
             with pytest.raises(StoreUnavailable, match="outcome is unknown"):
-                await store.delete(REF)
+                await store.remove(REF)
         else:
-            assert await store.delete(REF)
+            assert await store.remove(REF)
         assert (await store.list()).sessions == ()
 
 
@@ -199,7 +199,7 @@ async def test_a_key_that_another_program_wrote_to(opening: Opening, redis_url: 
     fresh = await opening(redis_url)
     keys = Keys(prefix_of(redis_url)).session("acme", REF.user_id, REF.id, "")
     await client.set(keys.views, b"mine")
-    views = {"v": holdfast.stores.base.SavedView(0, b"x")}
+    views = {"v": holdfast.stores.log.SavedView(0, b"x")}
     with pytest.raises(StoreCorrupt, match="another program"):
         await fresh.append(REF, Append(entries=[user("a")], timestamp=2, views=views))
     with pytest.raises(StoreCorrupt, match="another program"):
@@ -232,7 +232,7 @@ async def test_prefixes_do_not_meet(opening: Opening, redis_url: str) -> None:
     assert (await two.list()).sessions == ()
     assert list(await two.tenants()) == []
     await two.create(session())
-    await two.delete(REF)
+    await two.remove(REF)
     assert (await one.get(REF)).version == 0
     server = reached("redis")
     assert isinstance(server, Redis)
@@ -274,7 +274,7 @@ async def test_a_server_without_memory(opening: Opening) -> None:
         seen = await store.window(REF, None)
         assert (seen.session.version, seen.session.state, len(seen.entries)) == (1, {}, 1)
         assert len((await store.list()).sessions) == 2
-        assert await store.delete(SessionRef("ann", "s2"))
+        assert await store.remove(SessionRef("ann", "s2"))
         assert await verify(store, REF) == 1
         while (await client.info("memory"))["used_memory"] > used - 150_000:  # what was deleted is freed behind
             await client.ping()
@@ -317,7 +317,7 @@ async def test_a_user_with_few_rights(opening: Opening) -> None:
         await store.create(session())
         await store.append(REF, _says("a"))
         assert await live(store) == ["a"]
-        assert await store.delete(REF)
+        assert await store.remove(REF)
         with pytest.raises(StoreUnavailable, match="may not do that"):
             await opening(server.url.replace("127", "app:pw@127", 1) + "?prefix=other")
 

@@ -20,7 +20,8 @@ from holdfast.domain.session import Ending, ModelCall, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.limits import ID_BYTES
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.redis.connection import Unsure, slot_of
 from holdfast.stores.redis.keys import tag_of
 from holdfast.stores.redis.outbox import News, Outbox
@@ -167,7 +168,7 @@ async def test_a_process_that_dies_before_it_told(
     writes: dict[str, Any] = {
         "append": lambda: one.append(REF, Append(entries=[user("a")], timestamp=9)),
         "create": lambda: one.create(session(SessionRef("ann", "s2"), timestamp=9)),
-        "delete": lambda: one.delete(REF),
+        "delete": lambda: one.remove(REF),
         "end": lambda: one.end(ending),
         "artifact": lambda: one.add_artifact(REF, new),
     }
@@ -197,7 +198,7 @@ import asyncio, os, sys
 from holdfast.stores import open_store
 from holdfast.stores.redis.outbox import Outbox
 from tests.contract.kit import REF, session, user
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 
 async def main():
     store = await open_store(sys.argv[1], tenant="acme")
@@ -248,7 +249,7 @@ async def test_news_that_come_late_change_nothing(stores: list[RedisStore], monk
     for again in (*told, *reversed(told)):
         await deliver(*again)
         assert await _seen(two) == seen
-    await one.delete(REF)
+    await one.remove(REF)
     for again in (*told, *reversed(told)):
         await deliver(*again)
         assert await _seen(two) == [[], 0, (), frozenset()]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain.messages import GENESIS, chain
 from holdfast.domain.session import Claim, Ending, SessionRef
 from holdfast.stores import schema_of
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.redis.matching import score_of
 from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.store import RedisStore
@@ -62,9 +62,9 @@ async def test_sessions_that_are_gone_leave_nothing(opening: Opening, redis_url:
         await store.end(Ending(id="e", user_id="ann", session_id="s2", hooks=("h",), **gone))
         await store.append(SessionRef("ann", "s2", "e"), _says("late"))
         for ref in (REF, SessionRef("ann", "s0"), SessionRef("ann", "s3")):
-            await store.delete(ref)
+            await store.remove(ref)
         assert not {"d", "n"} & await _keys(opening, store)
-        await store.delete(SessionRef("ann", "s2", "e"))
+        await store.remove(SessionRef("ann", "s2", "e"))
         assert await _keys(opening, store) == {clock}
 
 
@@ -95,7 +95,7 @@ async def test_what_an_older_release_wrote(opening: Opening, redis_url: str) -> 
     assert [seen.seq for seen in await newer.sightings("ann", [one.digest, two.digest, three.digest])] == [2]
     for ref in refs:
         assert await verify(newer, ref)
-        assert await newer.delete(ref)
+        assert await newer.remove(ref)
     assert await newer.sightings("ann", [one.digest, two.digest, three.digest]) == ()
 
 

@@ -18,7 +18,9 @@ from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, SessionNotFound
 from holdfast.limits import SIGHTINGS
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
+from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.verify import verify
 from tests.amounts import examples
 from tests.contract.keys import api_key

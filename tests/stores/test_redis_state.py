@@ -14,7 +14,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, InvalidRequest, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_VALUE_BYTES
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.redis.connection import Unsure
 from holdfast.stores.redis.database import Database
 from holdfast.stores.redis.outbox import Outbox

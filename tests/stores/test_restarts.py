@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
 from tests.stores.private import PRIVATE, Missing, PrivateServer

@@ -14,9 +14,10 @@ from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Increment
 from holdfast.recall.base import Document, Source, Space, Vectored
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, SessionPatch
+from holdfast.stores.log import Append
 from holdfast.stores.logic import index_vectors, index_writes
 from holdfast.stores.logic.index import LogicIndex
+from holdfast.stores.sessions import SessionPatch
 from tests.contract.artifacts import artifact
 from tests.contract.expiry import ending
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector

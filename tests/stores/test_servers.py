@@ -13,7 +13,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Increment
 from holdfast.errors import InvalidRequest, StoreError, StoreUnavailable, TooLarge
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, SessionPatch
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.proxy import Proxy
@@ -107,7 +108,7 @@ async def test_idle_connections_that_ended_are_replaced(server: Server, server_u
         assert (await store.window(REF, "v")).session.version == 0
         assert await anyio.to_thread.run_sync(server.end, server_url) > 0
         await store.update(REF, SessionPatch(), timestamp=2, expect=None)
-        await store.delete(REF)
+        await store.remove(REF)
         await store.create(session())
     await store.close()
 

@@ -12,8 +12,9 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.recall.base import Index
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
+from holdfast.stores.log import Append
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.store import LogicStore
 from tests.contract.artifacts import artifact

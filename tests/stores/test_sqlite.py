@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores import open_store, schema_of
-from holdfast.stores.base import Append, SavedView
 from holdfast.stores.indexes import open_index
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sql.address import path_of
 from holdfast.stores.sqlite import durability_of
 from holdfast.stores.sqlite_connection import translated

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import SessionRef
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.sql import migrations, statements
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH

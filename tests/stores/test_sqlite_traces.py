@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from holdfast.domain.session import ModelCall
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sqlite import SCRUBBING
 from holdfast.stores.sqlite_connection import Patience
 from holdfast.stores.verify import verify
@@ -67,8 +68,8 @@ async def test_erase_leaves_no_trace_in_the_files(database: Path) -> None:
 async def test_delete_leaves_no_trace_in_the_files(database: Path, size: int) -> None:
     """Nor does a replace: logs, state, system messages, metadata, views, keys and calls are gone."""
     store = await opened(database)
-    for leave in (lambda: store.delete(REF), lambda: store.replace(session(), [user("other")])):
-        await store.delete(REF)
+    for leave in (lambda: store.remove(REF), lambda: store.replace(session(), [user("other")])):
+        await store.remove(REF)
         fields: dict[str, Any] = {"state": {"k": CANARY}, "metadata": {"k": CANARY}, "agent": CANARY}
         await store.create(session(system_messages=(user(CANARY).message,), **fields))
         log = [user(CANARY + "x" * size, media=tuple(SHOWN)), assistant(CANARY)]
@@ -91,7 +92,7 @@ async def test_delete_leaves_no_row(database: Path) -> None:
     views = {"v": SavedView(0, b"")}
     made = [ModelCall(model="m", timestamp=1)]
     await store.append(REF, Append(state_delta={"k": 1}, timestamp=2, views=views, calls=made, idempotency_key="k"))
-    await store.delete(REF)
+    await store.remove(REF)
     await store.close()
     connection = apsw.Connection(str(database))
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]

@@ -69,7 +69,7 @@ import itertools
 
 from msgspec.structs import replace
 
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from mydb import open_mydb as open_right
 
 class Wrong:

@@ -11,8 +11,10 @@ from holdfast.domain.messages import alias
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores import STORES, SchemaStep, mysql, open_store, schema_of
-from holdfast.stores.base import Append, SavedView, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.matching import key_of
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.sql import Migration, marking, migrations
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, calls, compaction, lay, result, session, user

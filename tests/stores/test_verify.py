@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import StoreCorrupt
 from holdfast.stores import open_store
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, calls, result, session, user
 

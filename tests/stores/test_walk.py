@@ -11,7 +11,8 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.limits import PAGE
 from holdfast.stores import open_store, walk
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from tests.contract.expiry import ending
 from tests.contract.kit import REF, seqs, session, user
 from tests.contract.memory_kit import memory, put

@@ -39,9 +39,10 @@ from holdfast.limits import (
     SYSTEM_BYTES,
 )
 from holdfast.stores import checks, memory_checks
-from holdfast.stores.base import Append, NewSession, SavedView, SessionPatch
 from holdfast.stores.keys import ApiKey
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.memories import MemoriesAsked
+from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.contract.kit import compaction
 from tests.contract.memory_kit import ANN, entry, memory, memory_id, signal
 

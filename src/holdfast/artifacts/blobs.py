@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequen
 from typing import Final, Protocol
 
 from holdfast.errors import StoreCorrupt
-from holdfast.stores.base import FOREVER, Store
+from holdfast.stores.base import Store
+from holdfast.stores.tenants import FOREVER
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read or written at once, about."""

@@ -18,7 +18,8 @@ from holdfast.cli.verify import verify
 if TYPE_CHECKING:
     from holdfast.domain.session import Entry, Session, StoredCompaction
     from holdfast.holdfast import Holdfast
-    from holdfast.stores.base import SessionPage, WindowRows
+    from holdfast.stores.log import WindowRows
+    from holdfast.stores.sessions import SessionPage
 
 MAX_LISTED = 1000
 

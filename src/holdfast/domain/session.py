@@ -111,7 +111,7 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     turn_id: int | None = None
     """None: derived; a user message after anything but a user message opens the next turn."""
     media: tuple[bytes, ...] = ()
-    """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.media`."""
+    """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.log`."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

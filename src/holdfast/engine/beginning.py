@@ -11,7 +11,8 @@ import msgspec
 from holdfast.agents import Agent
 from holdfast.domain.state import own_of, split
 from holdfast.errors import StaleState
-from holdfast.stores.base import NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.sessions import NewSession
 
 
 async def begun(store: Store, new: NewSession, agent: Agent | None) -> NewSession:

@@ -18,7 +18,8 @@ from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.errors import SessionBusy, SessionNotFound, StaleSession, StoreError, TurnLost
 from holdfast.liveness import is_dead
 from holdfast.repeating import Repeated
-from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic.claims import held_until
 
 _log = logging.getLogger("holdfast.turn")

@@ -41,7 +41,8 @@ from holdfast.overlays.warm import WarmSessions
 from holdfast.recognition.retries import Retries
 from holdfast.recognition.unheard import Unheard
 from holdfast.secrets import Guard
-from holdfast.stores.base import NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.sessions import NewSession
 
 T = TypeVar("T")
 

@@ -21,8 +21,10 @@ from holdfast.domain.state import Change, Extend
 from holdfast.engine.entries import is_long
 from holdfast.limits import MEMORY_TAG_CHARS
 from holdfast.secrets import Guard, Sweep
-from holdfast.stores.base import Append, Appended, NewSession, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 from holdfast.stores.memories import OwnedMemories
+from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.state import ScopedState
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
@@ -45,7 +47,6 @@ TEXTLESS: Final = frozenset(
         "calls",
         "close",
         "compactions",
-        "delete",
         "delete_blobs",
         "diary",
         "drop_artifacts",

@@ -7,7 +7,8 @@ from typing import Final
 
 from holdfast.context.escaping import marker_of
 from holdfast.domain.session import Session
-from holdfast.stores.base import FOREVER, Store
+from holdfast.stores.base import Store
+from holdfast.stores.tenants import FOREVER
 
 _KEPT_AS: Final = "holdfast:marker"
 """Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.learning.key_of`."""

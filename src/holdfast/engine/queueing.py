@@ -22,7 +22,8 @@ from holdfast.engine.claiming import AGAIN, LEASE, RENEWED, Claiming, Pause
 from holdfast.errors import InvalidRequest, SessionBusy, TurnInterrupted, TurnLost
 from holdfast.limits import TURNS_WAITING
 from holdfast.numbers import is_number
-from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 
 T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]

@@ -17,7 +17,8 @@ from holdfast.domain.state import Change, Scope, bare, check_delta, names_of, pr
 from holdfast.errors import InvalidRequest, StaleSession, StoreError
 from holdfast.limits import STATE_REMEMBERED, STATE_REMEMBERED_BYTES
 from holdfast.overlays.warm import WarmSessions
-from holdfast.stores.base import Append, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
 from holdfast.stores.state import ScopedState
 from holdfast.tools.state import Standing
 

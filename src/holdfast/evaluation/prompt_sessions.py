@@ -27,7 +27,7 @@ from holdfast.life.settings import LifeSettings
 from holdfast.limits import PAGE
 from holdfast.overlays.views import read_view
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.base import Append, SavedView
+from holdfast.stores.log import Append, SavedView
 from holdfast.turns.instructing import instructed
 from holdfast.turns.introducing_memories import introduced
 from holdfast.turns.prompting import draft_from, working_set_request

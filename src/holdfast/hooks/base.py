@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from holdfast.domain.session import Ending, EndReason, Entry, Session, SessionRef
 from holdfast.limits import PAGE
 from holdfast.media.leaving import whole_entries
-from holdfast.stores.base import Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Appended
 
 Change = Literal["annotated", "erased", "replaced", "deleted"]
 """What becomes of something that was written: an entry's pin or importance, its content, a whole session, all of it."""

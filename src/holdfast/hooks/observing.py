@@ -8,7 +8,9 @@ from typing import Any, Self
 
 from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.hooks.base import Change, Observer
-from holdfast.stores.base import Append, Appended, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
+from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 
@@ -51,13 +53,6 @@ class ObservedStore(StoreWrapper):
         """See `Store.erase`."""
         with self._changing(ref, "erased"):
             return await self.inner.erase(ref, seq, tokens=tokens)
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """See `Store.delete`."""
-        if ref.withdrawn:  # it ended before, and its end was told
-            return await self.inner.delete(ref)
-        with self._changing(ref, "deleted"):
-            return await self.inner.delete(ref)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None

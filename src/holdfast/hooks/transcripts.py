@@ -31,7 +31,8 @@ from holdfast.hooks.transcripts_names import SUFFIX, earlier_name, earlier_names
 from holdfast.hooks.transcripts_update import go_on, held, log_of, owner_of, revise
 from holdfast.off_loop import off_loop
 from holdfast.secrets import Redactor
-from holdfast.stores.base import Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Appended
 from holdfast.stores.walk import tenants
 
 _log = logging.getLogger("holdfast.transcripts")

@@ -18,8 +18,11 @@ from holdfast.domain.memory import MemoryDelta, Owner
 from holdfast.domain.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
-from holdfast.stores.base import FOREVER, Appended, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Appended
 from holdfast.stores.memories import OwnedMemories
+from holdfast.stores.sessions import NewSession
+from holdfast.stores.tenants import FOREVER
 from holdfast.stores.wrapper import StoreWrapper
 
 MARK: Final = "holdfast.departures"
@@ -111,11 +114,6 @@ class UnindexedStore(StoreWrapper):
         """See `Store.erase`."""
         await self._departures.tell()
         return await self.inner.erase(ref, seq, tokens=tokens)
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """See `Store.delete`."""
-        await self._departures.tell()
-        return await self.inner.delete(ref)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None

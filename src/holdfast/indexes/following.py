@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from holdfast.domain.session import Ending, Entry, NewEntry, Removed, SessionRef
 from holdfast.indexes.service import IndexService
-from holdfast.stores.base import Append, Appended, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
+from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 ServiceOf = Callable[[Store], IndexService]
@@ -56,13 +58,6 @@ class FollowedStore(StoreWrapper):
             entry = await self.inner.erase(ref, seq, tokens=tokens)
         await self._index.erased(ref, seq, change)
         return entry
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """See `Store.delete`."""
-        async with self._index.changing(ref):
-            did = await self.inner.delete(ref)
-        await self._index.forget(ref)
-        return did
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None

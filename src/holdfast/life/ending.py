@@ -233,7 +233,7 @@ class Life:
         gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
         ending = self._ending(session, reason, withdrawn=gone)
         if reason == "delete" and (session.damaged or not ending.hooks):  # hooks are given whole sessions
-            did = await self.store.delete(session.ref)
+            did = await self.store.remove(session.ref) is not None
         else:
             did = await self._ended(ending, idle_since)
         if did:
@@ -256,7 +256,7 @@ class Life:
         if did and ending.hooks:
             self._teller.soon(self.store, ending)
         elif did and ending.withdrawn:
-            await self.store.delete(ending.ref)
+            await self.store.remove(ending.ref)
         return did
 
     def _ending(self, session: Session, reason: EndReason, *, withdrawn: bool) -> Ending:

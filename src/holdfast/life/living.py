@@ -12,8 +12,10 @@ from holdfast.domain.artifact import Scope
 from holdfast.domain.session import NewEntry, Removed, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound
 from holdfast.life.ending import Life
-from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, Store, WindowRows
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.matching import Sighting
+from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -170,10 +172,6 @@ class LivingStore(StoreWrapper):
             expect = expect + 1 if ended and expect is not None else expect
         changed = await self.inner.update(ref, patch, timestamp=timestamp, expect=expect)
         return await self._living(changed)
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """See `Store.delete`."""
-        return await self._gone(ref, self.inner.delete)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None

@@ -326,7 +326,7 @@ class Teller:
 
     async def _forgotten(self, store: Store, ending: Ending) -> None:
         if ending.withdrawn:
-            await store.delete(ending.ref)
+            await store.remove(ending.ref)
         await store.forget_ending(ending.id)
 
     async def _gone(self, store: Store, ending: Ending) -> None:

@@ -14,7 +14,9 @@ from holdfast.domain.media.parts import chars_of, hashes_of, moved
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.limits import INLINE_MESSAGES, MEDIA_CACHE_BYTES
-from holdfast.stores.base import Append, Appended, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
+from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 THREAD_CHARS: Final = 256 * 1024
@@ -144,13 +146,6 @@ class ReferringStore(StoreWrapper):
         """See `Store`."""
         try:
             return await self.inner.erase(ref, seq, tokens=tokens)
-        finally:
-            self._remembered.forget(self.tenant, ref)
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """See `Store`."""
-        try:
-            return await self.inner.delete(ref)
         finally:
             self._remembered.forget(self.tenant, ref)
 

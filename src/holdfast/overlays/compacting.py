@@ -33,8 +33,9 @@ from holdfast.overlays.drafting import Found, Job, Manner, attempt, composed, fo
 from holdfast.overlays.summarizers import Draft, Spent, Unwritten, write
 from holdfast.overlays.warm import WarmSessions
 from holdfast.secrets import Guard
-from holdfast.stores.base import Append, SavedView, Store
+from holdfast.stores.base import Store
 from holdfast.stores.lease import leased
+from holdfast.stores.log import Append, SavedView
 
 _log = logging.getLogger("holdfast.compacting")
 STRATEGY: Final = "summary_buffer"

@@ -32,7 +32,8 @@ from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, S
 from holdfast.overlays.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
 from holdfast.overlays.views import ReadView, read_view
 from holdfast.overlays.warm import heavy
-from holdfast.stores.base import SavedView, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import SavedView
 
 _CALLS: Final = 8
 """Most calls for which what the digest covered is read from the log again; a longer part goes in as its digest."""

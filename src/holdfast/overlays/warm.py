@@ -14,7 +14,7 @@ from holdfast.context.view import FoldedView
 from holdfast.domain.log import as_sent
 from holdfast.domain.messages import chain
 from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.stores.base import Append, Appended
+from holdfast.stores.log import Append, Appended
 
 MOST = 256
 """Sessions remembered; the one that was idle longest goes first."""

@@ -18,7 +18,7 @@ from holdfast.liveness import is_dead
 from holdfast.recognition.matching import behind
 from holdfast.recognition.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.sessions.forking import fork_for_request
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.logic.claims import held_until
 from holdfast.turns.placement import Placement, PlacementKind
 

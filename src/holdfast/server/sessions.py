@@ -34,7 +34,8 @@ from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.looking import Look, looked, told
-from holdfast.stores.base import Append, SessionPatch
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
 from holdfast.wire.exports import own_fields, session_to, system_messages_from
 from holdfast.wire.openai import entry_to, message_to, messages_from
 from holdfast.wire.voice import find_records

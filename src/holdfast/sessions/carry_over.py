@@ -43,8 +43,9 @@ from holdfast.limits import (
 from holdfast.numbers import check_whole
 from holdfast.overlays.compacting import STRATEGY
 from holdfast.overlays.summarizers import Reading, Spent, Unwritten, Writer, allowed, capacity, write
-from holdfast.stores.base import NewSession, Store
+from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session
+from holdfast.stores.sessions import NewSession
 
 _log = logging.getLogger("holdfast.carrying")
 CARRIED_FROM: Final = "carried_from"

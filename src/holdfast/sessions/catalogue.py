@@ -34,8 +34,9 @@ from holdfast.sessions.forking import forked
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moving import moved
 from holdfast.sessions.speaking import greeted
-from holdfast.stores.base import NewSession, SessionPage, SessionPatch, Store
+from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
+from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.wire.exports import import_from
 from holdfast.wire.sendable import Sendable, check_flag, check_text
 

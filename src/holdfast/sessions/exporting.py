@@ -20,8 +20,9 @@ from holdfast.engine.guarded import as_kept
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
 from holdfast.limits import PAGE
 from holdfast.media.leaving import whole_entries
-from holdfast.stores.base import NewSession, Store
+from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, payloads_of
+from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, export_to, import_from, same
 

@@ -17,7 +17,9 @@ from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSess
 from holdfast.numbers import check_whole
 from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.exporting import TRIES
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 
 
 async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None) -> Session:

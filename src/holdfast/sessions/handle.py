@@ -35,8 +35,9 @@ from holdfast.sessions.looking import Context, Look, looked, told
 from holdfast.sessions.message_explanations import ExplainedSession
 from holdfast.sessions.speaking import Priority, Speech, SpeechSource, Spoken, spoken
 from holdfast.sessions.state import SessionState
-from holdfast.stores.base import Append, Appended, SessionPatch
 from holdfast.stores.checks import check_entries, check_kind
+from holdfast.stores.log import Append, Appended
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.tools.tool import Toolset
 from holdfast.turns.afterwards import followed

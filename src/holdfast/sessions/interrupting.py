@@ -22,7 +22,8 @@ from holdfast.engine.entries import counted
 from holdfast.engine.guarded import masked
 from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
 from holdfast.limits import INTERRUPTED_BEHIND
-from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 from holdfast.turns.interruptions import LastReply, cut_of, last_reply
 
 TRIES: Final = 8

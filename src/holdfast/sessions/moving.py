@@ -23,8 +23,9 @@ from holdfast.engine.removing import children_of, removed
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
 from holdfast.liveness import is_dead, new_holder
 from holdfast.sessions.exporting import TRIES, calls_of, log_of
-from holdfast.stores.base import Append, NewSession, SessionPatch
 from holdfast.stores.checks import check_ref
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
 
 CLAIMED: Final = 120_000
 """Milliseconds for which a move keeps turns out, unless it ends before."""

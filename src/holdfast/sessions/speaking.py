@@ -28,7 +28,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.sessions.interrupting import TRIES, in_place_of
-from holdfast.stores.base import Append, NewSession
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from holdfast.turns.instructing import worded
 from holdfast.turns.interruptions import cut_of, last_reply
 from holdfast.wire.voice import INTERRUPTABLE
@@ -198,5 +199,5 @@ async def _made_with(engine: Engine, new: NewSession, greeting: NewEntry) -> Ses
     try:
         return (await engine.store.append(new.ref, write)).session
     except UsageError:
-        await engine.store.delete(new.ref)
+        await engine.store.remove(new.ref)
         raise

@@ -4,8 +4,9 @@ A name means one artifact in its scope: a session, or all sessions of a user. It
 next number, also when the newest was deleted, until none is left. Names come in Unicode's form NFC; two that fold to the same
 (`holdfast.domain.artifact.folded`) are not there at a time.
 
-The content is stored before, under a key of its own, by whoever calls. That of what went with its session, was dropped, or was
-never named, is found by `blobs_in_use`.
+The caller stores the content first, under a key of its own. Contents of artifacts that went with their session, were dropped, or
+were never named are found by `blobs_in_use`. Naming an artifact changes neither the session's version nor its times. A session's
+artifacts go with it, by `remove` and `replace`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope
 
 
 class ArtifactStore(Protocol):
-    """What a store keeps of artifacts; see `holdfast.stores.base`, **Artifacts**."""
+    """Name contents and their versions, and keep contents. The module says what all methods promise."""
 
     async def add_artifact(
         self,

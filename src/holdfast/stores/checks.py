@@ -38,8 +38,9 @@ from holdfast.limits import (
     STATE_KEYS,
     SYSTEM_BYTES,
 )
-from holdfast.stores.base import Append, NewSession, SessionPatch
 from holdfast.stores.keys import ApiKey, Role
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
 
 _BLOB = re.compile("[0-9a-z]{1,64}")
 _encode = msgspec.json.Encoder().encode

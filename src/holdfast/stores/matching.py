@@ -1,13 +1,21 @@
-"""The part of the store contract by which a transcript that names no session is recognised: digests in the logs of a user."""
+"""The part of the store contract about matching: which sessions have a message, and which share entries.
+
+**Digests.** `sightings` finds the digest of every visible entry, and every `Entry.alias`, those of retired entries too, in the
+sessions of a user; withdrawn sessions are left out. Erasing an entry removes its alias, and leaves its digest.
+
+**Origins** say which entries of a session are copies of another session's, see `holdfast.domain.origins`. `NewSession.origins`
+brings those of a copy. They go with their session, by `remove` and `replace`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from holdfast.domain.origins import Origin
 from holdfast.domain.session import SessionRef
 
 _SIZE = 8
@@ -33,7 +41,7 @@ class Sighting(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class MatchingStore(Protocol):
-    """What a store knows of who said what where; see `holdfast.stores.base`, **Matching**."""
+    """Find messages and copies of them in the sessions of a user. The module says what all methods promise."""
 
     async def sightings(
         self,
@@ -45,9 +53,9 @@ class MatchingStore(Protocol):
         limit: int = 16,
         ends: bool = False,
     ) -> tuple[Sighting, ...]:
-        """Where the last one of `marks` stands that stands anywhere; nothing where none does.
+        """Return the places of the last one of `marks` that is in any log; nothing when none is.
 
-        The places of that one mark alone, those in the sessions that were made last first, and in a session the newest. Costs
+        The places are of that one mark alone: those in the newest sessions first, and in a session the newest entries first. Costs
         what is looked for, whatever the number of sessions, of places and of entries.
 
         Args:
@@ -58,6 +66,28 @@ class MatchingStore(Protocol):
             limit: 1 to `SIGHTINGS`.
             ends: find only sessions whose live path ends with the digest, most recently used first, however many other
                 sessions have it somewhere before their end. Not with `alias` or `session`.
+        """
+        ...
+
+    async def share(self, ref: SessionRef, identity: str) -> None:
+        """Record that copies of a session are about to be made, so that `sharing` finds it as well.
+
+        Changes neither the session's version nor its times; one that has origins is left unchanged. Raises `SessionNotFound`.
+
+        Args:
+            ref: which session.
+            identity: its identity; another one of its name is `SessionNotFound`.
+        """
+        ...
+
+    async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
+        """Return the origins of some sessions of a user by id, in order of `first`. Those that share nothing are left out."""
+        ...
+
+    async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
+        """Return the origins of all sessions of a user that have entries of the session with the identity `source`, by id.
+
+        Costs what is returned, whatever the number of other sessions. Withdrawn sessions are left out.
         """
         ...
 

@@ -11,8 +11,9 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
-from holdfast.stores.base import SessionPage, Store
+from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100
 """Tenants, or owners, that are read at a time."""

@@ -25,7 +25,7 @@ from holdfast.engine.removing import removed
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.models import Collector, closing
-from holdfast.stores.base import NewSession
+from holdfast.stores.sessions import NewSession
 from holdfast.tools.context import ToolContext
 from holdfast.turns.flow import respond
 from holdfast.turns.handover import same_place

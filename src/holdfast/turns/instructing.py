@@ -18,7 +18,7 @@ from holdfast.domain.templates import ARTIFACT, Template, parsed
 from holdfast.engine.engine import Engine
 from holdfast.errors import ArtifactNotFound, InvalidRequest
 from holdfast.limits import INSTRUCTED_ARTIFACT_BYTES
-from holdfast.stores.base import NewSession
+from holdfast.stores.sessions import NewSession
 
 _BETWEEN: Final = "\n\n"
 """Between the parts of an instruction."""

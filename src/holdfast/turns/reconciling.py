@@ -9,7 +9,7 @@ from holdfast.domain.session import Entry, Session
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.overlays.warm import WarmSession
 from holdfast.recognition.matching import at_end, behind, branch, goes_on, landed
-from holdfast.stores.base import Appended
+from holdfast.stores.log import Appended
 from holdfast.stores.walk import entries_to
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.domain.messages import Message
 from holdfast.domain.state import TEMP
 from holdfast.errors import InvalidRequest
-from holdfast.stores.base import Appended
+from holdfast.stores.log import Appended
 from holdfast.turns.turn import Turn
 
 _log = logging.getLogger("holdfast.turn")

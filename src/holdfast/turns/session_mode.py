@@ -14,7 +14,7 @@ from holdfast.domain.reconcile import mode_of
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.limits import CLIENTS_REMEMBERED
-from holdfast.stores.base import SessionPatch
+from holdfast.stores.sessions import SessionPatch
 from holdfast.turns.turn import Turn
 from holdfast.turns.turn_warnings import TurnWarning
 

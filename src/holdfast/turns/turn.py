@@ -35,7 +35,7 @@ from holdfast.engine.entries import new_entries
 from holdfast.engine.guarded import masked
 from holdfast.engine.queueing import Hold, QueueMode
 from holdfast.media.store import taken_apart
-from holdfast.stores.base import Append, Appended, SavedView
+from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.state import Standing
 from holdfast.tools.tool import name_of
 from holdfast.turns.placement import Placement

@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.errors import SessionBusy
 from holdfast.liveness import is_alive
-from holdfast.stores.base import Append
+from holdfast.stores.log import Append
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.steps import Query, Steps
 

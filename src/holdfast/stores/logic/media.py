@@ -13,7 +13,7 @@ from holdfast.stores.logic.steps import Many, Query, Steps
 
 
 def media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
-    """See `MediaStore.media`."""
+    """See `LogStore.media`."""
     row = yield from session_row(tenant, ref)
     if not hashes:
         return {}

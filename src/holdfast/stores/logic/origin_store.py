@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class OriginMethods(ABC):
-    """The methods of `OriginStore` of a handle that runs steps."""
+    """The methods of `MatchingStore` of a handle that runs steps."""
 
     tenant: str
 
@@ -31,20 +31,20 @@ class OriginMethods(ABC):
         """See `Database.write`; writes of one scope come one after the other."""
 
     async def share(self, ref: SessionRef, identity: str) -> None:
-        """See `OriginStore.share`."""
+        """See `MatchingStore.share`."""
         checks.check_ref(ref)
         checks.check_id(identity, "identity")
         await self._write(partial(origins.share, self.tenant, ref, identity), ref)
 
     async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
-        """See `OriginStore.origins`."""
+        """See `MatchingStore.origins`."""
         checks.check_id(user_id, "user_id")
         for id_ in sessions:
             checks.check_id(id_, "session_id")
         return await self._read(partial(origins.origins, self.tenant, user_id, sessions), single=True)
 
     async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """See `OriginStore.sharing`."""
+        """See `MatchingStore.sharing`."""
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
         return await self._read(partial(origins.sharing, self.tenant, user_id, source), single=True)

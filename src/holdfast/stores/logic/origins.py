@@ -13,7 +13,7 @@ from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 
 
 def share(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
-    """See `OriginStore.share`."""
+    """See `MatchingStore.share`."""
     row = yield from session_row(tenant, ref)
     if session_of(row).identity != identity:
         raise SessionNotFound(ref.id)
@@ -28,14 +28,14 @@ def keep(pk: int, origins: Sequence[Origin]) -> Steps[None]:
 
 
 def origins(tenant: str, user_id: str, sessions: Collection[str]) -> Steps[Mapping[str, Sequence[Origin]]]:
-    """See `OriginStore.origins`."""
+    """See `MatchingStore.origins`."""
     if not sessions:
         return {}
     return _by_session((yield Query("origins_named", (tenant, user_id, _hex_array(sorted(set(sessions)))))))
 
 
 def sharing(tenant: str, user_id: str, source: str) -> Steps[Mapping[str, Sequence[Origin]]]:
-    """See `OriginStore.sharing`."""
+    """See `MatchingStore.sharing`."""
     return _by_session((yield Query("origins_sharing", (tenant, user_id, source))))
 
 

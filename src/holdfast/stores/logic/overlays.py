@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from holdfast.domain.session import ERASED, NewCompaction, SessionRef, StoredCompaction
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
-from holdfast.stores.base import SavedView
+from holdfast.stores.log import SavedView
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, intact_session_of
 from holdfast.stores.logic.steps import Many, Query, Steps

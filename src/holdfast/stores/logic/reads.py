@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.errors import AmbiguousSession, SessionNotFound
-from holdfast.stores.base import SavedView, SessionPage, WindowRows
+from holdfast.stores.log import SavedView, WindowRows
 from holdfast.stores.logic.rows import (
     ENDLESS,
     UNDECODABLE,
@@ -17,6 +17,7 @@ from holdfast.stores.logic.rows import (
     session_of,
 )
 from holdfast.stores.logic.steps import Query, Row, Steps
+from holdfast.stores.sessions import SessionPage
 
 
 def session_row(tenant: str, ref: SessionRef) -> Steps[Row]:

@@ -26,12 +26,12 @@ from holdfast.domain.state import Change
 from holdfast.errors import StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.limits import ENDING_ERROR_CHARS, LEARNED_BYTES, SIGHTINGS
 from holdfast.stores import checks
-from holdfast.stores.base import Append, Appended, NewSession, SessionPage, SessionPatch, WindowRows
 from holdfast.stores.keys import ApiKey
+from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.logic import (
     claims,
     keys,
-    life,
+    lifecycle,
     matching,
     media,
     overlays,
@@ -46,6 +46,7 @@ from holdfast.stores.logic.memory_store import MemoryMethods
 from holdfast.stores.logic.origin_store import OriginMethods
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.matching import Sighting
+from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.state import ScopedState
 
 T = TypeVar("T")
@@ -140,10 +141,6 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
         checks.check_int(timestamp, "timestamp")
         steps = partial(writes.update, self.tenant, ref, patch, timestamp, expect)
         return await self._write(steps, ref, sharing=patch.state or None)
-
-    async def delete(self, ref: SessionRef) -> bool:
-        """See `Store.delete`."""
-        return await self.remove(ref) is not None
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
@@ -262,30 +259,30 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
         """See `Store.touch`."""
         checks.check_ref(ref)
-        await self._write(partial(life.touch, self.tenant, ref, timestamp), ref)
+        await self._write(partial(lifecycle.touch, self.tenant, ref, timestamp), ref)
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
         """See `Store.end`."""
         checks.check_ending(ending)
         ref = SessionRef(ending.user_id, ending.session_id)
-        return await self._write(partial(life.end, self.tenant, ending, idle_since), ref)
+        return await self._write(partial(lifecycle.end, self.tenant, ending, idle_since), ref)
 
     async def record_ending(self, ending: Ending) -> None:
         """See `Store.record_ending`."""
         checks.check_ending(ending)
         ref = SessionRef(ending.user_id, ending.session_id)
-        await self._write(partial(life.record_ending, self.tenant, ending), ref)
+        await self._write(partial(lifecycle.record_ending, self.tenant, ending), ref)
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         """See `Store.endings`."""
         checks.check_limit(limit)
-        return await self._read(partial(life.endings, self.tenant, due, limit), single=True)
+        return await self._read(partial(lifecycle.endings, self.tenant, due, limit), single=True)
 
     async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
         """See `Store.endings_of`."""
         checks.check_id(user_id, "user_id")
         checks.check_limit(limit)
-        return await self._read(partial(life.endings_of, self.tenant, user_id, after, limit), single=True)
+        return await self._read(partial(lifecycle.endings_of, self.tenant, user_id, after, limit), single=True)
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
@@ -293,31 +290,31 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
         """See `Store.settle`."""
         checks.check_id(ending_id, "ending_id")
         told = None if error is None else error[:ENDING_ERROR_CHARS]
-        return await self._write(partial(life.settle, self.tenant, ending_id, delivered, due_at, told))
+        return await self._write(partial(lifecycle.settle, self.tenant, ending_id, delivered, due_at, told))
 
     async def forget_ending(self, ending_id: str) -> None:
         """See `Store.forget_ending`."""
         checks.check_id(ending_id, "ending_id")
-        await self._write(partial(life.forget_ending, self.tenant, ending_id))
+        await self._write(partial(lifecycle.forget_ending, self.tenant, ending_id))
 
     async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
         """See `Store.idle`."""
         checks.check_limit(limit)
-        return await self._read(partial(life.idle, self.tenant, now, ttl, limit))
+        return await self._read(partial(lifecycle.idle, self.tenant, now, ttl, limit))
 
     async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
         """See `Store.oldest`."""
         checks.check_limit(limit)
-        return await self._read(partial(life.oldest, self.tenant, limit), single=True)
+        return await self._read(partial(lifecycle.oldest, self.tenant, limit), single=True)
 
     async def active(self) -> int:
         """See `Store.active`."""
-        return await self._read(partial(life.active, self.tenant), single=True)
+        return await self._read(partial(lifecycle.active, self.tenant), single=True)
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
         """See `Store.tenants`."""
         checks.check_limit(limit)
-        return await self._read(partial(life.tenants, after, limit))
+        return await self._read(partial(lifecycle.tenants, after, limit))
 
     # -- matching and media ----------------------------------------------------
 
@@ -340,7 +337,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
         return await self._read(steps)
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """See `MediaStore.media`."""
+        """See `LogStore.media`."""
         checks.check_ref(ref)
         return await self._read(partial(media.media, self.tenant, ref, hashes), ref=ref)
 

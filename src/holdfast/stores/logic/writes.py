@@ -28,12 +28,12 @@ from holdfast.errors import (
     SessionNotFound,
     StaleSession,
 )
-from holdfast.stores.base import Append, Appended, NewSession, SessionPatch
+from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic import origins as origin_steps
 from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.claims import claimed
-from holdfast.stores.logic.life import put_end
+from holdfast.stores.logic.lifecycle import put_end
 from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import (
@@ -51,6 +51,7 @@ from holdfast.stores.logic.rows import (
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import scope_of
+from holdfast.stores.sessions import NewSession, SessionPatch
 
 _HANGING_ON_A_SESSION = (
     "artifacts_delete",

@@ -10,7 +10,7 @@ from holdfast.domain.session import Ending, Entry, Session, SessionRef
 from holdfast.domain.state import Change
 from holdfast.errors import StoreClosed, StoreCorrupt
 from holdfast.stores import checks
-from holdfast.stores.base import SessionPage, WindowRows
+from holdfast.stores.log import WindowRows
 from holdfast.stores.logic import reads
 from holdfast.stores.logic.network import NAME, LastKnown
 from holdfast.stores.logic.rows import ENDLESS
@@ -25,6 +25,7 @@ from holdfast.stores.redis.log import ranged, window_command
 from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.work import Head, head_command
+from holdfast.stores.sessions import SessionPage
 from holdfast.stores.sql import Migration
 from holdfast.stores.sql.upgrade import pending
 from holdfast.stores.state import ScopedState
