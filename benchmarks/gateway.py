@@ -18,7 +18,7 @@ from benchmarks.run import Run, clear
 from benchmarks.tables import Column, Figure, Table, duration, whole
 from benchmarks.timing import told
 from holdfast import config
-from holdfast.config.roster import roster_of
+from holdfast.config.build import build_roster
 from holdfast.holdfast import Holdfast
 
 SHORT, FULL = 10, 300
@@ -113,7 +113,7 @@ def configuration(upstream: str) -> str:
 
 async def _fill(run: Run, text: str, store: str, lengths: list[int]) -> dict[int, int]:
     """Make sessions of each length, with their views; how many there are of each."""
-    roster = roster_of(config.load(text, env={}))
+    roster = build_roster(config.load(text, env={}))
     roster.context = settings_of(STRATEGY, BUDGET)
     counts = dict(zip(lengths, (1_500 if run.quick else 5_000, CONNECTIONS, CONNECTIONS), strict=True))
     async with Holdfast(store, roster=roster) as hf:

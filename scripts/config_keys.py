@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.config.fields import table
+from holdfast.config.reference import format_table
 from holdfast.context.settings import DEFAULT_STRATEGY, STRATEGIES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -38,7 +38,7 @@ def _default(value: object) -> str:
 
 
 TABLES: tuple[tuple[str, str, Callable[[], str]], ...] = (
-    ("configuration.md", "keys", table),
+    ("configuration.md", "keys", format_table),
     ("policies.md", "strategies", strategies),
 )
 

@@ -16,7 +16,7 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
     from holdfast.artifacts import ArtifactSettings
-    from holdfast.config.opening import from_config
+    from holdfast.config.build import from_config
     from holdfast.consolidation.sweeps import DreamingSettings
     from holdfast.context.recalled import RecallSettings
     from holdfast.context.settings import ContextSettings
@@ -144,7 +144,7 @@ _HOMES = {
     "WorkspaceSettings": "holdfast.workspace",
     "anthropic_tools": "holdfast.wire.anthropic:tools_to",
     "embedder_of": "holdfast.embedders",
-    "from_config": "holdfast.config.opening",
+    "from_config": "holdfast.config.build",
     "gemini_tools": "holdfast.wire.gemini:tools_to",
     "make_redactor": "holdfast.secrets",
     "open": "holdfast.holdfast:open_holdfast",

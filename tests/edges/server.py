@@ -23,9 +23,8 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.config import ServerSettings, life_of, load
-from holdfast.config.opening import opened
-from holdfast.config.roster import roster_of
+from holdfast.config import ServerSettings, load
+from holdfast.config.build import build_life_settings, build_roster, create_holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
@@ -110,7 +109,7 @@ async def serving(
         clock: milliseconds; by default they go on each time they are read.
     """
     found = load(config, env={})
-    roster = roster_of(found)
+    roster = build_roster(found)
     limits = limits or found.gateway.limits
     for llm in roster.llms.values():
         client = llm.client.model if isinstance(llm.client, Limited) else llm.client
@@ -118,7 +117,7 @@ async def serving(
             if hasattr(client, name):
                 setattr(client, name, value)
     configured = ServerSettings(found, None, found.gateway.host, found.gateway.port, store)
-    hf = opened(configured, roster=roster, clock=clock or TickingClock(), life=life_of(found))
+    hf = create_holdfast(configured, roster=roster, clock=clock or TickingClock(), life=build_life_settings(found))
     async with hf:
         settings = uvicorn.Config(
             make_app(

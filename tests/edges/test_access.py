@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.access import Principal
 from holdfast.cli import commands
-from holdfast.config.auth import Auth
+from holdfast.config.gateway import Auth
 from holdfast.holdfast import Holdfast
 from holdfast.server.access import NOTICED, REMEMBERED, USED, Access, Rates, Shown
 from holdfast.server.app import make_app

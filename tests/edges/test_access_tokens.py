@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from holdfast.access import Principal
-from holdfast.config.auth import Jwt
+from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, MissingExtra
 from holdfast.server import jwks
 from holdfast.server.jwks import FRESH, KEPT, PAUSE, RETRY, BadToken, Tokens

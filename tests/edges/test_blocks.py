@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.config import life_of, load
+from holdfast.config import load
+from holdfast.config.build import build_life_settings
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
 from tests.edges.server import Process
@@ -140,7 +141,7 @@ def test_a_buffer_of_50(here: Path) -> None:
 )
 async def test_sessions_end_when_the_block_says(tmp_path: Path, block: str, ttl: int, cap: int) -> None:
     """To the millisecond, and to the session, as far as the test cares to make as many."""
-    clock, life = Clock(), life_of(load(block, env={}))
+    clock, life = Clock(), build_life_settings(load(block, env={}))
     assert (life.session_ttl, life.max_sessions) == (ttl, cap)
     async with Holdfast(file(tmp_path), clock=clock, life=life) as hf:
         await talk(hf, "s")
@@ -159,7 +160,7 @@ async def test_sessions_end_when_the_block_says(tmp_path: Path, block: str, ttl:
 
 async def test_retention_is_what_the_block_says(tmp_path: Path) -> None:
     """`storage.sessions.retention`."""
-    clock, life = Clock(), life_of(load("storage: {sessions: {retention: 90d}}", env={}))
+    clock, life = Clock(), build_life_settings(load("storage: {sessions: {retention: 90d}}", env={}))
     async with Holdfast(file(tmp_path), clock=clock, life=life) as hf:
         await talk(hf, "s")
         await hf.close_session(ref("s"))

@@ -91,7 +91,7 @@ def ended_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("holdfast.config.config_check", fail)
+    monkeypatch.setattr("holdfast.config.check_config", fail)
     return invoke("config", "check")
 
 

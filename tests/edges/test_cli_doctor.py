@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.cli.checkup import machine, redis, store, upstream
-from holdfast.config import default, load
+from holdfast.config import load, load_default
 from holdfast.tokens import DATA
 from holdfast.tools.python.process import Sandboxed, supported
 
@@ -399,7 +399,7 @@ def test_what_an_upstream_answers(status: int, key: str | None, level: str, said
     server, requests = answering(status, {"location": "/elsewhere"} if status == 302 else None)
     try:
         url = f"http://127.0.0.1:{server.server_port}/v1/"
-        (told,) = upstream.findings(default({"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})}))
+        (told,) = upstream.findings(load_default({"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})}))
     finally:
         server.shutdown()
         server.server_close()
@@ -422,7 +422,9 @@ def test_something_that_does_not_speak_http() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        (told,) = upstream.findings(default({"OPENAI_BASE_URL": f"http://127.0.0.1:{listening.getsockname()[1]}/v1"}))
+        (told,) = upstream.findings(
+            load_default({"OPENAI_BASE_URL": f"http://127.0.0.1:{listening.getsockname()[1]}/v1"})
+        )
         thread.join()
     assert told.level == "fail"
     assert "does not answer in HTTP" in told.message

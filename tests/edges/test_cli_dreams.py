@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.agents import Llm, Roster
 from holdfast.cli import commands
-from holdfast.config.parts import PARTS
+from holdfast.config.build import BUILDERS
 from holdfast.holdfast import Holdfast
 from tests.service.memories_kit import Merging, merging
 
@@ -115,7 +115,7 @@ def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
     anyio.run(another)
     model = Merging(lambda ids: merging(ids, "Tea of ann is at five"))
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
-    monkeypatch.setattr("holdfast.config.opening.PARTS", {**PARTS, "roster": lambda _: roster})
+    monkeypatch.setattr("holdfast.config.build.BUILDERS", {**BUILDERS, "roster": lambda _: roster})
     config = tmp_path / "holdfast.yaml"
     config.write_text("dreaming: {model: tidy}\n")
     text = said(store, "dream", "--user", "ann", "--config", str(config))

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from holdfast.cli.config import prepared
-from holdfast.config import config_check, settings_from
-from holdfast.config.roster import Clients
+from holdfast.config import check_config, load_settings
+from holdfast.config.build import Clients
 from holdfast.errors import HoldfastError
 from holdfast.server import run
 
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[dict[str, Any], bool | None]] = {
 def refused_by_serve(file: str) -> bool:
     """Return True if `serve` refuses the file before it opens anything."""
     try:
-        settings = settings_from({"config": file}, {})
+        settings = load_settings({"config": file}, {})
         run.prepare(settings, clients=Clients())
     except HoldfastError:
         return True
@@ -56,7 +56,7 @@ def test_both_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) 
     given, served = CASES[name]
     file = tmp_path / "holdfast.yaml"
     file.write_text(yaml.safe_dump({**LOCAL, **given} if given else LOCAL))
-    checked = config_check(os.fspath(file), {}, prepare=prepared).exit_code == 0
+    checked = check_config(os.fspath(file), {}, prepare=prepared).exit_code == 0
     assert checked != refused_by_serve(os.fspath(file))
     if served is not None:
         assert checked == served

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.config import load
-from holdfast.config.roster import roster_of
+from holdfast.config.build import build_roster
 from holdfast.errors import ConfigError
 from holdfast.testing import ScriptedUpstream
 from tests.edges.server import UPSTREAM_KEY, serving
@@ -41,7 +41,7 @@ def test_texts_do_as_well() -> None:
     found = load(
         "llms: {default: {provider: offline, system_messages: [Be brief., {role: developer, content: Hm.}]}}", env={}
     )
-    (first, second) = roster_of(found).llms["default"].system_messages
+    (first, second) = build_roster(found).llms["default"].system_messages
     assert (first.role, first.text, second.role, second.text) == ("system", "Be brief.", "developer", "Hm.")
     assert (
         load("llms: {default: {provider: offline, system_messages: Be brief.}}", env={}).llms["default"].system_messages

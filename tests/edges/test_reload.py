@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from holdfast import config
-from holdfast.config.fields import rows
+from holdfast.config.reference import list_rows
 from holdfast.server.reloading import SAFE, SAFE_GATEWAY, differing, merged
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import Process
@@ -185,6 +185,6 @@ def test_what_is_merged_is_the_new_in_what_is_safe_and_the_old_in_the_rest() -> 
     both = merged(old, new)
     assert set(differing(old, both)) == {"gateway.max_body", "agents.b", "llms.x", "llms", "context"}
     assert set(differing(both, new)) == {"gateway.port", "auth.rate"}
-    known = {row.key for row in rows()}
+    known = {row.key for row in list_rows()}
     assert all(any(key.startswith(section) for key in known) for section in SAFE)
     assert all(any(key.startswith(f"gateway.{name}") for key in known) for name in SAFE_GATEWAY)

@@ -17,8 +17,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.config import settings_from
-from holdfast.config.roster import roster_of
+from holdfast.config import load_settings
+from holdfast.config.build import build_roster
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
@@ -92,16 +92,16 @@ async def test_pages_of_this_machine_are_answered() -> None:
 async def test_it_says_which_model_answers_and_why(tmp_path: Path, text: str, flags: dict[str, Any], told: str) -> None:
     """Variables are named only where they would change it."""
     (tmp_path / "holdfast.yaml").write_text(text)
-    settings = settings_from({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
-    async with Holdfast("sqlite://:memory:", roster=roster_of(settings.config)) as hf:
+    settings = load_settings({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
+    async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
         assert told in banner(settings, hf, 1, asks=False)
 
 
 async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -> None:
     """Who asks without a name asks none of them, and nothing is recalled."""
     (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')
-    settings = settings_from({"config": str(tmp_path / "holdfast.yaml")}, env={})
-    async with Holdfast("sqlite://:memory:", roster=roster_of(settings.config)) as hf:
+    settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
+    async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
         told = banner(settings, hf, 1, asks=False)
     assert "\n  agents  ada's, desk  (asked by their names, as `model`)\n" in told
     sent = json.loads(shlex.split(told.splitlines()[-1])[-1])

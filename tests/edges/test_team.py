@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.config import check, load
+from holdfast.config import list_warnings, load
 from holdfast.domain.session import TRANSFER
 from holdfast.errors import ConfigError
 from holdfast.testing import Gate, Reply, ScriptedUpstream
@@ -79,7 +79,7 @@ async def said(served: Served, text: str, agent: str = "coordinator", **fields: 
 
 
 def test_the_seeds_block_loads_and_says_what_there_is_not() -> None:
-    warned = check(load(TEAM, env={}))
+    warned = list_warnings(load(TEAM, env={}))
     (only,) = warned
     assert "no tool 'text_editor' is built in: it is left out unless a program gives it" in only
 
@@ -319,7 +319,7 @@ agents:
 
 async def test_an_unknown_agent_is_a_warning_and_refused_when_its_turn_comes() -> None:
     text = "agents: {a: {sub_agents: [resercher, researcher2], agent_tools: [x]}, researcher: {}}"
-    warned = check(load(text, env={}))
+    warned = list_warnings(load(text, env={}))
     assert ["did you mean 'researcher'" in one for one in warned] == [True, True, False]
     assert all("turns of 'a' are refused" in one for one in warned)
     async with gateway(["hi"], text) as (served, _):

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import sys
 
-from holdfast.config import settings_from
+from holdfast.config import load_settings
 from holdfast.engine import claiming, queueing
 from holdfast.server.run import serve
 
@@ -34,4 +34,4 @@ def hasten() -> None:
 
 if __name__ == "__main__":
     hasten()
-    sys.exit(serve(settings_from({}, os.environ), tools=[count]))
+    sys.exit(serve(load_settings({}, os.environ), tools=[count]))

@@ -90,7 +90,7 @@ def test_a_program_uses_public_names_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=named)
 def test_a_configuration_has_neither_mistakes_nor_warnings(path: Path) -> None:
-    report = config.config_check(str(path), env={})
+    report = config.check_config(str(path), env={})
     # A tool that the program gives is not known to a file alone; see examples/team/team.py.
     warnings = [line for line in report.text.splitlines() if line.startswith("warning:") and "'look_up'" not in line]
     assert (report.exit_code, warnings) == (0, [])

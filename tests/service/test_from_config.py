@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.config.parts import PARTS
+from holdfast.config.build import BUILDERS
 from holdfast.errors import ConfigError, SecretBlocked
 from holdfast.holdfast import Holdfast
 from holdfast.testing import ScriptedUpstream
@@ -74,5 +74,5 @@ def test_mistakes_come_together(here: Path) -> None:
 def test_every_setting_of_a_holdfast_is_a_programs_own_or_comes_from_the_configuration() -> None:
     """From one table: whoever adds a setting says in which way it is given."""
     own = {"url", "tenant", "store", "clock", "new_id", "tools", "summarizers", "scorers", "indexer", "memory_store"}
-    assert own.isdisjoint(PARTS)
-    assert own | PARTS.keys() == signature(Holdfast).parameters.keys()
+    assert own.isdisjoint(BUILDERS)
+    assert own | BUILDERS.keys() == signature(Holdfast).parameters.keys()

@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 from holdfast import config
-from holdfast.config.roster import Clients, roster_of
+from holdfast.config.build import Clients, build_roster
 from holdfast.models import Limited, Model, OpenAIModel, retire
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 
@@ -88,13 +88,13 @@ def configured(url: str = "http://127.0.0.1:1/v1", **more: Any) -> config.Config
 def test_what_is_configured_as_before_keeps_its_client() -> None:
     """And what is known of its upstream; what is not is handed back to be retired."""
     clients = Clients()
-    roster = roster_of(configured(), clients)
+    roster = build_roster(configured(), clients)
     turn = roster.still()
     old, other = roster.llms["default"].client, roster.llms["b"].client
     roster.upstream(roster.llms["b"]).calls = 5
-    assert roster.take(roster_of(configured(temperature=0.5, max_tokens=7), clients)) == []
+    assert roster.take(build_roster(configured(temperature=0.5, max_tokens=7), clients)) == []
     assert (roster.llms["default"].client, roster.llms["default"].max_tokens) == (old, 7)
-    assert roster.take(roster_of(configured(api_key="k"), clients)) == [old]
+    assert roster.take(build_roster(configured(api_key="k"), clients)) == [old]
     assert roster.llms["default"].client is not old
     assert roster.llms["b"].client is other
     assert roster.upstream(roster.llms["b"]).calls == 5

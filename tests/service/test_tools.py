@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.artifacts import SessionArtifacts
+from holdfast.config.build import build_tool_limits
 from holdfast.config.gateway import Gateway
-from holdfast.config.parts import tool_limits_of
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.state import Extend, Increment, applied, joined, prefixed
 from holdfast.errors import InvalidRequest, TooLarge
@@ -278,7 +278,7 @@ def test_limits_that_cannot_be(limits: dict[str, Any]) -> None:
 
 def test_limits_are_those_of_the_configuration() -> None:
     """A library and a server without settings have the same."""
-    assert tool_limits_of(Gateway()) == ToolLimits()
+    assert build_tool_limits(Gateway()) == ToolLimits()
 
 
 async def test_a_tool_made_by_hand() -> None:

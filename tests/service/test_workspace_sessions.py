@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.agents import Agent, Roster
-from holdfast.config import check, config_show, load
-from holdfast.config.workspace import workspaces_of
+from holdfast.config import list_warnings, load, show_config
+from holdfast.config.build import build_workspace_settings
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.holdfast import Holdfast
@@ -334,7 +334,7 @@ async def test_a_tool_of_the_programs_own_stands_in_place_of_one(tmp_path: Path)
     ],
 )
 def test_what_the_configuration_says_is_what_there_is(text: str, settings: WorkspaceSettings | None) -> None:
-    assert workspaces_of(load(text, env={"ON": "true"}).hooks.workspace_git) == settings
+    assert build_workspace_settings(load(text, env={"ON": "true"}).hooks.workspace_git) == settings
 
 
 @pytest.mark.parametrize(
@@ -354,15 +354,15 @@ def test_mistakes_are_told(text: str, problem: str) -> None:
 
 def test_tools_that_are_off_are_told_of() -> None:
     agents = "agents: {writer: {tools: [checkpoint]}}"
-    (warning,) = check(load(agents, env={}))
+    (warning,) = list_warnings(load(agents, env={}))
     assert warning.endswith("tool 'checkpoint' is off, and turns are refused: hooks.workspace_git turns it on")
-    assert check(load(f"{agents}\nhooks: {{workspace_git: true}}", env={})) == []
+    assert list_warnings(load(f"{agents}\nhooks: {{workspace_git: true}}", env={})) == []
 
 
 async def test_from_a_configuration_to_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "holdfast.yaml").write_text("hooks: {workspace_git: true}\nagents: {writer: {}}\n")
-    assert "hooks.workspace_git.path: workspaces" in config_show(None, {})[0]
+    assert "hooks.workspace_git.path: workspaces" in show_config(None, {})[0]
     async with holdfast.from_config(env={}) as hf:
         folder = tmp_path / "workspaces" / "writer"
         folder.mkdir(parents=True)

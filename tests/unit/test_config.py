@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.convert import fields_of, nearest
+from holdfast.config.convert import find_nearest, get_fields
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
+from holdfast.config.values import format_size, parse_size
+from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
 from holdfast.limits import CONFIG_BYTES
 
@@ -41,12 +43,12 @@ def problems(text: str, **env: str) -> list[str]:
 @given(st.integers(0, 10**12))
 def test_every_duration_survives_being_written_down(milliseconds: int) -> None:
     seconds = milliseconds / 1000
-    assert config.parse_duration(config.format_duration(seconds)) == seconds
+    assert parse_duration(format_duration(seconds)) == seconds
 
 
 @given(st.integers(0, 10**15))
 def test_every_size_survives_being_written_down(size: int) -> None:
-    assert config.parse_size(config.format_size(size)) == size
+    assert parse_size(format_size(size)) == size
 
 
 @pytest.mark.parametrize(
@@ -66,14 +68,14 @@ def test_every_size_survives_being_written_down(size: int) -> None:
     ],
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert config.parse_duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "h", "1w", "30m1h", "1h1h", "-1s", "1 h", "1:30", "inf", "nan", "1e3", "٣s", "5M"]
 )
 def test_what_is_no_duration(text: str) -> None:
-    assert config.parse_duration(text) is None
+    assert parse_duration(text) is None
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,12 @@ def test_what_is_no_duration(text: str) -> None:
     [("0", 0), ("512", 512), ("32MiB", 32 << 20), ("32 mib", 32 << 20), ("1GB", 10**9), ("2kB", 2_000)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert config.parse_size(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1M", "-1", "1.5MiB", "1TB", "1  MiB"])
 def test_what_is_no_size(text: str) -> None:
-    assert config.parse_size(text) is None
+    assert parse_size(text) is None
 
 
 # -- every mistake, with its place -------------------------------------------------
@@ -227,14 +229,14 @@ def test_one_mistake(text: str, message: str) -> None:
     assert all(line.startswith("holdfast.yaml") for line in found)
 
 
-@given(st.sampled_from(sorted(fields_of(Gateway))), st.data())
+@given(st.sampled_from(sorted(get_fields(Gateway))), st.data())
 def test_a_slip_of_the_pen_finds_the_nearest_key(key: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(key) - 1))
     letter = data.draw(st.sampled_from(string.ascii_lowercase))
     slip = data.draw(
         st.sampled_from([key[:place] + key[place + 1 :], key[:place] + letter + key[place:], key.replace("_", "-")])
     )
-    assume(slip not in fields_of(Gateway))
+    assume(slip not in get_fields(Gateway))
     assume(len(key) > 4)  # of four letters, one wrong one may be nearer to something else
     assert problems(f"gateway: {{{slip}: 1}}") == [
         f"holdfast.yaml:1: gateway.{slip}: unknown key; did you mean {key!r}?"
@@ -243,10 +245,10 @@ def test_a_slip_of_the_pen_finds_the_nearest_key(key: str, data: st.DataObject) 
 
 @given(st.text(string.ascii_lowercase + "_", min_size=1, max_size=20))
 def test_any_unknown_key_is_one_problem_that_names_a_known_one(key: str) -> None:
-    assume(key not in fields_of(Document) and key not in {"null", "true", "false"})
+    assume(key not in get_fields(Document) and key not in {"null", "true", "false"})
     [problem] = problems(f"{key}: 1")
     assert problem.startswith(f"holdfast.yaml:1: {key}: unknown key; ")
-    near = nearest(key, list(fields_of(Document)))
+    near = find_nearest(key, list(get_fields(Document)))
     assert (f"did you mean {near!r}?" if near else "known: context, llms") in problem
 
 
@@ -287,18 +289,18 @@ def test_too_large_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "big.yaml"
     file.write_text("# " + "é" * CONFIG_BYTES)
     with pytest.raises(ConfigError, match="larger than 1 MiB"):
-        config.read(file, {})
+        config.load_file(file, {})
 
 
 def test_files_are_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     file.write_bytes(b"\xef\xbb\xbfagents:\n  a: {instruction: \xc3\xa9}\n")
-    assert config.read(file, {}).agents["a"].instruction == "é"
+    assert config.load_file(file, {}).agents["a"].instruction == "é"
     file.write_bytes(b"a: 1\nb: \xe9\n")
     with pytest.raises(ConfigError, match=re.escape(f"{file}:2: not UTF-8")):
-        config.read(file, {})
+        config.load_file(file, {})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        config.read(tmp_path / "none.yaml", {})
+        config.load_file(tmp_path / "none.yaml", {})
 
 
 # -- variables -----------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import load
-from holdfast.config.auth import Auth
+from holdfast.config.gateway import Auth
 from holdfast.errors import ConfigError
 
 JWT = "issuer: https://i, audience: a"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import config
-from holdfast.config.dreaming import dreaming_of
-from holdfast.config.parts import memory_of
+from holdfast.config.build import build_dreaming_settings, build_memory_settings
 from holdfast.consolidation.promotion import DreamSettings, Weights
 from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.errors import ConfigError
@@ -15,7 +14,7 @@ from holdfast.memory.ranking import DAY, HALF_LIVES
 
 def settings(text: str) -> DreamingSettings:
     found = config.load(text, env={})
-    return dreaming_of(found.dreaming, memory_of(found).half_lives)
+    return build_dreaming_settings(found.dreaming, build_memory_settings(found).half_lives)
 
 
 def test_without_it_all_is_as_the_library_has_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import config
-from holdfast.config import embedder_settings
+from holdfast.config import resolve_embedder
 from holdfast.embedders import EmbedderSettings, embedder_of
 from holdfast.errors import ConfigError
 
@@ -15,7 +15,7 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def settings(text: str, name: str = "e", **env: str) -> EmbedderSettings:
-    return embedder_settings(config.load(text, env=env), name)
+    return resolve_embedder(config.load(text, env=env), name)
 
 
 def test_openais_address_and_key_come_from_the_environment() -> None:

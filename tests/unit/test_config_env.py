@@ -13,8 +13,8 @@ from msgspec import inspect
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.convert import fields_of, form_of
-from holdfast.config.dotenv import parsed, variables
+from holdfast.config.convert import get_fields, unwrap_type
+from holdfast.config.environment import load_variables, parse_dotenv
 from holdfast.config.gateway import Gateway
 from holdfast.errors import ConfigError
 from holdfast.limits import DOTENV_BYTES
@@ -78,7 +78,7 @@ def test_every_kind_of_value() -> None:
     assert (llm.timeout.total, llm.timeout.read) == (60.0, 5.0)
     assert found.llms["other"].provider == "anthropic"
     assert found.agents["a"].tools == ("y", "z")
-    assert config.context_of(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"], "recall": "off"}
+    assert config.resolve_context(found, "a").options == {"budget": 500, "exclude_tools": ["x", "y"], "recall": "off"}
     assert found.hooks.webhooks[0].secret == SECRET
 
 
@@ -140,10 +140,12 @@ def test_secrets_are_in_no_message() -> None:
     assert SECRET not in "\n".join(found)
 
 
-@given(st.sampled_from(sorted(fields_of(Gateway))), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+@given(st.sampled_from(sorted(get_fields(Gateway))), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_a_value_is_the_same_from_the_file_and_from_the_environment(key: str, value: str) -> None:
     """As text that the type reads, or a mistake in both."""
-    if not isinstance(form_of(fields_of(Gateway)[key].type)[0], inspect.StrType | inspect.IntType | inspect.FloatType):
+    if not isinstance(
+        unwrap_type(get_fields(Gateway)[key].type)[0], inspect.StrType | inspect.IntType | inspect.FloatType
+    ):
         return
     outcomes = []
     for text, env in (
@@ -161,10 +163,10 @@ def test_the_environment_wins_over_the_file_and_flags_over_it(here: Path) -> Non
     """The short names over the long ones."""
     (here / "holdfast.yaml").write_text("gateway: {port: 1, keep_alive: 1s}\n")
     env = {"HOLDFAST_GATEWAY__PORT": "2", "HOLDFAST_GATEWAY__KEEP_ALIVE": "2s"}
-    found = config.settings_from({}, env)
+    found = config.load_settings({}, env)
     assert (found.port, found.config.gateway.keep_alive) == (2, 2.0)
-    assert config.settings_from({}, {**env, "HOLDFAST_PORT": "3"}).port == 3
-    assert config.settings_from({"port": 4}, {**env, "HOLDFAST_PORT": "3"}).port == 4
+    assert config.load_settings({}, {**env, "HOLDFAST_PORT": "3"}).port == 3
+    assert config.load_settings({"port": 4}, {**env, "HOLDFAST_PORT": "3"}).port == 4
 
 
 # -- .env --------------------------------------------------------------------------
@@ -188,7 +190,7 @@ def test_the_environment_wins_over_the_file_and_flags_over_it(here: Path) -> Non
     ],
 )
 def test_lines_of_dotenv(line: str, value: str) -> None:
-    found, mistakes = parsed(f"# first\n\n{line}\nB=b\n".replace("\r\n", "\n"))
+    found, mistakes = parse_dotenv(f"# first\n\n{line}\nB=b\n".replace("\r\n", "\n"))
     assert ({name: text for name, (_, text) in found.items()}, mistakes) == ({"A": value, "B": "b"}, [])
 
 
@@ -196,19 +198,19 @@ def test_lines_of_dotenv(line: str, value: str) -> None:
 def test_a_line_is_read_in_time(line: str) -> None:
     """However many spaces stand in it: its length is what it costs."""
     began = time.process_time()
-    parsed(line.format(" " * (DOTENV_BYTES - 4)))
+    parse_dotenv(line.format(" " * (DOTENV_BYTES - 4)))
     assert time.process_time() - began < 5, "by squares it was minutes"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="'\r")))
 def test_what_is_in_single_quotes_is_itself(value: str) -> None:
-    assert parsed(f"A='{value}'\nB=1")[0]["A"] == (1, value)
+    assert parse_dotenv(f"A='{value}'\nB=1")[0]["A"] == (1, value)
 
 
 @given(st.text(alphabet="AB=#'\" \n\\$x", max_size=40))
 def test_any_dotenv_is_read_or_told(text: str) -> None:
     """Each line is a variable's, a mistake's, or nothing; none is lost."""
-    found, mistakes = parsed(text)
+    found, mistakes = parse_dotenv(text)
     lines = text.count("\n") + 1
     assert all(1 <= line <= lines for line, _ in [*found.values(), *mistakes])
 
@@ -221,17 +223,17 @@ def test_dotenv_stands_under_the_environment_and_beside_the_file_wins(here: Path
     (beside / ".env").write_text("A=beside\nB=beside\nHOLDFAST_GATEWAY__PORT=7\n")
     (beside / "own.yaml").write_text("agents: {a: {instruction: '${A} ${B} ${C}'}}\n")
     env = {"A": "process"}
-    found = config.settings_from({}, env)
+    found = config.load_settings({}, env)
     assert found.config.agents["a"].instruction == "process beside here"
     assert (found.host, found.port, found.file) == ("127.0.0.7", 7, f"{beside}/own.yaml")
     assert env == {"A": "process"}
-    assert config.read(beside / "own.yaml", env).agents["a"].instruction == "process beside here"
+    assert config.load_file(beside / "own.yaml", env).agents["a"].instruction == "process beside here"
 
 
 def test_a_folder_of_that_name_is_none(here: Path) -> None:
     """As some keep their virtual environment in one."""
     (here / ".env").mkdir()
-    assert variables({"A": "1"}, (here,)) == {"A": "1"}
+    assert load_variables({"A": "1"}, (here,)) == {"A": "1"}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_a_folder_of_that_name_is_none(here: Path) -> None:
 def test_mistakes_of_dotenv(here: Path, data: bytes, message: str) -> None:
     (here / ".env").write_bytes(data)
     with pytest.raises(ConfigError) as caught:
-        config.settings_from({}, {})
+        config.load_settings({}, {})
     assert [problem for problem in caught.value.problems if message in problem]
 
 
@@ -276,7 +278,7 @@ def test_all_mistakes_are_told_at_once(here: Path) -> None:
     (here / ".env").write_text("what\n")
     (here / "holdfast.yaml").write_text(MANY)
     env = {"HOLDFAST_PORT": "many", "HOLDFAST_GATEWAY__PROT": "1", "OPENAI_BASE_URL": "nowhere"}
-    report = config.config_check(None, env)
+    report = config.check_config(None, env)
     told = "\n".join(report.data["problems"])
     places = [
         *("2: databases.main.host", "2: databases.main.port", "2: databases.main.database", "2: databases.main.path"),
@@ -326,7 +328,7 @@ def test_all_mistakes_are_told_at_once(here: Path) -> None:
 def test_a_mistake_brings_no_others_with_it(here: Path, text: str, only: str) -> None:
     """What follows from it alone is not told."""
     (here / "holdfast.yaml").write_text(text)
-    report = config.config_check(None, {})
+    report = config.check_config(None, {})
     [problem] = report.data["problems"]
     assert re.search(rf"\b{only}: ", problem)
     assert [line for line in report.data["warnings"] if re.search("no llm|no database|not known", line)] == []

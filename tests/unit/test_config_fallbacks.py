@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import config
-from holdfast.config.roster import roster_of
-from holdfast.config.warnings import check
+from holdfast.config import list_warnings
+from holdfast.config.build import build_roster
 from holdfast.errors import ConfigError
 from holdfast.limits import FALLBACKS
 from holdfast.models import Limited, OpenAIModel
@@ -15,7 +15,7 @@ PLACE = "base_url: 'http://127.0.0.1:9/v1', model: gpt-4o"
 
 
 def told(text: str) -> list[str]:
-    return [line.partition(": ")[2] for line in check(config.load(text, env={})) if "fallbacks" in line]
+    return [line.partition(": ")[2] for line in list_warnings(config.load(text, env={})) if "fallbacks" in line]
 
 
 def test_names_that_are_there_are_right() -> None:
@@ -59,7 +59,7 @@ def test_more_than_there_may_be_are_a_mistake() -> None:
 def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
     """`default`, its own name and a model's name at its place are one upstream."""
     text = f"llms: {{a: {{{PLACE}, max_requests: 2}}}}\nagents: {{x: {{llm: gpt-4.1}}, y: {{llm: a}}}}"
-    roster = roster_of(config.load(text, env={}))
+    roster = build_roster(config.load(text, env={}))
     clients = {id(llm.client) for llm in roster.llms.values()}
     assert len(clients) == 1
     assert isinstance(roster.llm("a").client, Limited)
@@ -69,11 +69,11 @@ def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
 
 def test_an_upstream_is_called_as_its_entry_is() -> None:
     text = f"llms: {{default: {{{PLACE}, fallbacks: [qwen3, b]}}, b: {{{PLACE}}}}}"
-    assert [upstream.name for _, upstream in roster_of(config.load(text, env={})).upstreams] == ["default", "b"]
+    assert [upstream.name for _, upstream in build_roster(config.load(text, env={})).upstreams] == ["default", "b"]
 
 
 def test_without_a_limit_nothing_is_in_between() -> None:
-    roster = roster_of(config.load(f"llms: {{a: {{{PLACE}, timeout: {{total: 7s}}}}}}", env={}))
+    roster = build_roster(config.load(f"llms: {{a: {{{PLACE}, timeout: {{total: 7s}}}}}}", env={}))
     client = roster.llm("a").client
     assert isinstance(client, OpenAIModel)
     assert client._total_timeout == 7

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import config
-from holdfast.config.convert import fields_of
-from holdfast.config.hooks import Hooks, TranscriptSettings, WebhookSettings, hooks_of
-from holdfast.config.secrets import Redaction
+from holdfast.config.build import build_hooks
+from holdfast.config.convert import get_fields
+from holdfast.config.hooks import Hooks, Redaction, TranscriptSettings, WebhookSettings
 from holdfast.errors import ConfigError
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
@@ -40,7 +40,7 @@ def problems(text: str) -> list[str]:
 
 def test_hooks_come_of_it_transcripts_first() -> None:
     read = load(WHOLE)
-    transcripts, first, second = hooks_of(read.hooks, read.redaction)
+    transcripts, first, second = build_hooks(read.hooks, read.redaction)
     assert isinstance(transcripts, Transcripts)
     assert transcripts.folder == Path("kept")
     assert (transcripts._fsync, transcripts._redactor is not None) == ("always", True)
@@ -48,7 +48,7 @@ def test_hooks_come_of_it_transcripts_first() -> None:
     assert first.name == "mine"
     assert first.reasons == {"ttl", "shutdown"}
     assert second.reasons == {"close"}
-    assert hooks_of(Hooks(), Redaction()) == []
+    assert build_hooks(Hooks(), Redaction()) == []
 
 
 def test_transcripts_take_out_what_the_whole_does_unless_told_otherwise() -> None:
@@ -56,7 +56,7 @@ def test_transcripts_take_out_what_the_whole_does_unless_told_otherwise() -> Non
     off = "hooks: {transcripts_dir: t, transcripts: {redaction: {enabled: false}}}"
     for text, redacts in ((f"{pattern}\nhooks: {{transcripts_dir: t}}", True), (f"{pattern}\n{off}", False)):
         read = load(text)
-        (transcripts,) = hooks_of(read.hooks, read.redaction)
+        (transcripts,) = build_hooks(read.hooks, read.redaction)
         assert isinstance(transcripts, Transcripts)
         assert (transcripts._redactor is not None) == redacts
 
@@ -98,21 +98,21 @@ def test_two_webhooks_with_one_url_need_names() -> None:
 
 
 def test_what_may_not_be_meant_is_warned_of() -> None:
-    warnings = config.check(load(WHOLE))
+    warnings = config.list_warnings(load(WHOLE))
     (warning,) = (line for line in warnings if "hooks" in line)
     assert "hooks.webhooks[0].url: http:// sends what was said in the clear" in warning
-    (warning,) = (line for line in config.check(load("hooks: {transcripts: {fsync: end}}")) if "hooks" in line)
+    (warning,) = (line for line in config.list_warnings(load("hooks: {transcripts: {fsync: end}}")) if "hooks" in line)
     assert "hooks.transcripts: no transcripts are written" in warning
 
 
 def test_no_secret_is_shown() -> None:
     read = load(WHOLE)
     shown: Any = config.describe(read)["hooks"]
-    assert "sk-hidden" not in f"{shown} {read!r} {read.hooks!r} {hooks_of(read.hooks, read.redaction)!r}"
+    assert "sk-hidden" not in f"{shown} {read!r} {read.hooks!r} {build_hooks(read.hooks, read.redaction)!r}"
     assert shown["webhooks"][1]["secret"] == "***"
     assert shown["webhooks"][1]["headers"] == {"X-Key": "***"}
 
 
 def test_the_page_names_every_key() -> None:
-    keys = {key for model in (Hooks, TranscriptSettings, WebhookSettings) for key in fields_of(model)}
+    keys = {key for model in (Hooks, TranscriptSettings, WebhookSettings) for key in get_fields(model)}
     assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", PAGE)} == set()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import config
-from holdfast.config.indexing import index_of
+from holdfast.config.build import build_index_settings
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.indexes.settings import IndexSettings, index_settings
 
@@ -16,7 +16,7 @@ KEY = {"OPENAI_API_KEY": "sk-test"}
 
 def index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
     """The index that a configuration has."""
-    found = index_of(config.load(text, env=env))
+    found = build_index_settings(config.load(text, env=env))
     assert found is not None
     return found
 
@@ -27,7 +27,7 @@ def test_without_a_word_there_is_a_keyword_index() -> None:
 
 
 def test_it_can_be_switched_off() -> None:
-    assert index_of(config.load("storage: {index: {enabled: false}}", env={})) is None
+    assert build_index_settings(config.load("storage: {index: {enabled: false}}", env={})) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_unknown_embedder_is_an_error_when_it_is_used() -> None:
     text = "storage: {index: {type: vector, embedder: nobody}}"
     loaded = config.load(text, env={})
     with pytest.raises(ConfigError, match="no embedder 'nobody'"):
-        index_of(loaded)
+        build_index_settings(loaded)
 
 
 @pytest.mark.parametrize("given", [3, True, object(), ""])

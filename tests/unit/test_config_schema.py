@@ -16,15 +16,16 @@ from jsonschema import Draft202012Validator
 
 from holdfast import config
 from holdfast.cli import commands
-from holdfast.config.convert import fields_of
-from holdfast.config.fields import rows
+from holdfast.config.convert import get_fields
 from holdfast.config.gateway import Gateway
-from holdfast.config.schema import DURATION, SIZE, json_schema
+from holdfast.config.reference import DURATION, SIZE, build_json_schema, list_rows
+from holdfast.config.values import format_size, parse_size
 from holdfast.context.settings import STRATEGIES
+from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
 from tests.unit.blocks import BLOCKS, SPELT
 
-SCHEMA = json_schema()
+SCHEMA = build_json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = [
@@ -84,7 +85,7 @@ def test_what_does_not_load_is_not_valid(text: str) -> None:
     assert mistakes(text)
 
 
-@given(st.sampled_from(sorted(fields_of(Gateway))), st.sampled_from(["${X}", "${X:-1}", "${X:?set it}"]))
+@given(st.sampled_from(sorted(get_fields(Gateway))), st.sampled_from(["${X}", "${X:-1}", "${X:?set it}"]))
 def test_any_value_may_be_a_variable(key: str, variable: str) -> None:
     """What it stands for is not known in an editor."""
     if key != "upstream_timeout":
@@ -94,15 +95,15 @@ def test_any_value_may_be_a_variable(key: str, variable: str) -> None:
 @given(st.floats(0, 10**9), st.integers(0, 10**12))
 def test_durations_and_sizes_as_they_are_shown(seconds: float, size: int) -> None:
     """The patterns take what the loader takes and writes."""
-    assert re.search(DURATION, config.format_duration(round(seconds, 3)))
-    assert re.search(SIZE, config.format_size(size))
+    assert re.search(DURATION, format_duration(round(seconds, 3)))
+    assert re.search(SIZE, format_size(size))
 
 
 @given(st.text("0123456789dhmsMiBkK. ", max_size=8))
 def test_the_patterns_are_the_loader(text: str) -> None:
     """Neither takes what the other does not."""
-    assert bool(re.search(DURATION, text)) == (config.parse_duration(text) is not None)
-    assert bool(re.search(SIZE, text)) == (config.parse_size(text) is not None)
+    assert bool(re.search(DURATION, text)) == (parse_duration(text) is not None)
+    assert bool(re.search(SIZE, text)) == (parse_size(text) is not None)
 
 
 def test_keys_are_described() -> None:
@@ -120,7 +121,7 @@ def test_every_key_is_in_it() -> None:
     options = {key for strategy in STRATEGIES.values() for key in strategy.keys}
     keys = [
         key
-        for row in rows()
+        for row in list_rows()
         for key in ([row.key.replace("KEY", name) for name in options] if "KEY" in row.key else [row.key])
     ]
     for key in keys:

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from holdfast import config
 from holdfast.cli import commands
-from holdfast.config.fields import rows
+from holdfast.config.reference import list_rows
+from holdfast.config.values import mask_url
 
 SECRET = "sk-not-to-be-seen"
 FILE = """\
@@ -76,7 +77,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def test_every_value_has_its_source(env: dict[str, str]) -> None:
     """File and line, variable, `.env`, preset or default."""
-    text, data = config.config_show(None, env)
+    text, data = config.show_config(None, env)
     sources = {value["key"]: value["source"] for value in data}
     assert {key: sources[key] for key in SOURCES} == SOURCES
     shown = {value["key"]: value["value"] for value in data}
@@ -91,22 +92,22 @@ def test_every_value_has_its_source(env: dict[str, str]) -> None:
 def test_the_store(env: dict[str, str]) -> None:
     """From the file, or by the variable and the flag that win over it."""
     Path("own.yaml").write_text(FILE.replace("preset: mistralrs", ""))
-    _, data = config.config_show(None, env)
+    _, data = config.show_config(None, env)
     assert data[1] == {
         "key": "store",
         "value": "postgresql://:***@db:5432/d?***",
         "source": "databases, storage.sessions",
     }
-    _, data = config.config_show(None, {**env, "HOLDFAST_STORE": "sqlite:///x.db"})
+    _, data = config.show_config(None, {**env, "HOLDFAST_STORE": "sqlite:///x.db"})
     assert data[1] == {"key": "store", "value": "sqlite:///x.db", "source": "HOLDFAST_STORE"}
 
 
 def test_what_is_shown_is_what_the_model_has(env: dict[str, str]) -> None:
     """Each key that is not empty."""
-    _, data = config.config_show(None, {})
+    _, data = config.show_config(None, {})
     keys = {value["key"] for value in data}
-    has_default = {row.key for row in rows() if row.default not in ("", "needed") and "NAME" not in row.key}
-    of_context = {row.key for row in rows() if row.key.startswith(("context.", "storage.memory", "storage.index"))}
+    has_default = {row.key for row in list_rows() if row.default not in ("", "needed") and "NAME" not in row.key}
+    of_context = {row.key for row in list_rows() if row.key.startswith(("context.", "storage.memory", "storage.index"))}
     optional = {
         key
         for key in has_default
@@ -133,6 +134,6 @@ def test_the_command(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("sign", ["/", "#", "?", "/#?"])
 def test_a_password_that_breaks_its_url_is_not_shown(sign: str) -> None:
-    shown = config.mask_url(f"postgresql://ada:s3{sign}cret@db:5432/chat")
+    shown = mask_url(f"postgresql://ada:s3{sign}cret@db:5432/chat")
     assert shown == "postgresql://***"
-    assert config.mask_url("sqlite:////home/ada@home/chat.db") == "sqlite:////home/ada@home/chat.db"
+    assert mask_url("sqlite:////home/ada@home/chat.db") == "sqlite:////home/ada@home/chat.db"

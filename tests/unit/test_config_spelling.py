@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.auth import Jwt
+from holdfast.config.gateway import Jwt
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from tests.unit.blocks import ENV, SPELT
@@ -38,7 +38,7 @@ def load(text: str) -> Config:
 )  # fmt: skip
 def test_theirs_is_ours(theirs: str, ours: str) -> None:
     assert config.describe(load(theirs)) == config.describe(load(ours))
-    assert config.store_url(load(theirs)) == config.store_url(load(ours))
+    assert config.resolve_store_url(load(theirs)) == config.resolve_store_url(load(ours))
 
 
 def test_working_memory_is_context() -> None:
@@ -47,7 +47,7 @@ def test_working_memory_is_context() -> None:
         "agents: {a: {working_memory: {type: summary_buffer, max_tokens: 4000, summary_threshold: 0.8, target: 0.5}}}"
     )
     settings = ContextSettings("summary_buffer", {"target": 0.5, "budget": 4000, "threshold": 0.8})
-    assert config.context_of(load(text), "a") == settings
+    assert config.resolve_context(load(text), "a") == settings
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_mistakes_are_told_as_they_are_spelt(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("text", SPELT)
 def test_blocks_in_their_own_spelling_load(text: str) -> None:
-    assert config.store_url(load(text))
+    assert config.resolve_store_url(load(text))

@@ -10,14 +10,16 @@ import pytest
 import yaml
 
 from holdfast import config
-from holdfast.config import LLM, Agent, Config, Database, Gateway, McpServer, ShortTerm, Timeouts
-from holdfast.config.auth import Auth, Jwt
-from holdfast.config.convert import fields_of
-from holdfast.config.fields import rows, table
-from holdfast.config.model import NOT_USED_YET, Document
-from holdfast.config.secrets import Redaction, SecretGuard, SecretPattern
-from holdfast.config.spelling import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
-from holdfast.config.storage import ArtifactStorage, SessionStorage
+from holdfast.config import Config
+from holdfast.config.agents import Agent, McpServer
+from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
+from holdfast.config.convert import get_fields
+from holdfast.config.gateway import Auth, Gateway, Jwt, Timeouts, is_loopback
+from holdfast.config.hooks import Redaction, SecretGuard, SecretPattern
+from holdfast.config.model import NOT_USED_YET, Document, ShortTerm
+from holdfast.config.models import LLM
+from holdfast.config.reference import format_table, list_rows
+from holdfast.config.storage import ArtifactStorage, Database, SessionStorage
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
 from tests.unit.blocks import BLOCKS, ENV
@@ -34,42 +36,42 @@ def load(text: str, **env: str) -> Config:
 
 
 def test_with_no_file_there_is_sqlite_beside_you_and_the_offline_model() -> None:
-    found = config.default({})
-    upstream = config.upstream_of(found)
-    assert config.store_url(found) == "sqlite:///holdfast.db"
+    found = config.load_default({})
+    upstream = config.resolve_llm(found)
+    assert config.resolve_store_url(found) == "sqlite:///holdfast.db"
     assert (upstream.provider, upstream.model, upstream.origin) == ("offline", "offline", "built-in")
     assert found.context == ContextSettings("digest")
     assert (found.short_term.max_history_turns, found.short_term.max_sessions) == (0, 10_000)
     assert found.short_term.session_ttl == 86_400
     assert (found.gateway.host, found.gateway.port, found.gateway.max_body) == ("127.0.0.1", 8377, 32 << 20)
-    assert config.check(found) == []
+    assert config.list_warnings(found) == []
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing\n", "---\n", "~", "agents:\nllms:\ngateway:\n  port:\n"])
 def test_nothing_said_is_the_default(text: str) -> None:
-    assert config.describe(load(text)) == config.describe(config.default({}))
+    assert config.describe(load(text)) == config.describe(config.load_default({}))
 
 
 def test_the_environment_names_the_upstream() -> None:
-    found = config.default({"OPENAI_API_KEY": f" {SECRET}\n", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1/"})
-    upstream = config.upstream_of(found)
+    found = config.load_default({"OPENAI_API_KEY": f" {SECRET}\n", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1/"})
+    upstream = config.resolve_llm(found)
     assert (upstream.provider, upstream.base_url, upstream.api_key) == ("openai", "http://127.0.0.1:1/v1", SECRET)
     assert upstream.origin == "environment"
-    assert config.upstream_of(config.default({"OPENAI_API_KEY": SECRET})).base_url == "https://api.openai.com/v1"
-    assert config.upstream_of(config.default({"OPENAI_API_KEY": "", "OPENAI_BASE_URL": " "})).provider == "offline"
+    assert config.resolve_llm(config.load_default({"OPENAI_API_KEY": SECRET})).base_url == "https://api.openai.com/v1"
+    assert config.resolve_llm(config.load_default({"OPENAI_API_KEY": "", "OPENAI_BASE_URL": " "})).provider == "offline"
 
 
 def test_the_environment_names_anthropic_where_it_names_no_other() -> None:
     """OpenAI's variables go first."""
-    found = config.upstream_of(config.default({"ANTHROPIC_API_KEY": f" {SECRET}\n"}))
+    found = config.resolve_llm(config.load_default({"ANTHROPIC_API_KEY": f" {SECRET}\n"}))
     assert (found.provider, found.model, found.origin) == ("anthropic", "claude-haiku-4-5", "environment")
     assert (found.base_url, found.api_key) == ("https://api.anthropic.com/v1", SECRET)
-    both = config.default({"ANTHROPIC_API_KEY": SECRET, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
-    assert (config.upstream_of(both).provider, config.upstream_of(both).api_key) == ("openai", None)
-    named = config.settings_from({"model": "claude-opus-4-8"}, {"ANTHROPIC_API_KEY": SECRET}).config
-    assert (config.upstream_of(named).provider, config.upstream_of(named).model) == ("anthropic", "claude-opus-4-8")
+    both = config.load_default({"ANTHROPIC_API_KEY": SECRET, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    assert (config.resolve_llm(both).provider, config.resolve_llm(both).api_key) == ("openai", None)
+    named = config.load_settings({"model": "claude-opus-4-8"}, {"ANTHROPIC_API_KEY": SECRET}).config
+    assert (config.resolve_llm(named).provider, config.resolve_llm(named).model) == ("anthropic", "claude-opus-4-8")
     with pytest.raises(ConfigError, match="environment variable ANTHROPIC_BASE_URL: expected a URL"):
-        config.default({"ANTHROPIC_BASE_URL": "localhost"})
+        config.load_default({"ANTHROPIC_BASE_URL": "localhost"})
 
 
 def test_entries_of_anthropic_have_its_environment_and_no_other() -> None:
@@ -78,28 +80,28 @@ def test_entries_of_anthropic_have_its_environment_and_no_other() -> None:
         "llms: {c: {provider: anthropic}, d: {provider: anthropic, base_url: 'https://r.example'}, o: {model: gpt-4o}}"
     )
     env = {"OPENAI_API_KEY": "sk-o", "ANTHROPIC_API_KEY": "sk-ant", "ANTHROPIC_BASE_URL": "https://a.example"}
-    places = [config.upstream_of(load(text, **env), name) for name in "cdo"]
+    places = [config.resolve_llm(load(text, **env), name) for name in "cdo"]
     assert [(place.base_url, place.api_key) for place in places] == [
         ("https://a.example", "sk-ant"),
         ("https://r.example", None),
         ("https://api.openai.com/v1", "sk-o"),
     ]
     assert places[0].model == "c"
-    assert config.upstream_of(load("llms: {default: {provider: anthropic}}")).model == "claude-haiku-4-5"
+    assert config.resolve_llm(load("llms: {default: {provider: anthropic}}")).model == "claude-haiku-4-5"
 
 
 def test_who_counts_is_said_for_each_model() -> None:
     found = load(
         "llms: {a: {model: claude-x, count: provider}, b: {model: gpt-4o}, c: {provider: offline, count: provider}}"
     )
-    assert [config.upstream_of(found, name).count for name in "abc"] == ["provider", "local", "local"]
+    assert [config.resolve_llm(found, name).count for name in "abc"] == ["provider", "local", "local"]
     with pytest.raises(ConfigError, match="expected one of local, provider"):
         load("llms: {a: {count: guess}}")
 
 
 def test_an_environment_that_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        config.default({"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"})
+        config.load_default({"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"})
     first, second = caught.value.problems
     assert first.startswith("defaults: environment variable OPENAI_BASE_URL: expected a URL")
     assert second.startswith("defaults: environment variable OPENAI_API_KEY: must be printable")
@@ -122,37 +124,37 @@ agents:
 
 def test_which_model_answers() -> None:
     found = load(MODELS, OPENAI_API_KEY="k2")
-    fast = config.upstream_of(found, "assistant")
+    fast = config.resolve_llm(found, "assistant")
     assert (fast.name, fast.origin, fast.model, fast.api_key) == ("assistant", "llms.fast", "gpt-4o-mini", "k2")
     assert (fast.base_url, fast.params) == ("https://api.openai.com/v1", {"temperature": 0.5})
     assert fast.timeout == Timeouts(total=60)
-    assert config.upstream_of(found, "gpt-4.1").model == "gpt-4.1"
-    assert config.upstream_of(found, "gpt-4.1").timeout == Timeouts(read=30)
-    assert config.upstream_of(found, "local").model == "offline"
-    assert config.upstream_of(found, "offline").provider == "offline"
+    assert config.resolve_llm(found, "gpt-4.1").model == "gpt-4.1"
+    assert config.resolve_llm(found, "gpt-4.1").timeout == Timeouts(read=30)
+    assert config.resolve_llm(found, "local").model == "offline"
+    assert config.resolve_llm(found, "offline").provider == "offline"
     for name in (None, "default", "main", "plain"):
-        default = config.upstream_of(found, name)
+        default = config.resolve_llm(found, name)
         assert (default.model, default.base_url, default.api_key) == ("gpt-4o", "https://a.example/v1", "k1")
         assert default.timeout == found.gateway.upstream_timeout
 
 
 def test_an_unknown_name_is_a_model_where_the_default_is() -> None:
-    found = config.upstream_of(load(MODELS), "writer")
+    found = config.resolve_llm(load(MODELS), "writer")
     assert (found.model, found.base_url, found.api_key) == ("gpt-5", "https://a.example/v1", "k1")
     assert (found.context_window, found.params) == (None, {})
-    assert config.upstream_of(config.default({"OPENAI_API_KEY": "k"}), "gpt-5").model == "gpt-5"
-    assert config.upstream_of(config.default({}), "gpt-5").provider == "offline"
+    assert config.resolve_llm(config.load_default({"OPENAI_API_KEY": "k"}), "gpt-5").model == "gpt-5"
+    assert config.resolve_llm(config.load_default({}), "gpt-5").provider == "offline"
 
 
 def test_the_key_of_the_environment_goes_nowhere_else() -> None:
     found = load("llms: {a: {base_url: 'https://elsewhere.example/v1'}}", OPENAI_API_KEY=SECRET)
-    assert config.upstream_of(found, "a").api_key is None
+    assert config.resolve_llm(found, "a").api_key is None
 
 
 def test_the_only_llm_is_the_default() -> None:
-    assert config.upstream_of(load("llms: {mine: {model: m}}")).model == "m"
-    assert config.upstream_of(load("llms: {a: {}, b: {}}")).provider == "offline"
-    assert config.upstream_of(load("llms: {a: {}, main: {model: m}}"), "default").model == "m"
+    assert config.resolve_llm(load("llms: {mine: {model: m}}")).model == "m"
+    assert config.resolve_llm(load("llms: {a: {}, b: {}}")).provider == "offline"
+    assert config.resolve_llm(load("llms: {a: {}, main: {model: m}}"), "default").model == "m"
 
 
 # -- the store ---------------------------------------------------------------------------
@@ -185,7 +187,7 @@ def test_the_only_llm_is_the_default() -> None:
     ],
 )
 def test_store_urls(text: str, url: str) -> None:
-    assert config.store_url(load(text)) == url
+    assert config.resolve_store_url(load(text)) == url
 
 
 @pytest.mark.parametrize(
@@ -204,9 +206,9 @@ def test_store_urls(text: str, url: str) -> None:
 )
 def test_a_store_that_is_not_there_is_a_warning_and_then_an_error(text: str, message: str) -> None:
     found = load(text)
-    assert any(message in warning for warning in config.check(found))
+    assert any(message in warning for warning in config.list_warnings(found))
     with pytest.raises(ConfigError, match=re.escape(message)):
-        config.store_url(found)
+        config.resolve_store_url(found)
 
 
 # -- flags, environment, file ---------------------------------------------------------
@@ -216,34 +218,34 @@ def test_flags_win_over_the_environment_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("gateway: {host: 127.0.0.3, port: 3}\ndatabases: {main: {driver: sqlite, path: three.db}}\n")
     env = {"HOLDFAST_CONFIG": str(file)}
-    assert config.settings_from({}, env)[1:] == (str(file), "127.0.0.3", 3, "sqlite:///three.db")
+    assert config.load_settings({}, env)[1:] == (str(file), "127.0.0.3", 3, "sqlite:///three.db")
     env |= {"HOLDFAST_HOST": "127.0.0.2", "HOLDFAST_PORT": "2", "HOLDFAST_STORE": "sqlite:///two.db"}
-    assert config.settings_from({}, env)[2:] == ("127.0.0.2", 2, "sqlite:///two.db")
+    assert config.load_settings({}, env)[2:] == ("127.0.0.2", 2, "sqlite:///two.db")
     flags = {"host": "127.0.0.1", "port": 0, "store": "sqlite:///one.db", "config": None, "model": None}
-    assert config.settings_from(flags, env)[2:] == ("127.0.0.1", 0, "sqlite:///one.db")
+    assert config.load_settings(flags, env)[2:] == ("127.0.0.1", 0, "sqlite:///one.db")
 
 
 def test_the_file_beside_you_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert config.settings_from({}, {}).file is None
+    assert config.load_settings({}, {}).file is None
     (tmp_path / "holdfast.yaml").write_text("gateway: {port: 5}\n")
-    assert config.settings_from({}, {})[1:4] == ("holdfast.yaml", "127.0.0.1", 5)
+    assert config.load_settings({}, {})[1:4] == ("holdfast.yaml", "127.0.0.1", 5)
 
 
 def test_the_model_flag_names_an_llm_or_a_model(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(MODELS)
     for model, name in (("fast", "gpt-4o-mini"), ("gpt-9", "gpt-9"), ("offline", "offline")):
-        found = config.settings_from({"config": str(file), "model": model}, {}).config
-        assert config.upstream_of(found).model == name
-        assert config.upstream_of(found, "assistant").model == "gpt-4o-mini"
+        found = config.load_settings({"config": str(file), "model": model}, {}).config
+        assert config.resolve_llm(found).model == name
+        assert config.resolve_llm(found, "assistant").model == "gpt-4o-mini"
 
 
 def test_mistakes_of_file_and_environment_come_together(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("gatway: {}\n")
     with pytest.raises(ConfigError) as caught:
-        config.settings_from({"config": str(file)}, {"HOLDFAST_PORT": "many"})
+        config.load_settings({"config": str(file)}, {"HOLDFAST_PORT": "many"})
     assert [problem.rpartition("/")[2].split(":")[0] for problem in caught.value.problems] == [
         "own.yaml",
         "HOLDFAST_PORT",
@@ -252,12 +254,12 @@ def test_mistakes_of_file_and_environment_come_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
 def test_loopback(host: str) -> None:
-    assert config.is_loopback(host)
+    assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
 def test_not_loopback(host: str) -> None:
-    assert not config.is_loopback(host)
+    assert not is_loopback(host)
 
 
 # -- warnings, and the whole shown ---------------------------------------------------------
@@ -288,7 +290,7 @@ telemetry: {headers: sk-not-to-be-seen}
 
 
 def test_keys_of_later_versions_load_and_are_told() -> None:
-    warnings = config.check(load(LATER, KEY="k"))
+    warnings = config.list_warnings(load(LATER, KEY="k"))
     not_used = {line.split(": ")[1] for line in warnings if line.endswith("not used yet by this version")}
     assert not_used == {pattern.replace("*", "coordinator.v1") for pattern in NOT_USED_YET}
     text = "\n".join(warnings)
@@ -314,10 +316,10 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     later = [line for line in LATER.splitlines() if not line.startswith(("llms:", "databases:"))]
     file.write_text("\n".join([SECRETS, *later]))
-    report = config.config_check(str(file), {"KEY": SECRET})
-    found = config.read(file, {"KEY": SECRET})
+    report = config.check_config(str(file), {"KEY": SECRET})
+    found = config.load_file(file, {"KEY": SECRET})
     assert report.exit_code == 1, "its database is not in this version"
-    for shown in (report.text, repr(report.data), repr(found), repr(config.upstream_of(found, "a"))):
+    for shown in (report.text, repr(report.data), repr(found), repr(config.resolve_llm(found, "a"))):
         assert SECRET not in shown
         assert not says(shown, "1234")
     assert report.data["config"]["llms"]["a"]["params"] == {"x_key": "***", "max_completion_tokens": 5}
@@ -342,7 +344,7 @@ def test_what_serve_refuses_is_not_ok(tmp_path: Path, text: str, place: str) -> 
     """It loads, and the check says where it is not for this version, and ends with 1."""
     file = tmp_path / "holdfast.yaml"
     file.write_text(text)
-    report = config.config_check(str(file), {})
+    report = config.check_config(str(file), {})
     assert (report.exit_code, report.data["ok"]) == (1, False)
     assert len(report.data["problems"]) == 1
     assert place in report.data["problems"][0]
@@ -351,15 +353,15 @@ def test_what_serve_refuses_is_not_ok(tmp_path: Path, text: str, place: str) -> 
 
 def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    report = config.config_check(None, {})
+    report = config.check_config(None, {})
     assert report.exit_code == 0
     assert report.text.startswith("defaults: ok\nmodel: offline, built in\nstore: sqlite:///holdfast.db\n")
     assert report.data["warnings"] == report.data["problems"] == []
     (tmp_path / "holdfast.yaml").write_text("gatway: {}\nagents: 5\n")
-    report = config.config_check(None, {})
+    report = config.check_config(None, {})
     assert (report.exit_code, report.data["ok"]) == (1, False)
     assert report.text.splitlines() == [*report.data["problems"], "holdfast.yaml: 2 mistakes"]
-    report = config.config_check("none.yaml", {})
+    report = config.check_config("none.yaml", {})
     assert (report.exit_code, report.text) == (2, "none.yaml: cannot be read: No such file or directory")
 
 
@@ -369,9 +371,9 @@ def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", BLOCKS)
 def test_blocks_load_as_they_stand(text: str) -> None:
     found = load(text, **ENV)
-    assert config.store_url(found)
-    assert config.upstream_of(found, "assistant").model
-    for warning in config.check(found):
+    assert config.resolve_store_url(found)
+    assert config.resolve_llm(found, "assistant").model
+    for warning in config.list_warnings(found):
         told = (
             "not used yet|not available yet|taken for a model's name|no tool 'text_editor' is built in|keeps it on disk"
         )
@@ -391,10 +393,14 @@ agents:
   other: {context: {strategy: buffer_window, window_size: 3}}
 context: {strategy: token_window, budget: 4000, preserve_recent: 2}
 """)
-    assert config.context_of(found, "same") == config.context_of(found) == config.context_of(found, "nobody")
-    assert config.context_of(found, "keys").options == {"budget": 500, "preserve_recent": 2}
-    assert config.context_of(found, "own") == ContextSettings("token_window")
-    assert config.context_of(found, "other") == ContextSettings("buffer_window", {"window_size": 3})
+    assert (
+        config.resolve_context(found, "same")
+        == config.resolve_context(found)
+        == config.resolve_context(found, "nobody")
+    )
+    assert config.resolve_context(found, "keys").options == {"budget": 500, "preserve_recent": 2}
+    assert config.resolve_context(found, "own") == ContextSettings("token_window")
+    assert config.resolve_context(found, "other") == ContextSettings("buffer_window", {"window_size": 3})
 
 
 # -- the page about it ----------------------------------------------------------------------
@@ -423,18 +429,18 @@ USED = (
 
 def test_the_page_has_the_table_of_all_keys() -> None:
     """As the model has them: `python scripts/config_keys.py` writes it."""
-    assert f"scripts/config_keys.py -->\n\n{table()}\n<!-- keys: end -->" in PAGE
+    assert f"scripts/config_keys.py -->\n\n{format_table()}\n<!-- keys: end -->" in PAGE
 
 
 def test_every_key_is_told() -> None:
     """What it means, in words."""
-    assert [row.key for row in rows() if not row.about.endswith((".", "`"))] == []
+    assert [row.key for row in list_rows() if not row.about.endswith((".", "`"))] == []
 
 
 def test_the_page_tells_the_keys_that_are_used() -> None:
     """Beside the table, where their sections say what they are for. (Of strategies' keys: tests/unit/test_replay_specs.py.)"""
     page = PAGE.partition("## All keys")[0]
-    keys = {key for model in (*USED, *GUARDING) for key in fields_of(model)}
+    keys = {key for model in (*USED, *GUARDING) for key in get_fields(model)}
     keys -= {"storage"}  # told by its parts
     assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
 
@@ -452,7 +458,7 @@ def test_the_page_tells_other_systems_keys(kind: str) -> None:
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 def test_the_examples_of_the_page_load_without_a_warning(text: str) -> None:
-    assert config.check(load(text, OPENAI_API_KEY="k")) == []
+    assert config.list_warnings(load(text, OPENAI_API_KEY="k")) == []
 
 
 CAPPED = "short_term: {max_sessions: 100}"
@@ -469,6 +475,6 @@ CAPPED = "short_term: {max_sessions: 100}"
     ],
 )
 def test_a_cap_that_does_not_bound_the_disk_is_a_warning(text: str, warns: bool) -> None:
-    found = [line for line in config.check(load(text)) if "max_sessions" in line]
+    found = [line for line in config.list_warnings(load(text)) if "max_sessions" in line]
     assert bool(found) is warns
     assert all("storage.sessions.retention" in line for line in found)

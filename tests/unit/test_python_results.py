@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import check, load, python_of
+from holdfast.config import list_warnings, load
+from holdfast.config.build import build_python_settings
 from holdfast.domain.artifact import checked_name
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.tools.python.calls import Ran
@@ -127,12 +128,12 @@ def test_settings_that_cannot_be(name: str, value: Any) -> None:
 
 def test_the_configuration_turns_it_on() -> None:
     """Off unless enabled; what is written is what holds."""
-    assert python_of(load("", env={})) is None
-    assert python_of(load("python: {timeout: 5s}", env={})) is None
+    assert build_python_settings(load("", env={})) is None
+    assert build_python_settings(load("python: {timeout: 5s}", env={})) is None
     text = "python: {enabled: true, timeout: 5s, memory: 256MiB, idle: 10m, max_sessions: 2, unsandboxed: true}"
     settings = PythonSettings(timeout=5, memory=256 << 20, idle=600, max_sessions=2, unsandboxed=True)
-    assert python_of(load(text, env={})) == settings
-    assert python_of(load("python: {enabled: true}", env={})) == PythonSettings()
+    assert build_python_settings(load(text, env={})) == settings
+    assert build_python_settings(load("python: {enabled: true}", env={})) == PythonSettings()
     with pytest.raises(ConfigError):
         load("python: {memory: 1MiB}", env={})
 
@@ -141,7 +142,7 @@ def test_the_configuration_turns_it_on() -> None:
 def test_config_check_tells_of_an_agent_that_names_it(enabled: str, said: list[str]) -> None:
     """Nothing where it is on; where it is off, what would turn it on."""
     text = f"python: {{enabled: {enabled}}}\nagents: {{analyst: {{tools: [python]}}}}"
-    warnings = [warning for warning in check(load(text, env={})) if "python" in warning]
+    warnings = [warning for warning in list_warnings(load(text, env={})) if "python" in warning]
     assert len(warnings) == len(said)
     for warning, words in zip(warnings, said, strict=True):
         assert words in warning

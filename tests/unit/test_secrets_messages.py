@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.config import config_check, load
+from holdfast.config import check_config, load
 from holdfast.domain.messages import Message, Part, ToolCall, canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
 from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, guard_of, make_redactor, redactor_of
@@ -209,7 +209,7 @@ def test_no_byte_that_is_stored_tells_a_planted_secret(plant: tuple[str, str, st
 def checked(text: str, tmp_path: Path) -> Any:
     file = tmp_path / "holdfast.yaml"
     file.write_text(text)
-    return config_check(str(file), {})
+    return check_config(str(file), {})
 
 
 def test_the_check_shows_what_holds_and_no_pattern(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_check_warns_of_rules_that_do_nothing(tmp_path: Path) -> None:
 
 
 def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.config.warnings.installed", lambda: False)
+    monkeypatch.setattr("holdfast.config.check.installed", lambda: False)
     assert checked("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
     assert checked("secret_guard: {enabled: false}", tmp_path).exit_code == 0
     report = checked("secret_guard: {}", tmp_path)
@@ -285,7 +285,7 @@ def test_the_check_tells_of_rules_that_there_are_not_with_all_else_that_is_wrong
 
 
 def test_the_check_tells_that_the_sdk_of_mcp_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.config.warnings.find_spec", lambda _: None)
+    monkeypatch.setattr("holdfast.config.check.find_spec", lambda _: None)
     assert checked("", tmp_path).exit_code == 0
     report = checked("mcp_servers: {clock: {command: x}}", tmp_path)
     assert report.exit_code == 1

@@ -62,17 +62,17 @@ def restore(file: str, store: str | None, config: str | None, *, force: bool, as
 
 
 def _settings(store: str | None, config: str | None) -> ServerSettings:
-    from holdfast.config import settings_from
+    from holdfast.config import load_settings
 
-    return settings_from({"store": store, "config": config}, os.environ)
+    return load_settings({"store": store, "config": config}, os.environ)
 
 
 def _index_dropped(settings: ServerSettings, restored: Path) -> str | None:
     """Take away the file of an index that is of another time than what was restored; what is left to do."""
-    from holdfast.config.indexing import index_of
+    from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import file_of, lasting, place_of
 
-    index = index_of(settings.config)
+    index = build_index_settings(settings.config)
     place = None if index is None else place_of(index, settings.store)
     if place is None or not lasting(place):
         return None

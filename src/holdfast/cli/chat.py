@@ -52,9 +52,9 @@ def chat(
     After each reply it shows how full the budget is, and what left it. /help lists the commands. Without a terminal each
     line of the standard input is a message. Ctrl-C stops a reply; where it is your turn, it ends the chat, as Ctrl-D does.
     """
-    from holdfast.config import settings_from
+    from holdfast.config import load_settings
 
-    settings = settings_from({**place, "model": model}, os.environ)
+    settings = load_settings({**place, "model": model}, os.environ)
     with _opened(settings) as (runner, hf):
         handle = runner.run(_session(hf, session_id, user=user, agent=agent, model=model))
         ctx.exit(Chat(runner, hf, handle).run())
@@ -65,12 +65,11 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast
     """An event loop that runs while something is done, and not while somebody thinks; and the open store."""
     import asyncio
 
-    from holdfast.config.opening import make_room, opened
-    from holdfast.config.parts import life_of
+    from holdfast.config.build import build_life_settings, create_holdfast, create_store_folder
 
-    make_room(settings.store)
+    create_store_folder(settings.store)
     # Whoever talks here ends nobody else's sessions.
-    hf = opened(settings, life=life_of(settings.config))
+    hf = create_holdfast(settings, life=build_life_settings(settings.config))
     with asyncio.Runner() as runner:
         try:
             runner.run(hf.__aenter__())

@@ -29,9 +29,9 @@ def check(ctx: click.Context, file: str | None, *, as_json: bool) -> None:
 
     FILE is the one that `serve` would read, unless given. Ends with 1 when it has mistakes.
     """
-    from holdfast.config import config_check
+    from holdfast.config import check_config
 
-    report = config_check(file, os.environ, prepare=prepared)
+    report = check_config(file, os.environ, prepare=prepared)
     if as_json:
         show_json(report.data)
     else:
@@ -41,7 +41,7 @@ def check(ctx: click.Context, file: str | None, *, as_json: bool) -> None:
 
 def prepared(settings: ServerSettings) -> object:
     """Build what `serve` would run, and leave it closed."""
-    from holdfast.config.roster import Clients
+    from holdfast.config.build import Clients
     from holdfast.server.run import prepare
 
     return prepare(settings, clients=Clients())
@@ -55,9 +55,9 @@ def show(file: str | None, *, as_json: bool) -> None:
 
     FILE is the one that `serve` would read, unless given.
     """
-    from holdfast.config import config_show
+    from holdfast.config import show_config
 
-    text, data = config_show(file, os.environ)
+    text, data = show_config(file, os.environ)
     if as_json:
         show_json(data)
     else:
@@ -67,6 +67,6 @@ def show(file: str | None, *, as_json: bool) -> None:
 @config.command
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors that check files as they are written."""
-    from holdfast.config.schema import json_schema
+    from holdfast.config.reference import build_json_schema
 
-    show_json(json_schema())
+    show_json(build_json_schema())

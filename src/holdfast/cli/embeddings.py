@@ -144,9 +144,9 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     NAME is an entry of `embedders`, or `local`, `minilm` or `e5`; unless given, the one that the index has, else the only entry, else `default`.
     The weights of a local model are compared with their hash.
     """
-    from holdfast.config import settings_from
+    from holdfast.config import load_settings
 
-    settings = settings_from({"config": config}, os.environ)
+    settings = load_settings({"config": config}, os.environ)
     chosen, embedder = _chosen(settings, name)
     if embedder.provider == "local":
         _verify(_package(embedder.model), embedder.path)
@@ -164,7 +164,7 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
 
 
 def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
-    from holdfast.config import embedder_settings
+    from holdfast.config import resolve_embedder
     from holdfast.config.model import BUILT_IN
     from holdfast.embedders import EmbedderSettings
 
@@ -176,7 +176,7 @@ def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSe
         return chosen, EmbedderSettings(provider="local", model=local_model(chosen))
     if chosen not in (*known, *BUILT_IN):
         raise Misuse(f"no embedder {chosen!r}; known: {', '.join(dict.fromkeys([*known, *BUILT_IN, *_LOCAL]))}")
-    return chosen, embedder_settings(settings.config, chosen)
+    return chosen, resolve_embedder(settings.config, chosen)
 
 
 def _tried(settings: EmbedderSettings) -> dict[str, Any]:

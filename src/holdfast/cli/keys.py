@@ -193,7 +193,7 @@ def _duration(text: str | None) -> int | None:
 
 def _size(text: str | None) -> int | None:
     """Bytes. Raises `Misuse`."""
-    from holdfast.config import parse_size
+    from holdfast.config.values import parse_size
 
     if text is None:
         return None
@@ -207,9 +207,9 @@ def _refuse_memory(store: str | None, config: str | None) -> None:
     """A key in memory is gone before anybody could use it. Raises `Failure`."""
     import os
 
-    from holdfast.config import settings_from
+    from holdfast.config import load_settings
     from holdfast.stores.sql.address import MEMORY, path_of
 
-    url = settings_from({"store": store, "config": config}, os.environ).store
+    url = load_settings({"store": store, "config": config}, os.environ).store
     if url.startswith("sqlite:") and path_of(url) == MEMORY:
         raise Failure("the store is in memory, and would be gone with this command: name the server's with --store")

@@ -26,9 +26,10 @@ def migrate(store: str | None, config: str | None, *, show: bool, as_json: bool)
     """
     import anyio
 
-    from holdfast.config import mask_url, settings_from
+    from holdfast.config import load_settings
+    from holdfast.config.values import mask_url
 
-    url = settings_from({"store": store, "config": config}, os.environ).store
+    url = load_settings({"store": store, "config": config}, os.environ).store
     require(url)
     steps = anyio.run(_migrated, url, show)
     if as_json:

@@ -61,13 +61,13 @@ def doubt(agent: str | None, config: str | None) -> None:
     """
     if agent is None:
         return
-    from holdfast.config import settings_from
-    from holdfast.config.convert import nearest
+    from holdfast.config import load_settings
+    from holdfast.config.convert import find_nearest
 
-    known = list(settings_from({"config": config}, os.environ).config.agents)
+    known = list(load_settings({"config": config}, os.environ).config.agents)
     if not known or agent in known:
         return
-    near = nearest(agent, known)
+    near = find_nearest(agent, known)
     more = ", …" if len(known) > _KNOWN else ""
     hint = f"did you mean {near}?" if near else f"it has {line(', '.join(known[:_KNOWN]))}{more}"
     click.echo(f"The configuration has no agent {line(agent, NAMED)}; {hint}", err=True)

@@ -303,11 +303,11 @@ def _llm(name: str, config: str | None) -> Llm:
 
     if name == SCRIPTED:
         return stand_in()
-    from holdfast.config import settings_from
-    from holdfast.config.roster import roster_of
+    from holdfast.config import load_settings
+    from holdfast.config.build import build_roster
     from holdfast.models import OfflineModel
 
-    llm = roster_of(settings_from({"config": config}, os.environ).config).llm(name)
+    llm = build_roster(load_settings({"config": config}, os.environ).config).llm(name)
     if isinstance(llm.client, OfflineModel):
         raise Misuse(
             f"--summarizer {name}: there is no model; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in a file"

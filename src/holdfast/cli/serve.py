@@ -23,12 +23,12 @@ def serve(ctx: click.Context, /, **flags: Any) -> None:
 
     Without a key in the environment or the configuration the built-in `offline` model answers.
     """
-    from holdfast.config import settings_from
+    from holdfast.config import load_settings
     from holdfast.server.run import serve as run
 
-    settings = settings_from(flags, os.environ)
+    settings = load_settings(flags, os.environ)
     try:
-        code = run(settings, again=lambda: settings_from(flags, os.environ))
+        code = run(settings, again=lambda: load_settings(flags, os.environ))
     except ConfigError as exc:
         if isinstance(exc.__cause__, OSError):  # the configuration is right, the address is taken
             raise Failure("\n".join([*exc.problems, "--port names another port, 0 any free one"])) from exc

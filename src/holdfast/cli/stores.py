@@ -62,15 +62,17 @@ def work(
     """
     import anyio
 
-    from holdfast.config import settings_from
-    from holdfast.config.opening import make_room, opened
+    from holdfast.config import load_settings
+    from holdfast.config.build import create_holdfast, create_store_folder
 
-    settings = settings_from({"store": store, "config": config}, os.environ)
+    settings = load_settings({"store": store, "config": config}, os.environ)
     if makes:
-        make_room(settings.store)
+        create_store_folder(settings.store)
     else:
         require(settings.store)
-    hf = opened(settings, **_without_turns(settings, ends=ends, still=still, models=models, looks=looks, agents=agents))
+    hf = create_holdfast(
+        settings, **_without_turns(settings, ends=ends, still=still, models=models, looks=looks, agents=agents)
+    )
 
     async def done() -> T:
         async with hf:
@@ -85,12 +87,11 @@ def _without_turns(
     """What a command has otherwise than the configuration: it runs no turns, starts no tools, and ends nothing behind its work."""
     import msgspec
 
-    from holdfast.config.indexing import index_of
-    from holdfast.config.parts import life_of
+    from holdfast.config.build import build_index_settings, build_life_settings
     from holdfast.indexes.settings import as_it_is
 
     config = settings.config
-    life = life_of(config)
+    life = build_life_settings(config)
     if still:
         life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
     instead: dict[str, Any] = {"life": life, "python": None, "mcp_servers": ()}
@@ -98,7 +99,7 @@ def _without_turns(
         instead |= {"hooks": (), "workspaces": None}
     if not (agents or (models and config.dreaming.model)):
         instead["roster"] = None
-    if looks and (index := index_of(config)) is not None:
+    if looks and (index := build_index_settings(config)) is not None:
         instead["index"] = as_it_is(index, settings.store)
     return instead
 

@@ -45,9 +45,9 @@ def folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _folder(given: str | None, config: str | None) -> Path:
     if given is None:
-        from holdfast.config import settings_from
+        from holdfast.config import load_settings
 
-        given = settings_from({"config": config}, os.environ).config.hooks.transcripts_dir
+        given = load_settings({"config": config}, os.environ).config.hooks.transcripts_dir
     if given is None:
         raise Misuse("where are they? Name the folder with --dir, or in the configuration as hooks.transcripts_dir")
     folder = Path(given)

@@ -35,16 +35,16 @@ def _do(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, conf
     """Do something with a workspace that the configuration has."""
     import anyio
 
-    from holdfast.config import settings_from
-    from holdfast.config.workspace import workspaces_of
+    from holdfast.config import load_settings
+    from holdfast.config.build import build_workspace_settings
     from holdfast.errors import WorkspaceNotFound
     from holdfast.holdfast import milliseconds
     from holdfast.secrets import guard_of
     from holdfast.workspace import Workspaces
     from holdfast.workspace.workspaces import DEFAULT
 
-    found = settings_from({"config": config}, os.environ).config
-    settings = workspaces_of(found.hooks.workspace_git)
+    found = load_settings({"config": config}, os.environ).config
+    settings = build_workspace_settings(found.hooks.workspace_git)
     if settings is None:
         raise Misuse("the configuration has no workspaces: hooks.workspace_git turns them on")
     guard = guard_of(found.redaction, found.secret_guard)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.config.kinds import (
+from holdfast.config.values import (
     Free,
     Hushed,
     Mistake,
@@ -16,8 +16,8 @@ from holdfast.config.kinds import (
     Text,
     Timeout,
     Url,
-    header_mistakes,
-    url_mistakes,
+    check_headers,
+    check_url,
 )
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.state import TEMP, check_delta, check_key
@@ -210,4 +210,4 @@ class McpServer(Settings, frozen=True, kw_only=True):
             found = [(key, f"only with `{needed}`") for key in other if getattr(self, key)]
         if not _PREFIX.fullmatch(self.prefix or ""):
             found.append(("prefix", "expected letters, digits, `_` and `-`"))
-        return found + url_mistakes("url", self.url) + header_mistakes(self.headers)
+        return found + check_url("url", self.url) + check_headers(self.headers)

@@ -1,21 +1,88 @@
-"""Who is told of sessions: the key `hooks`."""
+"""What happens to sessions and secrets: the keys `hooks`, `redaction` and `secret_guard`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from holdfast.config.kinds import Mistake, Most, Secret, Settings, Text, Timeout, Url, header_mistakes
-from holdfast.config.secrets import Redaction
-from holdfast.config.workspace import WorkspaceGit
+from holdfast.config.values import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
 from holdfast.errors import InvalidRequest
-from holdfast.hooks.base import Hook
-from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import TIMEOUT, Webhook
-from holdfast.limits import HOOKS, ID_BYTES
-from holdfast.secrets import Redactor, redactor_of
+from holdfast.limits import HOOKS, ID_BYTES, PATTERNS
+from holdfast.secrets.patterns import ALL, trouble, unknown
+
+
+class SecretPattern(Settings, frozen=True, kw_only=True):
+    """One rule of the user's own: what matches is a secret."""
+
+    regex: Secret
+    """Only its group `secret`, where there is one."""
+    label: str
+    """What stands in its place: `[REDACTED:label]`."""
+
+    def mistakes(self) -> list[Mistake]:
+        return trouble(self.regex, self.label)
+
+
+class Redaction(Settings, frozen=True, kw_only=True):
+    """Secrets that are replaced before anything is stored."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"extra_patterns": "patterns"}
+
+    enabled: bool = False
+    """Whether anything is taken out."""
+    use_builtins: bool = True
+    """Whether the built-in rules hold too."""
+    patterns: tuple[SecretPattern, ...] = ()
+    """Rules of your own."""
+    rules: Names = (ALL,)
+    """Built-in rules; `all`: every one."""
+    exclude_rules: Names = ()
+    """Built-in rules that do not hold."""
+
+    def mistakes(self) -> list[Mistake]:
+        return _rule_mistakes(self)
+
+
+class SecretGuard(Settings, frozen=True, kw_only=True):
+    """What happens to secrets that redaction leaves."""
+
+    enabled: bool = True
+    """Whether anything is looked for."""
+    on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - what happens, no password
+    """Whether what holds one is refused, or it is replaced, or only told."""
+    rules: Names = (ALL,)
+    """Built-in rules; `all`: every one of those that find credentials."""
+    exclude_rules: Names = ()
+    """Built-in rules that do not hold."""
+    patterns: tuple[SecretPattern, ...] = ()
+    """Rules of your own."""
+
+    def mistakes(self) -> list[Mistake]:
+        return _rule_mistakes(self)
+
+
+def _rule_mistakes(settings: Redaction | SecretGuard) -> list[Mistake]:
+    named = [(key, message) for key in ("rules", "exclude_rules") for _, message in unknown(getattr(settings, key))]
+    count = len(settings.patterns)
+    return named + [("patterns", f"{count} are too many; there may be {PATTERNS}")] * (count > PATTERNS)
+
+
+class WorkspaceGit(Settings, frozen=True, kw_only=True):
+    """A folder with a git repository for each agent."""
+
+    enabled: bool = True
+    """False: there are none. The key alone, or `true` in place of the mapping, turns them on."""
+    path: Text = "workspaces"
+    """The folder that they are in."""
+    on_secret: Literal["block", "warn"] = "block"  # noqa: S105 - what happens, no password
+    """A secret in what is to be committed refuses the commit, or is only told of in the log."""
+
+    def mistakes(self) -> list[Mistake]:
+        return [("path", "no path has a NUL in it")] * ("\0" in self.path)
+
 
 Ends = Annotated[tuple[Literal["ttl", "cap", "delete", "close", "shutdown"], ...], Meta(extra={"form": "names"})]
 """Why a session ended; one may stand without a list around it."""
@@ -51,7 +118,7 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
     """By which what is left to be told is recorded; unset: made of the URL."""
 
     def mistakes(self) -> list[Mistake]:
-        found = header_mistakes(self.headers)
+        found = check_headers(self.headers)
         if self.name is not None and len(self.name.encode()) > ID_BYTES:
             found.append(("name", f"has more than {ID_BYTES} bytes"))
         try:
@@ -81,32 +148,3 @@ class Hooks(Settings, frozen=True, kw_only=True):
         return found + [("webhooks", f"{len(self.webhooks)} are too many; there may be {most}")] * (
             len(self.webhooks) > most
         )
-
-
-def hooks_of(settings: Hooks, redaction: Redaction) -> list[Hook]:
-    """The hooks that the configuration asks for; transcripts first, since a webhook may take its time.
-
-    Raises:
-        MissingExtra: the built-in rules of a redaction need an extra.
-    """
-    redactor, hooks = redactor_of(redaction), list[Hook]()
-    if settings.transcripts_dir is not None:
-        written = settings.transcripts
-        own = redactor if written.redaction is None else redactor_of(written.redaction)
-        hooks.append(Transcripts(settings.transcripts_dir, redactor=own, fsync=written.fsync))
-    hooks += [_webhook(webhook, redactor) for webhook in settings.webhooks]
-    return hooks
-
-
-def _webhook(settings: WebhookSettings, redactor: Redactor | None) -> Webhook:
-    return Webhook(
-        settings.url,
-        settings.secret,
-        events=settings.events,
-        include_sha1=settings.include_sha1,
-        timeout=settings.timeout,
-        max_history=settings.max_history,
-        headers=settings.headers,
-        name=settings.name,
-        redactor=redactor,
-    )

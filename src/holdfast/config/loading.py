@@ -1,89 +1,111 @@
-"""Reads a configuration: from text, from a file, or from nothing but the environment."""
+"""Loads a configuration: from text or a file, with `.env` files, the environment, flags and presets; collects every mistake."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.config import document
-from holdfast.config.convert import validated
-from holdfast.config.document import Listing, Node, Problems, Scalar, Section
-from holdfast.config.dotenv import Variables, variables
+from holdfast.agents.team import wrong_relations
+from holdfast.config.aliases import apply_aliases
+from holdfast.config.convert import Converter
+from holdfast.config.environment import Variables, apply_overrides, load_variables
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
-from holdfast.config.llms import LLM
 from holdfast.config.model import Config, Document
-from holdfast.config.overrides import overridden
-from holdfast.config.relations import check_relations
-from holdfast.config.spelling import respelt
+from holdfast.config.models import LLM
+from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_store_name, resolve_store_url
+from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, parse_yaml
 from holdfast.context.settings import without_recall
 from holdfast.errors import ConfigError
 from holdfast.life.settings import PRESETS
 from holdfast.limits import CONFIG_BYTES
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-DEFAULT_FILE = "holdfast.yaml"
-"""Read when no other file is named and it is there."""
+DEFAULT_FILE: Final = "holdfast.yaml"
+"""Read when no other file is named and it exists."""
 
 
 class Examined(NamedTuple):
-    """What was read, right or not."""
+    """A configuration that was read, right or not."""
 
     config: Config
-    """What is right of it; the rest is as if it had not been given."""
+    """Without what is wrong."""
     problems: list[str]
     """Every mistake, in the order of their lines; none: the configuration can be used."""
     wrong: frozenset[str] = frozenset()
     """Paths that have mistakes."""
-    missing: bool = False
-    """Whether there is no such file."""
+    is_missing: bool = False
+    """True if the file does not exist."""
+
+    def unwrap(self) -> Config:
+        """Return the configuration. Raises `ConfigError` with every mistake in it."""
+        if self.problems:
+            raise ConfigError(self.problems)
+        return self.config
+
+
+# -- text and files ----------------------------------------------------------------
 
 
 def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Config:
-    """A configuration from YAML.
+    """Load a configuration from YAML.
 
         >>> load("gateway: {port: 9000}", env={}).gateway.port
         9000
 
     Args:
         text: the YAML; at most 1 MiB.
-        env: what `${VAR}` stands for, and `HOLDFAST_GATEWAY__PORT` and its like, which win over the text; `OPENAI_BASE_URL` and
-            `OPENAI_API_KEY`, and the same of `ANTHROPIC`, are looked up in it too.
+        env: values of `${VAR}`; `HOLDFAST_GATEWAY__PORT` and its like, which win over the text; and `OPENAI_BASE_URL`,
+            `OPENAI_API_KEY` and the same of `ANTHROPIC`.
         source: name of the text, for messages.
 
     Raises:
-        ConfigError: with every mistake in it, in the order of their lines.
+        ConfigError: with every mistake, in the order of their lines.
     """
-    return _right(examined(text, env=env, source=source))
+    return examine_text(text, env=env, source=source).unwrap()
 
 
-def _right(found: Examined) -> Config:
-    if found.problems:
-        raise ConfigError(found.problems)
-    return found.config
+def load_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Config:
+    """Load a configuration from a file in UTF-8, with the `.env` file next to it and the one in the current folder.
+
+    Raises:
+        ConfigError: it cannot be read, or has mistakes.
+    """
+    return examine_file(path, env).unwrap()
 
 
-def examined(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Examined:
-    """The same with its mistakes, for whoever has more to find. See `load`."""
+def load_default(env: Mapping[str, str]) -> Config:
+    """Load the configuration without a file: SQLite in the current folder, the model that the environment names.
+
+    Raises:
+        ConfigError: a variable is wrong.
+    """
+    return load("", env=env, source="defaults")
+
+
+def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Examined:
+    """Load a configuration from YAML together with its mistakes; see `load`."""
     problems = Problems(source)
-    tree = document.parse(text, env=env, problems=problems) or Section(1, {})
-    respelt(tree, problems)
-    overridden(tree, env, problems)
-    found, lines = validated(tree, Document, problems)
-    check_relations(found.agents, lines, problems)
-    environment, anthropic = environment_of(env, problems), environment_of(env, problems, "anthropic")
+    tree = parse_yaml(text, env=env, problems=problems) or Section(1, {})
+    apply_aliases(tree, problems)
+    apply_overrides(tree, env, problems)
+    converter = Converter(problems)
+    found: Document = converter.convert_section(Document, tree, "")
+    lines = converter.lines
+    for wrong in wrong_relations(found.agents):
+        path = f"agents.{wrong.agent}.{wrong.key}"
+        problems.add(lines.get(path, 0), path, wrong.message)
+    environment, anthropic = _load_upstream(env, problems, "openai"), _load_upstream(env, problems, "anthropic")
     named = [llm for llm in (environment, anthropic) if llm.base_url or llm.api_key]
     config = Config(
-        **msgspec.structs.asdict(_preset(found, lines)),
+        **msgspec.structs.asdict(_apply_preset(found, lines)),
         source=source,
         lines=lines,
         spelt=problems.written,
         origins=problems.origins,
-        variables=variables_in(tree, env),
+        variables=_list_variables(tree, env),
         ignored=tuple(problems.ignored),
         environment=environment,
         anthropic=anthropic,
@@ -93,87 +115,67 @@ def examined(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -
     return Examined(config, [*problems.lines(), *mistakes], frozenset(problems.paths))
 
 
-def variables_in(node: Node, env: Mapping[str, str], path: str = "") -> dict[str, str]:
-    """Which variables are in the values, and where those are set, by path: `DB_USER from environment`."""
-    match node:
-        case Section(entries=entries):
-            below = [(child, f"{path}.{name}" if path else name) for name, (_, child) in entries.items()]
-        case Listing(items=items):
-            below = [(child, f"{path}[{index}]") for index, child in enumerate(items)]
-        case Scalar(variables=names):
-            told = env.told if isinstance(env, Variables) else lambda _: "environment"
-            return {path: ", ".join(f"{name} from {told(name)}" for name in names)} if names else {}
-    return {where: said for child, inner in below for where, said in variables_in(child, env, inner).items()}
-
-
-def _preset(found: Document, lines: Mapping[str, int]) -> Document:
-    """The document with what its preset says where it says nothing itself."""
-    if found.preset is None:
-        return found
-    said = {name: value / 1000 if name == "session_ttl" else value for name, value in PRESETS[found.preset].items()}
-    left = {name: value for name, value in said.items() if f"short_term.{name}" not in lines}
-    served = GATEWAY_PRESETS[found.preset]
-    gateway = {name: value for name, value in served.items() if f"gateway.{name}" not in lines}
-    sessions = found.storage.sessions
-    if sessions.backend is None and sessions.database is None:
-        sessions = msgspec.structs.replace(sessions, backend="inmemory")
-    return msgspec.structs.replace(
-        found,
-        short_term=msgspec.structs.replace(found.short_term, **left),
-        storage=msgspec.structs.replace(found.storage, sessions=sessions),
-        gateway=msgspec.structs.replace(found.gateway, **gateway),
-        context=without_recall(found.context),
-        agents={
-            name: msgspec.structs.replace(agent, context=agent.context and without_recall(agent.context))
-            for name, agent in found.agents.items()
-        },
-    )
-
-
-def read(path: str | os.PathLike[str], env: Mapping[str, str]) -> Config:
-    """A configuration from a file in UTF-8, with the `.env` beside it and the one where the process runs.
-
-    Raises:
-        ConfigError: it cannot be read, or has mistakes.
-    """
-    return _right(examined_file(path, env))
-
-
-def examined_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examined:
-    """The same with its mistakes."""
-    env = variables(env, (Path(path).parent, Path()))
+def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examined:
+    """Load a configuration from a file together with its mistakes; see `load_file`."""
+    env, source = load_variables(env, (Path(path).parent, Path())), str(path)
     try:
         with Path(path).open("rb") as file:
-            data = file.read(CONFIG_BYTES + 1)  # one more than allowed, so that `load` sees that it is too much
+            data = file.read(CONFIG_BYTES + 1)  # one more than allowed: `parse_yaml` reports a larger one
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        found = examined("", env=env, source=str(path))
-        missing = isinstance(error, FileNotFoundError | IsADirectoryError)
-        return found._replace(problems=[f"{path}: cannot be read: {reason}", *found.problems], missing=missing)
+        found = examine_text("", env=env, source=source)
+        is_missing = isinstance(error, FileNotFoundError | IsADirectoryError)
+        return found._replace(problems=[f"{path}: cannot be read: {reason}", *found.problems], is_missing=is_missing)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if len(data) <= CONFIG_BYTES:
             line = data.count(b"\n", 0, error.start) + 1
-            found = examined("", env=env, source=str(path))
+            found = examine_text("", env=env, source=source)
             return found._replace(problems=[f"{path}:{line}: not UTF-8", *found.problems])
         text = data.decode("latin-1")  # cut in the middle of a character; too large in any case
-    return examined(text, env=env, source=str(path))
+    return examine_text(text, env=env, source=source)
 
 
-def default(env: Mapping[str, str]) -> Config:
-    """The configuration that holds with no file: SQLite beside you, the model that the environment names.
+def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[str, str]:
+    """Return which variables are in the values, and where those are set, by path: `DB_USER from environment`."""
+    match node:
+        case Section(entries=entries):
+            below = [(child, f"{path}.{name}" if path else name) for name, child in entries.items()]
+        case Listing(items=items):
+            below = [(child, f"{path}[{index}]") for index, child in enumerate(items)]
+        case Scalar(variables=names):
+            places = env.places if isinstance(env, Variables) else {}
+            said = ", ".join(f"{name} from {places.get(name, 'environment')}" for name in names)
+            return {path: said} if names else {}
+    return {where: said for child, inner in below for where, said in _list_variables(child, env, inner).items()}
 
-    Raises:
-        ConfigError: the environment names one that cannot be.
-    """
-    return load("", env=env, source="defaults")
+
+def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
+    """Return the document with its preset's values for keys that it does not set."""
+    if found.preset is None:
+        return found
+    life = {name: value / 1000 if name == "session_ttl" else value for name, value in PRESETS[found.preset].items()}
+    served = GATEWAY_PRESETS[found.preset]
+    sessions = found.storage.sessions
+    if sessions.backend is None and sessions.database is None:
+        sessions = msgspec.structs.replace(sessions, backend="inmemory")
+    replace = msgspec.structs.replace
+    return replace(
+        found,
+        short_term=replace(found.short_term, **{k: v for k, v in life.items() if f"short_term.{k}" not in lines}),
+        storage=replace(found.storage, sessions=sessions),
+        gateway=replace(found.gateway, **{k: v for k, v in served.items() if f"gateway.{k}" not in lines}),
+        context=without_recall(found.context),
+        agents={
+            name: replace(agent, context=agent.context and without_recall(agent.context))
+            for name, agent in found.agents.items()
+        },
+    )
 
 
-def environment_of(
-    env: Mapping[str, str], problems: Problems, provider: Literal["openai", "anthropic"] = "openai"
-) -> LLM:
-    """The upstream of a provider that the environment names; neither address nor key when it names none."""
+def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal["openai", "anthropic"]) -> LLM:
+    """Return the upstream of a provider that the environment names; neither address nor key if it names none."""
     prefix = provider.upper()
     # A line break at the end of a key read from a file is common, and would break the header.
     base_url, api_key = (env.get(f"{prefix}_{name}", "").strip() or None for name in ("BASE_URL", "API_KEY"))
@@ -181,3 +183,100 @@ def environment_of(
     for key, message in found.mistakes():
         problems.add(0, f"environment variable {prefix}_{key.upper()}", message)
     return found
+
+
+# -- flags and environment ---------------------------------------------------------
+
+
+class ServerSettings(NamedTuple):
+    """What `holdfast serve` runs with."""
+
+    config: Config
+    file: str | None
+    """The file that was read, if any."""
+    host: str
+    port: int
+    store: str
+    """The store's URL, password included."""
+
+
+class ExaminedSettings(NamedTuple):
+    """What `serve` would run with, right or not."""
+
+    settings: ServerSettings
+    """Without what is wrong."""
+    problems: list[str]
+    """Every mistake of file, environment and flags; none: it can be used."""
+    wrong: frozenset[str]
+    """Paths that have mistakes."""
+    is_missing: bool
+    """True if the file does not exist."""
+
+
+def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
+    """Return the file to read: the flag's, else `HOLDFAST_CONFIG`, else `holdfast.yaml` if it exists, else None."""
+    named = flag or env.get("HOLDFAST_CONFIG")
+    return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
+
+
+def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
+    """Load the settings of a server: flags over the environment over `.env` over the file over the defaults.
+
+    Args:
+        flags: `config`, `host`, `port`, `store`, `model`; None or absent: not given.
+        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, `HOLDFAST_GATEWAY__PORT` and its like, and
+            variables that the file names; empty ones count as not given. Variables of `.env` next to the file, and then of the
+            one in the current folder, are added.
+
+    Raises:
+        ConfigError: with all mistakes of the file, the flags and the environment.
+    """
+    found = examine_settings(flags, env)
+    if found.problems:
+        raise ConfigError(found.problems)
+    return found.settings
+
+
+def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ExaminedSettings:
+    """Load the settings of a server together with their mistakes; see `load_settings`."""
+    here = load_variables(env, (Path(),))
+    file = find_file(flags.get("config"), here)
+    env = load_variables(env, (Path(file).parent, Path())) if file else here
+    found = examine_file(file, env) if file else examine_text("", env=env, source="defaults")
+    origins, problems = dict(found.config.origins), list(found.problems)
+    config = msgspec.structs.replace(found.config, model=flags.get("model") or None, origins=origins)
+    given = {key: said for key in ("host", "port", "store") if (said := _find_given(key, flags, env))}
+    origins |= {key if key == "store" else f"gateway.{key}": origin for key, (_, origin) in given.items()}
+    host = given["host"][0] if "host" in given else config.gateway.host
+    port = _read_port(*given["port"], problems) if "port" in given else None
+    if "store" in given:
+        store = given["store"][0]
+    else:
+        mistake, is_unsure = find_store_mistake(config), _depends_on_mistake(config, found.wrong)
+        problems += [config.at(*mistake)] if mistake and not is_unsure else []
+        store = DEFAULT_STORE if mistake or is_unsure else resolve_store_url(config)
+    settings = ServerSettings(config, file, str(host), config.gateway.port if port is None else port, str(store))
+    return ExaminedSettings(settings, problems, found.wrong, found.is_missing)
+
+
+def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
+    """Return the value of a flag, or else of the variable of its name; and which of the two it is."""
+    flag, name = flags.get(key), f"HOLDFAST_{key.upper()}"
+    if flag is not None and flag != "":
+        return flag, f"--{key}"
+    return (env[name], name) if env.get(name) else None
+
+
+def _depends_on_mistake(config: Config, wrong: Collection[str]) -> bool:
+    """Return True if a mistake was reported in what the store depends on."""
+    sections = ("databases", "storage", "storage.sessions", "storage.sessions.backend", "storage.sessions.database")
+    near = f"databases.{find_store_name(config)}"
+    return any(path in sections or path == near or path.startswith(f"{near}.") for path in wrong)
+
+
+def _read_port(given: object, name: str, problems: list[str]) -> int | None:
+    text = str(given).strip()
+    if find_kind(text) == "integer" and 0 <= int(text) <= 65_535:
+        return int(text)
+    problems.append(f"{name}: expected an integer from 0 to 65535, got {text!r}")
+    return None

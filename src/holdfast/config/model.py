@@ -1,29 +1,27 @@
-"""The configuration's shape: every key of `holdfast.yaml`, its type, range and default.
+"""Every key of `holdfast.yaml`: its type, range, default and description.
 
-A section of some size has a file of its own, which the imports here name. What a type cannot say stands in `mistakes()`.
-Keys that belong to later versions are here too, so that a file written for them loads; `NOT_USED_YET` names them, and
-`holdfast config check` tells.
+Large sections are in the modules imported here. Constraints that a type cannot express are checked by `mistakes()`.
+Keys of later versions are included so that a file written for them loads; `NOT_USED_YET` lists them, and
+`holdfast config check` warns about them.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
 from holdfast.config.agents import Agent, AgentMemory, Artifacts, McpServer, Search
-from holdfast.config.auth import Auth
-from holdfast.config.dreaming import Dreaming
-from holdfast.config.embedders import Embedder
-from holdfast.config.gateway import Gateway
-from holdfast.config.hooks import Hooks
-from holdfast.config.kinds import Count, Duration, Hidden, Settings
-from holdfast.config.llms import LLM
-from holdfast.config.python import Python
-from holdfast.config.secrets import Redaction, SecretGuard
+from holdfast.config.gateway import Auth, Gateway
+from holdfast.config.hooks import Hooks, Redaction, SecretGuard
+from holdfast.config.models import LLM, Embedder
 from holdfast.config.storage import Database, Storage
+from holdfast.config.values import Count, Duration, Hidden, Mistake, Settings, Share, Size, Text, Timeout
+from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
-from holdfast.limits import HISTORY_TURNS
+from holdfast.limits import HISTORY_TURNS, MEMORIES_AT_ONCE
+from holdfast.memory.ranking import DAY
 
 NOT_USED_YET: Final = ("telemetry",)
 """Keys of the top level that load, and do nothing yet."""
@@ -31,6 +29,87 @@ BUILT_IN: Final = ("default", "main")
 """Names that need no entry: they fall back to what is built in."""
 OFFLINE: Final = "offline"
 """The built-in model that needs no network; no entry is needed for it either."""
+
+
+class Python(Settings, frozen=True, kw_only=True):
+    """The tool `python`."""
+
+    enabled: bool = False
+    """Whether there is one. It runs what a model writes on this machine: docs/python.md says what holds it in."""
+    timeout: Timeout = 60.0
+    """Seconds that a call may run; then it is interrupted, and a little later killed."""
+    memory: Annotated[int, Meta(ge=64 << 20, le=1 << 40, extra={"form": "size"})] = 1 << 30
+    """Bytes that its process may have."""
+    max_output: Size = 64 * 1024
+    """Bytes of output of a call that are kept."""
+    max_file: Size = 32 << 20
+    """Largest file that it may write, bytes."""
+    max_files: Annotated[int, Meta(ge=0, le=1000)] = 32
+    """Files that are kept of a call, as artifacts of the session."""
+    max_sessions: Annotated[int, Meta(ge=1, le=1000)] = 16
+    """Processes at once; past it the one that was idle longest is ended."""
+    idle: Duration = 3600.0
+    """Idle seconds after which a session's process is ended, and its variables with it; 0: never."""
+    workdir: Text | None = None
+    """Where the sessions' work folders are made; unset: where temporary files are."""
+    interpreter: Text | None = None
+    """The Python that runs the code, whose packages it can import; unset: the server's own."""
+    unsandboxed: bool = False
+    """Whether code runs also where the system cannot keep it from the network and from other files."""
+
+
+_Least = Annotated[int, Meta(ge=1, le=200)]
+
+
+class DreamWeights(Settings, frozen=True, kw_only=True):
+    """How much each figure of a memory's recalls counts."""
+
+    frequency: Share = 0.24
+    """How often it was recalled: by the logarithm, six times are enough."""
+    relevance: Share = 0.30
+    """How well it answered."""
+    recency: Share = 0.15
+    """How long ago the last recall was, by the half-life of its type."""
+    diversity: Share = 0.15
+    """By how many different questions: five are enough."""
+    consolidation: Share = 0.10
+    """On how many days: five are enough."""
+
+    def mistakes(self) -> list[Mistake]:
+        return (
+            [] if any(msgspec.structs.astuple(self)) else [("frequency", "all weights are 0; one has to be above it")]
+        )
+
+
+class Dreaming(Settings, frozen=True, kw_only=True):
+    """Dreams: sweeps that promote the memories that were recalled often, well and differently."""
+
+    enabled: bool = True
+    """Whether they happen by themselves; somebody may ask for one in any case."""
+    interval: Duration = 86_400.0
+    """Between two dreams of an owner; at least a minute."""
+    weights: DreamWeights = DreamWeights()
+    min_recalls: _Least = 3
+    """Recalls that a memory needs; those of one session and day count once."""
+    min_queries: _Least = 2
+    """Really different questions."""
+    min_days: _Least = 1
+    """Different days (UTC)."""
+    min_score: Share = 0.35
+    """Score that is enough."""
+    max_promotions: Annotated[int, Meta(ge=0, le=MEMORIES_AT_ONCE)] = 20
+    """Most promotions in one sweep, the best first."""
+    signals_kept: Duration = 15_552_000.0
+    """How long recalls count; at least a day."""
+    inject_budget: Annotated[int, Meta(ge=0, le=32_000)] = 800
+    """Tokens of promoted memories that a session of an agent with memory is told when it begins; 0: none are."""
+    model: Annotated[str, Meta(min_length=1)] | None = None
+    """An llm, or a model's name, that is asked which promoted memories say the same, and proposes merges for review; null: none is."""
+
+    def mistakes(self) -> list[Mistake]:
+        short = self.interval * 1000 < LEAST_INTERVAL
+        found: list[Mistake] = [("interval", "expected at least 1m: dreams go over all that was recalled")] * short
+        return found + [("signals_kept", "expected at least 1d")] * (self.signals_kept * 1000 < DAY)
 
 
 class ShortTerm(Settings, frozen=True, kw_only=True):

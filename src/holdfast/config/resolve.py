@@ -1,49 +1,152 @@
-"""Where sessions live, and what flags and environment say over a file: what a configuration comes to."""
+"""Looks names up: which model answers, which embedder makes vectors, which database sessions are in."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from holdfast.config.document import kind_of
-from holdfast.config.dotenv import variables
-from holdfast.config.kinds import Mistake
-from holdfast.config.loading import DEFAULT_FILE, examined, examined_file
-from holdfast.config.model import BUILT_IN, Config
+from holdfast.config.model import BUILT_IN, OFFLINE, Config
+from holdfast.config.models import EMBEDDER_URLS, LLM, LOCAL_EMBEDDER, Embedder, LLMSettings
 from holdfast.config.storage import database_url
+from holdfast.config.values import Mistake
+from holdfast.context.settings import ContextSettings
+from holdfast.embedders.settings import MINILM_MODEL, EmbedderSettings
 from holdfast.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
+OPENAI_URL: Final = "https://api.openai.com/v1"
+ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"
+DEFAULT_MODEL: Final = "gpt-4o-mini"
+"""Used if neither configuration nor request names a model."""
+DEFAULT_CLAUDE: Final = "claude-haiku-4-5"
+"""The same for Anthropic."""
+DEFAULT_EMBEDDING_MODEL: Final = "text-embedding-3-small"
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 
 
-# -- the store -------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------
 
 
-def store_url(config: Config) -> str:
-    """The URL of the database that sessions live in. It holds the password: show `mask_url` of it.
+def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
+    """Return the model that answers for an agent, an llm of the configuration, or a model's name.
 
-    User, password and database are percent-encoded; a SQLite path stands as it was written.
+    For an agent, its `llm` is looked up. `default`, `main` and None mean, in this order: `--model`; `llms.default`;
+    `llms.main`; the only entry of `llms`; the built-in one. Any other name is a model's name at the place of `default`.
+    """
+    agent = config.agents.get(name or "")
+    wanted = (agent.llm if agent else name) or BUILT_IN[0]
+    if wanted in BUILT_IN and config.model:
+        wanted = config.model
+    if wanted in config.llms:
+        return _resolve_entry(config, wanted, name or wanted)
+    if wanted in BUILT_IN:
+        return _resolve_default(config, name or wanted)
+    if wanted == OFFLINE:
+        return _complete(config, LLM(provider="offline"), name=name or wanted, origin="built-in")
+    default = _resolve_default(config, name or wanted)
+    if default.provider == "offline":
+        return default
+    # The same place and key, but no figure that belongs to the other model.
+    return msgspec.structs.replace(default, model=wanted, context_window=None, max_tokens=None, params={})
+
+
+def _resolve_default(config: Config, name: str) -> LLMSettings:
+    entries = [entry for entry in BUILT_IN if entry in config.llms] or list(config.llms)[: len(config.llms) == 1]
+    if entries:
+        return _resolve_entry(config, entries[0], name)
+    origin = "built-in" if config.fallback.provider == "offline" else "environment"
+    return _complete(config, config.fallback, name=name, origin=origin)
+
+
+def _resolve_entry(config: Config, entry: str, name: str) -> LLMSettings:
+    llm = config.llms[entry]
+    model = llm.model or (None if entry in BUILT_IN else entry)
+    return _complete(config, msgspec.structs.replace(llm, model=model), name=name, origin=f"llms.{entry}")
+
+
+def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings:
+    # A key from the environment goes only where the environment says, never to an address from the file.
+    is_claude, is_offline = llm.provider == "anthropic", llm.provider == "offline"
+    environment = config.anthropic if is_claude else config.environment
+    place = llm if llm.base_url or llm.api_key else environment
+    address = llm.base_url or environment.base_url or (ANTHROPIC_URL if is_claude else OPENAI_URL)
+    sampling = {key: value for key in ("temperature", "top_p") if (value := getattr(llm, key)) is not None}
+    same = [
+        *("provider", "context_window", "max_tokens", "inputs", "headers", "fallbacks"),
+        *("max_connections", "max_requests", "system_messages"),
+    ]
+    return LLMSettings(
+        name=name,
+        origin=origin,
+        model=OFFLINE if is_offline else llm.model or (DEFAULT_CLAUDE if is_claude else DEFAULT_MODEL),
+        base_url="" if is_offline else address.rstrip("/"),
+        api_key=None if is_offline else place.api_key,
+        count="local" if is_offline else llm.count,
+        timeout=llm.timeout or config.gateway.upstream_timeout,
+        params={**llm.params, **sampling},
+        **{key: getattr(llm, key) for key in same},
+    )
+
+
+def resolve_context(config: Config, agent: str | None = None) -> ContextSettings:
+    """Return the context settings of an agent; those of the top level for None, or if the agent has none or is unknown."""
+    found = config.agents.get(agent or "")
+    return found.context if found and found.context else config.context
+
+
+# -- embedders ---------------------------------------------------------------------
+
+
+def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
+    """Return the settings of an embedder.
+
+    `default` and `main` need no entry: then it is OpenAI's if the environment names OpenAI, else the local one.
 
     Raises:
-        ConfigError: `storage.sessions` names a database that is not there, or one that its backend cannot use.
+        ConfigError: there is none of that name.
     """
-    mistake = store_mistake(config)
+    given = config.embedders.get(name)
+    if given is None:
+        if name not in BUILT_IN:
+            known = ", ".join([*config.embedders, *BUILT_IN])
+            raise ConfigError([config.at("embedders", f"no embedder {name!r}; known: {known}")])
+        given = Embedder(provider="openai" if config.fallback.provider == "openai" else LOCAL_EMBEDDER)
+    # A key from the environment goes only where the environment says: see `_complete`.
+    environment = config.environment if given.provider == "openai" else LLM()
+    place = given if given.base_url or given.api_key else environment
+    usual = EMBEDDER_URLS.get(given.provider, OPENAI_URL)
+    is_local = given.provider == LOCAL_EMBEDDER
+    fields = msgspec.structs.asdict(given) | {
+        "model": given.model or (MINILM_MODEL if is_local else DEFAULT_EMBEDDING_MODEL),
+        "base_url": "" if is_local else (given.base_url or environment.base_url or usual).rstrip("/"),
+        "api_key": None if is_local else place.api_key,
+    }
+    return EmbedderSettings(**fields)
+
+
+# -- the store ---------------------------------------------------------------------
+
+
+def resolve_store_url(config: Config) -> str:
+    """Return the URL of the database that sessions are in. It contains the password: show `mask_url` of it.
+
+    User, password and database are percent-encoded; a SQLite path is unchanged.
+
+    Raises:
+        ConfigError: `storage.sessions` names a database that does not exist, or that its backend cannot use.
+    """
+    mistake = find_store_mistake(config)
     if mistake:
         raise ConfigError([config.at(*mistake)])
     if config.storage.sessions.backend == "inmemory":
         return "sqlite://:memory:"
-    database = config.databases.get(store_name(config))
+    database = config.databases.get(find_store_name(config))
     return database_url(database) if database else DEFAULT_STORE
 
 
-def store_mistake(config: Config) -> Mistake | None:
-    """Why sessions have no store: the key it is at, and what is wrong; None when they have one."""
-    sessions, name = config.storage.sessions, store_name(config)
+def find_store_mistake(config: Config) -> Mistake | None:
+    """Return why sessions have no store: the key, and what is wrong with it; None if they have one."""
+    sessions, name = config.storage.sessions, find_store_name(config)
     database = config.databases.get(name)
     if sessions.backend == "inmemory":
         return None
@@ -57,107 +160,7 @@ def store_mistake(config: Config) -> Mistake | None:
     return None
 
 
-def store_name(config: Config) -> str:
-    """Which database sessions live in, by its name in the configuration: `main` before `default`, when nothing is said."""
+def find_store_name(config: Config) -> str:
+    """Return the name of the database that sessions are in: unless the file says, `main`, else `default`."""
     known = [name for name in reversed(BUILT_IN) if name in config.databases]
     return config.storage.sessions.database or [*known, "main"][0]
-
-
-# -- flags and environment ---------------------------------------------------------
-
-
-class ServerSettings(NamedTuple):
-    """What `holdfast serve` runs with."""
-
-    config: Config
-    file: str | None
-    """The file that was read, if any."""
-    host: str
-    port: int
-    store: str
-    """The store's URL, password included."""
-
-
-def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
-    """The file to read: the flag's, else `HOLDFAST_CONFIG`, else `holdfast.yaml` here if it is there, else none."""
-    named = flag or env.get("HOLDFAST_CONFIG")
-    return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
-
-
-class Settled(NamedTuple):
-    """What `serve` would run with, right or not."""
-
-    settings: ServerSettings
-    """What is right of it; the rest is as if it had not been given."""
-    problems: list[str]
-    """Every mistake of file, environment and flags; none: it can be used."""
-    wrong: frozenset[str]
-    """Paths that have mistakes."""
-    missing: bool
-    """Whether there is no such file."""
-
-
-def settings_from(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
-    """Flags over the environment over `.env` over the file over the defaults.
-
-    Args:
-        flags: `config`, `host`, `port`, `store`, `model`; None or absent: not given.
-        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, `HOLDFAST_GATEWAY__PORT` and its like, and
-            what the file refers to; empty ones count as not given. What `.env` beside the file, and then the one where the
-            process runs, says besides is added.
-
-    Raises:
-        ConfigError: with all mistakes of the file, the flags and the environment.
-    """
-    found = settled(flags, env)
-    if found.problems:
-        raise ConfigError(found.problems)
-    return found.settings
-
-
-def settled(flags: Mapping[str, Any], env: Mapping[str, str]) -> Settled:
-    """The same with its mistakes, for whoever has more to find."""
-    here = variables(env, (Path(),))
-    file = find_file(flags.get("config"), here)
-    env = variables(env, (Path(file).parent, Path())) if file else here
-    found = examined_file(file, env) if file else examined("", env=env, source="defaults")
-    origins = dict(found.config.origins)
-    config = msgspec.structs.replace(found.config, model=flags.get("model") or None, origins=origins)
-    problems = list(found.problems)
-    host, origins["gateway.host"] = _given("host", flags, env) or (config.gateway.host, origins.get("gateway.host", ""))
-    given = _given("port", flags, env)
-    port = None if given is None else _port(*given, problems)
-    if given is not None:
-        origins["gateway.port"] = given[1]
-    store, origins["store"] = _given("store", flags, env) or (None, "")
-    if store is None:
-        mistake, unsure = store_mistake(config), _unsure(config, found.wrong)
-        problems += [config.at(*mistake)] if mistake and not unsure else []
-        store = DEFAULT_STORE if mistake or unsure else store_url(config)
-    for path in [path for path, origin in origins.items() if not origin]:
-        del origins[path]
-    settings = ServerSettings(config, file, str(host), config.gateway.port if port is None else port, str(store))
-    return Settled(settings, problems, found.wrong, found.missing)
-
-
-def _given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
-    """What a flag says, or the variable of its name; and which of the two."""
-    flag, name = flags.get(key), f"HOLDFAST_{key.upper()}"
-    if flag is not None and flag != "":
-        return flag, f"--{key}"
-    return (env[name], name) if env.get(name) else None
-
-
-def _unsure(config: Config, wrong: Collection[str]) -> bool:
-    """Whether something is wrong, and told, that the store depends on."""
-    sections = ("databases", "storage", "storage.sessions", "storage.sessions.backend", "storage.sessions.database")
-    near = f"databases.{store_name(config)}"
-    return any(path in sections or path == near or path.startswith(f"{near}.") for path in wrong)
-
-
-def _port(given: object, name: str, problems: list[str]) -> int | None:
-    text = str(given).strip()
-    if kind_of(text) == "integer" and 0 <= int(text) <= 65_535:
-        return int(text)
-    problems.append(f"{name}: expected an integer from 0 to 65535, got {text!r}")
-    return None

@@ -8,7 +8,8 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Meta
 
-from holdfast.config.kinds import (
+from holdfast.config.models import Rerank
+from holdfast.config.values import (
     Duration,
     Free,
     Mistake,
@@ -17,9 +18,8 @@ from holdfast.config.kinds import (
     Size,
     Text,
     Url,
-    url_mistakes,
+    check_url,
 )
-from holdfast.config.reranking import Rerank
 from holdfast.domain.memory import MemoryType
 from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES
 
@@ -231,7 +231,7 @@ class ArtifactStorage(Settings, frozen=True, kw_only=True):
             found += [(key, "needs the other one of access_key and secret_key") for key in alone if len(alone) == 1]
         wrong = [one for one in self.types if not re.fullmatch(r"[^/\s;]+/[^/\s;]+", one)]
         found += [("types", f"expected media types like image/png or image/*, got {one!r}") for one in wrong]
-        return found + url_mistakes("endpoint", self.endpoint)
+        return found + check_url("endpoint", self.endpoint)
 
 
 class Storage(Settings, frozen=True, kw_only=True):

@@ -1,16 +1,81 @@
-"""Sizes as people write them, and back; secrets kept out of what people read. Durations are `holdfast.durations`'."""
+"""Types of configuration values: durations, sizes, secrets, and `Settings`, the base of every section."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from holdfast.durations import format_duration, parse_duration
+import msgspec
+from msgspec import Meta
 
-__all__ = ["MASK", "format_duration", "format_size", "is_secret_name", "mask_url", "parse_duration", "parse_size"]
+from holdfast.durations import LONGEST
 
 MASK: Final = "***"
+
+# -- types -----------------------------------------------------------------------
+
+Duration = Annotated[float, Meta(ge=0, le=LONGEST, extra={"form": "duration"})]
+"""Seconds; written `24h`, `1h30m`, `90s`, `250ms` or as a number of seconds."""
+Timeout = Annotated[float, Meta(ge=0.001, le=86_400, extra={"form": "duration"})]
+"""Seconds, at least a millisecond and at most a day."""
+Size = Annotated[int, Meta(ge=1 << 10, le=1 << 32, extra={"form": "size"})]
+"""Bytes; written `32MiB`, `1GB` or as a number of bytes."""
+Secret = Annotated[str, Meta(min_length=1, extra={"form": "secret"})]
+"""Never shown."""
+Hushed = Annotated[str, Meta(extra={"form": "secret"})]
+"""A secret that may be empty."""
+Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
+"""Shown without its password and query."""
+Text = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Most = Annotated[int, Meta(ge=1, le=1_000_000)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Hidden = Annotated[dict[str, Any], Meta(extra={"form": "hidden"})]
+"""Free data of which no value is shown, since any may be a secret."""
+Names = Annotated[tuple[Text, ...], Meta(extra={"form": "names"})]
+"""Several names; a single one needs no list around it."""
+Free = dict[str, Any]
+"""Passed on unchanged; values under names that sound like secrets are not shown."""
+Mistake = tuple[str, str]
+"""A key, and what is wrong with its value."""
+
+_FREE: Final = frozenset(
+    {
+        *("args", "auth", "base_url", "env", "headers", "hooks"),
+        *("options", "params", "regex", "state", "telemetry", "url"),
+    }
+)
+"""Fields that may hold anything, secrets included."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """A section: a mapping with these keys and no others."""
+
+    ALIASES: ClassVar[dict[str, str]] = {}
+    """Other spellings of keys."""
+    IGNORED: ClassVar[dict[str, str]] = {}
+    """Keys of other systems that have no effect, and why; each is a warning."""
+
+    def mistakes(self) -> list[Mistake]:
+        """Return what is wrong with values that are each of the right type and range."""
+        return []
+
+    def __repr__(self) -> str:
+        # Settings end up in logs and tracebacks; secrets must not.
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        shown = (f"{name}={MASK if value and _is_hidden(name) else repr(value)}" for name, value in values)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _is_hidden(name: str) -> bool:
+    return name in _FREE or is_secret_name(name)
+
+
+# -- sizes -----------------------------------------------------------------------
 
 _SIZES: Final = {
     "": 1,
@@ -24,14 +89,9 @@ _SIZES: Final = {
 }
 _SIZE: Final = re.compile(r"(\d{1,18}) ?([a-zA-Z]*)", re.ASCII)
 
-_SECRET_NAME: Final = re.compile(
-    r"(?<!output_)(?<!session_)key|token(?!s|_window)|(?<!on_)secret(?!_guard)|passw|credential|authorization|cookie",
-    re.IGNORECASE,
-)
-
 
 def parse_size(text: str) -> int | None:
-    """Bytes: `512`, `512B`, `64KiB`, `32 MiB`, `1GB` (KiB is 1,024 and kB is 1,000); None if it is none of these.
+    """Return the bytes of `512`, `512B`, `64KiB`, `32 MiB`, `1GB` (KiB is 1,024, kB is 1,000); None if it is not a size.
 
     >>> parse_size("32MiB"), parse_size("1 kB"), parse_size("5M")
     (33554432, 1000, None)
@@ -43,7 +103,7 @@ def parse_size(text: str) -> int | None:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact text: `32MiB`.
+    """Return the shortest exact text.
 
     >>> format_size(32 << 20), format_size(1500)
     ('32MiB', '1500B')
@@ -54,18 +114,26 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+# -- secrets ---------------------------------------------------------------------
+
+_SECRET_NAME: Final = re.compile(
+    r"(?<!output_)(?<!session_)key|token(?!s|_window)|(?<!on_)secret(?!_guard)|passw|credential|authorization|cookie",
+    re.IGNORECASE,
+)
+
+
 def mask_url(url: str) -> str:
-    """The URL with its password and whatever stands in its query hidden.
+    """Return the URL with its password and query hidden.
 
     >>> mask_url("postgresql://ada:s3cret@db:5432/chat?sslkey=x")
     'postgresql://ada:***@db:5432/chat?***'
     """
     try:
         parts = urlsplit(url)
-    except ValueError:  # what cannot be read cannot be masked in part
+    except ValueError:  # a URL that cannot be parsed cannot be masked in part
         return MASK
     user, at, host = parts.netloc.rpartition("@")
-    if parts.netloc and not at and "@" in url:  # a sign in the password ends the host's place: `ada:s3/cret@db`
+    if parts.netloc and not at and "@" in url:  # a slash in the password ends the netloc: `ada:s3/cret@db`
         return f"{parts.scheme}://{MASK}"
     name, colon, _ = user.partition(":")
     shown = f"{name}{colon}{MASK if colon else ''}{at}{host}"
@@ -73,5 +141,42 @@ def mask_url(url: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a value under that name is hidden, as under `api_key` or `sasl_password`."""
+    """Return True if values under this name are hidden, as for `api_key` or `sasl_password`."""
     return _SECRET_NAME.search(name) is not None
+
+
+# -- mistakes --------------------------------------------------------------------
+
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e]*")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def check_url(key: str, url: str | None) -> list[Mistake]:
+    """Return what is wrong with the address of an HTTP service; None is fine."""
+    if url is None or re.fullmatch(r"https?://[^/\s?#]+[^\s]*", url):
+        return []
+    return [(key, "expected a URL that begins with http:// or https://")]
+
+
+def check_header_value(key: str, value: str | None) -> list[Mistake]:
+    """Return what is wrong with an API key or another value of a header; None is fine."""
+    if value is None or _PRINTABLE.fullmatch(value):
+        return []
+    return [(key, "must be printable ASCII without line breaks")]
+
+
+def check_header_names(key: str, names: Iterable[str]) -> list[Mistake]:
+    """Return what is wrong with names of HTTP headers."""
+    return [
+        (key, f"{name[:80]!r} is not the name of an HTTP header") for name in names if not _HEADER_NAME.fullmatch(name)
+    ]
+
+
+def check_headers(headers: Mapping[str, str]) -> list[Mistake]:
+    """Return what is wrong with headers to be sent, under the key `headers`."""
+    found = []
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            found.append((f"headers.{name}", "not the name of an HTTP header"))
+        found += check_header_value(f"headers.{name}", value)
+    return found

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.access import Principal, id_in, is_key, opens, principal_of, upstream_user
 from holdfast.access import hash_of as hashed
 from holdfast.accounting import Owner, charge_to
-from holdfast.config.auth import Auth
+from holdfast.config.gateway import Auth
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS

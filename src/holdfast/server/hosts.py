@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.config import is_loopback
+from holdfast.config.gateway import is_loopback
 from holdfast.server.replies import Reply, error_body, response_of
 
 _NOT_ONE_HOST: Final = "a request must have exactly one Host header"

@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.access import ROLES, Principal
-from holdfast.config.auth import Jwt
+from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
 from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
 from holdfast.models.http import proxy_for

@@ -17,12 +17,11 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.config import Config, ServerSettings
-from holdfast.config.convert import fields_of
+from holdfast.config.build import Clients, build_queue_settings, build_roster, build_tool_limits
+from holdfast.config.convert import get_fields
 from holdfast.config.gateway import Gateway
-from holdfast.config.kinds import Settings
 from holdfast.config.model import Document
-from holdfast.config.parts import queueing_of, tool_limits_of
-from holdfast.config.roster import Clients, roster_of
+from holdfast.config.values import Settings
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
@@ -145,7 +144,7 @@ class Reloading:
             found = await anyio.to_thread.run_sync(self._read)
             taken = self._settings._replace(config=merged(self._settings.config, found.config))
             self._check(taken)
-            roster = roster_of(taken.config, self._clients)
+            roster = build_roster(taken.config, self._clients)
         except HoldfastError as error:
             problems = error.problems if isinstance(error, ConfigError) else [str(error)]
             fields = {"file": self._settings.file, "problems": problems}
@@ -154,7 +153,7 @@ class Reloading:
         changed = list(differing(self._settings.config, taken.config))
         kept = sorted({*_elsewhere(taken.config, found.config), *_places(self._settings, found)})
         gateway = taken.config.gateway
-        left = self._hf.adopt(roster, tool_limits=tool_limits_of(gateway), queueing=queueing_of(gateway))
+        left = self._hf.adopt(roster, tool_limits=build_tool_limits(gateway), queueing=build_queue_settings(gateway))
         self._settings = taken
         for client in left:
             retire(client)
@@ -179,7 +178,7 @@ def differing(one: Config, other: Config) -> Iterator[str]:
 
 
 def _differing(one: Any, other: Any, cls: type[Settings], path: str) -> Iterator[str]:
-    for name in fields_of(cls):
+    for name in get_fields(cls):
         before, after = getattr(one, name), getattr(other, name)
         here = f"{path}.{name}".lstrip(".")
         if before == after:

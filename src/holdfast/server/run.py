@@ -24,16 +24,10 @@ import msgspec
 import uvicorn
 
 from holdfast.agents import DEFAULT
-from holdfast.config import (
-    Config,
-    ServerSettings,
-    is_loopback,
-    mask_url,
-    settings_from,
-    upstream_of,
-)
-from holdfast.config.opening import make_room, opened
-from holdfast.config.roster import Clients, roster_of
+from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
+from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
+from holdfast.config.gateway import is_loopback
+from holdfast.config.values import mask_url
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
@@ -69,7 +63,7 @@ def serve(
     Prints where it listens, which model answers, where data lies, and one command to try.
 
     Args:
-        settings: see `holdfast.config.settings_from`.
+        settings: see `holdfast.config.load_settings`.
         tools: what the model may call, and runs in this process; see `Holdfast`.
         again: reads the settings anew when SIGHUP asks for it; None: such a signal ends the process, as usual.
 
@@ -81,7 +75,7 @@ def serve(
     clients = Clients()
     hf, access = prepare(settings, clients=clients, tools=tools)
     log_to(sys.stderr, hf.guard, settings.config.gateway.log_level)
-    make_room(settings.store)
+    create_store_folder(settings.store)
     with asyncio.Runner(loop_factory=_loop) as runner:
         try:
             return runner.run(_terminable(_serve(hf, access, settings, clients, again)))
@@ -101,7 +95,7 @@ def prepare(
     """
     _check_bind(settings)
     _check_upstreams(settings)
-    hf = opened(settings, roster=roster_of(settings.config, clients), tools=tools)
+    hf = create_holdfast(settings, roster=build_roster(settings.config, clients), tools=tools)
     return hf, access_of(hf, settings.config)
 
 
@@ -127,7 +121,7 @@ def serve_file(
     """
 
     def read() -> ServerSettings:
-        return settings_from({"config": None if file is None else os.fspath(file)}, os.environ if env is None else env)
+        return load_settings({"config": None if file is None else os.fspath(file)}, os.environ if env is None else env)
 
     return serve(read(), tools=tools, again=read)
 
@@ -151,7 +145,7 @@ def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> No
     The variables that name an upstream here are those that name this server to its clients: one shell may have them for both.
     """
     for name in (DEFAULT, *settings.config.llms):
-        found = upstream_of(settings.config, name)
+        found = resolve_llm(settings.config, name)
         parts = urlsplit(found.base_url)
         host, its = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         if its == (port or settings.port) and (host == settings.host.strip("[]") or is_loopback(host)):
@@ -354,7 +348,7 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
     llm = hf.roster.llm(None)
-    where = _built_in(settings.config) if llm.model == "offline" else f" at {upstream_of(settings.config).base_url}"
+    where = _built_in(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
     agents = list(settings.config.agents)  # without the name of one, none of them is asked
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
@@ -378,7 +372,7 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
 
 def _built_in(config: Config) -> str:
     """Why the offline model answers: nothing names another one, or somebody wanted it, and then no variable changes that."""
-    origin = upstream_of(config).origin
+    origin = resolve_llm(config).origin
     if config.model:
         return " (built in; --model names it)"
     if origin == "built-in":

@@ -26,7 +26,8 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
         flags: `store` and `config`, as for the other commands.
         env: the environment.
     """
-    from holdfast.config import python_of, settings_from
+    from holdfast.config import load_settings
+    from holdfast.config.build import build_python_settings
 
     yield machine.python()
     yield installation.check_distribution()
@@ -36,13 +37,13 @@ def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Findi
     yield machine.open_files()
     yield machine.clock()
     try:
-        settings = settings_from(flags, env)
+        settings = load_settings(flags, env)
     except ConfigError as error:
         yield config.unusable(error)
         return
     yield config.host(settings)
     yield config.limits(settings)
-    yield machine.sandbox(python_of(settings.config))
+    yield machine.sandbox(build_python_settings(settings.config))
     about_store = list(store.findings(settings.store))
     yield from about_store
     if not any(one.check == "store" and one.level == "fail" for one in about_store):

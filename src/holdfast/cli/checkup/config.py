@@ -17,9 +17,9 @@ CHECK = "config"
 def file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
     """The file that would be read: every mistake and warning in it, each a finding of its own."""
     from holdfast.cli.config import prepared
-    from holdfast.config import config_check
+    from holdfast.config import check_config
 
-    report = config_check(flag, env, prepare=prepared)
+    report = check_config(flag, env, prepare=prepared)
     name, problems, warnings = (
         report.data["file"] or "no file, defaults",
         report.data["problems"],
@@ -40,7 +40,7 @@ def unusable(error: ConfigError) -> Finding:
 
 def host(settings: ServerSettings) -> Finding:
     """Where `serve` would listen."""
-    from holdfast.config import is_loopback
+    from holdfast.config.gateway import is_loopback
 
     where = f"{settings.host}, port {settings.port or 'any free one'}"
     if is_loopback(settings.host):
@@ -58,10 +58,12 @@ def host(settings: ServerSettings) -> Finding:
 
 def limits(settings: ServerSettings) -> Finding:
     """The limits in force, with their numbers."""
-    from holdfast.config import format_duration, format_size, upstream_of
+    from holdfast.config import resolve_llm
+    from holdfast.config.values import format_size
+    from holdfast.durations import format_duration
     from holdfast.limits import BODIES, DEPTH, ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, PAGE, STATE_BYTES
 
-    most, timeout = settings.config.gateway.limits, upstream_of(settings.config).timeout
+    most, timeout = settings.config.gateway.limits, resolve_llm(settings.config).timeout
     held = [
         f"request body {format_size(most.body)}, {BODIES} of them at once, {format_duration(most.body_timeout)} to arrive",
         f"message {format_size(most.message)}, {format_size(MESSAGE_BYTES)} stored",

@@ -24,10 +24,10 @@ def findings(config: Config) -> Iterator[Finding]:
     """One about the embedder that the index has; none where it has none."""
     import anyio
 
-    from holdfast.config.indexing import index_of
+    from holdfast.config.build import build_index_settings
 
     try:
-        settings = index_of(config)
+        settings = build_index_settings(config)
         if settings is None or settings.embedder is None:
             return
         name, numbers = anyio.run(_tried, settings.embedder)

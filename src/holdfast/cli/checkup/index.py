@@ -26,13 +26,13 @@ def findings(config: Config, url: str) -> Iterator[Finding]:
     """One about the index of the store at `url`; none where the store is not there, or cannot be used."""
     import anyio
 
-    from holdfast.config.indexing import index_of
+    from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import file_of, lasting, place_of
 
     if not lasting(url) or not ((file := file_of(url)) is None or file.exists()):
         return
     try:
-        settings = index_of(config)
+        settings = build_index_settings(config)
         if settings is None:
             yield ok("index", "off: nothing can be searched (storage.index.enabled)")
             return

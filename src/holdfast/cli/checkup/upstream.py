@@ -15,7 +15,8 @@ from holdfast.cli.terminal import line
 from holdfast.models import anthropic_access
 
 if TYPE_CHECKING:
-    from holdfast.config import Config, LLMSettings
+    from holdfast.config import Config
+    from holdfast.config.models import LLMSettings
 
 CHECK = "upstream"
 SECONDS = 3.0
@@ -46,7 +47,7 @@ def findings(config: Config) -> Iterator[Finding]:
 
 def _places(config: Config) -> list[tuple[list[str], LLMSettings]]:
     """Every address and key once, with the names of what is asked there, and of what it stands in for."""
-    from holdfast.config import upstream_of
+    from holdfast.config import resolve_llm
 
     for_whom: dict[str, list[str]] = {}
     for name, entry in config.llms.items():
@@ -57,7 +58,7 @@ def _places(config: Config) -> list[tuple[list[str], LLMSettings]]:
     names = dict.fromkeys(["default", *config.llms, *agents, *for_whom])
     places: dict[tuple[Any, ...], tuple[list[str], LLMSettings]] = {}
     for name in names:
-        llm = upstream_of(config, name)
+        llm = resolve_llm(config, name)
         if llm.provider != "offline":
             key = (llm.base_url, llm.api_key, tuple(llm.headers.items()))
             stands_in = f" for {' and '.join(for_whom[name])}" if name in for_whom else ""
@@ -66,7 +67,7 @@ def _places(config: Config) -> list[tuple[list[str], LLMSettings]]:
 
 
 def _called(names: list[str], llm: LLMSettings) -> str:
-    from holdfast.config import mask_url
+    from holdfast.config.values import mask_url
 
     key = "with a key" if llm.api_key else "without a key"
     return f"{mask_url(llm.base_url)} ({line(', '.join(names), 60)}; {key})"

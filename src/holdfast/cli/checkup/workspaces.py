@@ -19,9 +19,9 @@ def findings(config: Config) -> Iterator[Finding]:
     """One about git, the extra that looks for secrets, and the folder; none where workspaces are off. No folder is made."""
     import anyio
 
-    from holdfast.config.workspace import workspaces_of
+    from holdfast.config.build import build_workspace_settings
 
-    settings = workspaces_of(config.hooks.workspace_git)
+    settings = build_workspace_settings(config.hooks.workspace_git)
     if settings is None:
         return
     try:

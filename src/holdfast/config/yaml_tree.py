@@ -1,23 +1,20 @@
-"""YAML text as a tree that remembers its lines, with `${VAR}` filled in; every mistake is kept with its place.
+"""YAML text as a tree with line numbers, `${VAR}` filled in, and a list of every mistake with its place.
 
-The tree holds scalars as they are written: what `off` or `012` means is decided where the type is known, and by the
-rules of YAML 1.2: only `true` and `false` are booleans, and `012` is twelve. Variables are filled in after parsing, so a
-value from the environment can never become a key, a list or a second line of YAML.
+Scalars stay text until their type is known. Only YAML 1.2's plain forms count: `true` and `false` are the booleans, and `012` is
+twelve. Variables are filled in after parsing, so that a value from the environment can never become a key or a list.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import yaml
 
 from holdfast.limits import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Kind = Literal["string", "integer", "number", "boolean", "null"]
 
@@ -35,12 +32,17 @@ _PATTERNS: Final[dict[Kind, re.Pattern[str]]] = {
     "integer": re.compile(r"[-+]?[0-9]{1,400}", re.ASCII),
     "number": re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII),
 }
-
+_READERS: Final[dict[Kind, Callable[[str], Any]]] = {
+    "null": lambda _: None,
+    "boolean": lambda text: text.lower() == "true",
+    "integer": int,
+    "number": float,
+    "string": str,
+}
 # `$${` is a literal `${`; otherwise up to the first `}`, or unfinished.
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
-_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
-_NO_TEXT: Final = "has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
 _REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.ASCII | re.DOTALL)
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 # -- the tree ------------------------------------------------------------------
@@ -51,17 +53,23 @@ class Scalar:
     """One value."""
 
     line: int
+    """Line of the value's key; of a list's item, its own. 0: it is not in the file."""
     kind: Kind
     text: str
     """As written, variables filled in."""
     written: str
-    """As written: what messages show, so that they never show what a variable holds."""
-    loose: bool = False
-    """It is wholly one `${VAR}`, so it may be whatever the type asks for."""
-    broken: bool = False
-    """Its mistake is told already."""
+    """As written: shown in messages, so that these never show what a variable holds."""
+    is_loose: bool = False
+    """True for a single `${VAR}`: it may be of any type."""
+    is_broken: bool = False
+    """True if its mistake was reported already."""
     variables: tuple[str, ...] = ()
-    """Those that were filled in."""
+    """Names of the variables that were filled in."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True for a key with nothing after it, or `null`."""
+        return self.kind == "null" and not self.is_broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,122 +77,120 @@ class Listing:
     """A list."""
 
     line: int
-    items: tuple[Node, ...]
+    items: list[Node]
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping: name to (line of the name, value)."""
+    """A mapping."""
 
     line: int
-    entries: dict[str, tuple[int, Node]]
+    entries: dict[str, Node]
+
+    def section(self, key: str) -> Section | None:
+        """Return the mapping under a key, if there is one."""
+        found = self.entries.get(key)
+        return found if isinstance(found, Section) else None
 
 
 Node = Scalar | Listing | Section
 
 
-def kind_of(text: str) -> Kind:
-    """What a plain scalar of that text is."""
+def is_broken(node: Node) -> bool:
+    """Return True if the node's mistake was reported already."""
+    return isinstance(node, Scalar) and node.is_broken
+
+
+def find_kind(text: str) -> Kind:
+    """Return the kind of a plain scalar with this text."""
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(text)), "string")
 
 
-def no_text(text: str) -> str | None:
-    """Why a string is none that could be sent or stored. Bytes of a variable that are not UTF-8 come as half pairs, too."""
-    return _NO_TEXT if _SURROGATE.search(text) else None
+def check_text(text: str) -> str | None:
+    """Return why a string can be neither sent nor stored: bytes of a variable that are not UTF-8 arrive as half pairs, too."""
+    broken = "has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
+    return broken if _SURROGATE.search(text) else None
 
 
-def plain(node: Node) -> Any:
-    """The tree as ordinary Python data, for what has no type of its own."""
+def to_plain(node: Node) -> Any:
+    """Return the tree as ordinary Python data, for keys without a type of their own."""
     match node:
         case Section(entries=entries):
-            return {name: plain(child) for name, (_, child) in entries.items()}
+            return {name: to_plain(child) for name, child in entries.items()}
         case Listing(items=items):
-            return [plain(item) for item in items]
+            return [to_plain(item) for item in items]
         case Scalar(text=text):
-            return _value(kind_of(text) if node.loose else node.kind, text)
-
-
-def _value(kind: Kind, text: str) -> str | float | bool | None:
-    if kind in _PATTERNS and not _PATTERNS[kind].fullmatch(text):
-        return text  # `!!int x`: the type that it is read into will say so
-    match kind:
-        case "null":
-            return None
-        case "boolean":
-            return text.lower() == "true"
-        case "integer":
-            return int(text)
-        case "number":
-            return float(text)
-        case "string":
-            return text
+            kind = find_kind(text) if node.is_loose else node.kind
+            # `!!int x`: the type that reads it reports the mistake.
+            fits = kind not in _PATTERNS or _PATTERNS[kind].fullmatch(text)
+            return _READERS[kind](text) if fits else text
 
 
 @dataclass(slots=True)
 class Problems:
-    """Every mistake found so far, each with its place; and where values come from that do not stand in the file as they are."""
+    """Every mistake found so far; and where values come from that the file spells otherwise, or does not have."""
 
     source: str
     written: dict[str, str] = field(default_factory=dict)
-    """How a key is spelt in the file, by its path in the model, where that is another."""
+    """The file's spelling of a key, by its path in the model, where it differs."""
     origins: dict[str, str] = field(default_factory=dict)
-    """Where a value comes from that is not in the file, by its path: the name of a variable."""
+    """The variable that a value comes from, by path, for values that are not in the file."""
     ignored: list[tuple[int, str, str]] = field(default_factory=list)
-    """Keys of other systems that mean nothing here: line, path, why."""
+    """Keys of other systems that have no effect: line, path, why."""
     paths: set[str] = field(default_factory=set)
-    """Where mistakes are, by the model's paths."""
+    """The model's paths with mistakes."""
     _found: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, line: int, path: str, message: str) -> None:
-        """Note one: `holdfast.yaml:12: agents.a.llm: message`. Line 0 is for what stands in no line."""
-        origin = None if line else self.origin(path)
+        """Note a mistake: `holdfast.yaml:12: agents.a.llm: message`. Line 0: it is in no line of the file."""
+        origin = None if line else self.find_origin(path)
         place = origin or (f"{self.source}:{line}" if line else self.source)
         order = math.inf if origin else line
-        self._found.append((order, ": ".join(filter(None, (place, self.spelt(path), message)))))
+        self._found.append((order, ": ".join(filter(None, (place, self.spell(path), message)))))
         self.paths.add(path)
 
-    def add_told(self, place: str, message: str) -> None:
-        """Note a mistake that is in no file of its own: `HOLDFAST_X: message`."""
+    def add_variable(self, place: str, message: str) -> None:
+        """Note a mistake in a variable: `HOLDFAST_X: message`."""
         self._found.append((math.inf, f"{place}: {message}"))
 
-    def origin(self, path: str) -> str | None:
-        """The variable that a value comes from, or what is above it; None: the file."""
+    def find_origin(self, path: str) -> str | None:
+        """Return the variable that a value, or what holds it, comes from; None: the file."""
         while path:
             if path in self.origins:
                 return self.origins[path]
-            path = _above(path)
+            path = _parent(path)
         return None
 
-    def spelt(self, path: str) -> str:
-        """A path of the model as the file has it."""
+    def spell(self, path: str) -> str:
+        """Return a path of the model as the file spells it."""
         above = path
         while above:
             if above in self.written:
                 return self.written[above] + path[len(above) :]
-            above = _above(above)
+            above = _parent(above)
         return path
 
     def __len__(self) -> int:
         return len(self._found)
 
     def lines(self) -> list[str]:
-        """The mistakes in the order of their lines; those of variables come last."""
+        """Return the mistakes in the order of their lines; those of variables come last."""
         return [text for _, text in sorted(self._found, key=lambda found: found[0])]
 
 
-def _above(path: str) -> str:
-    """The path of what holds a value: `hooks.webhooks` for `hooks.webhooks[0]`; empty at the top."""
+def _parent(path: str) -> str:
+    """Return `hooks.webhooks` for `hooks.webhooks[0]`; empty at the top."""
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 # -- reading -------------------------------------------------------------------
 
 
-def parse(text: str, *, env: Mapping[str, str], problems: Problems) -> Section | None:
-    """The tree of a YAML document; None when it is not YAML at all or too large. Mistakes go to `problems`."""
+def parse_yaml(text: str, *, env: Mapping[str, str], problems: Problems) -> Section | None:
+    """Return the tree of a YAML document; None if it is not YAML or too large. Mistakes go to `problems`."""
     try:
-        tree = _tree(text, _Builder(env, problems))
-    except _TooMuch as error:
+        tree = _build_tree(text, _Builder(env, problems))
+    except _TooLarge as error:
         problems.add(error.line, "", str(error))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -194,14 +200,14 @@ def parse(text: str, *, env: Mapping[str, str], problems: Problems) -> Section |
     else:
         if isinstance(tree, Section):
             return tree
-        if not (isinstance(tree, Scalar) and tree.broken):
+        if not is_broken(tree):
             problems.add(tree.line, "", "expected a mapping of keys at the top of the file")
     return None
 
 
-def _tree(text: str, builder: _Builder) -> Node:
+def _build_tree(text: str, builder: _Builder) -> Node:
     if len(text) > CONFIG_BYTES or len(text.encode(errors="replace")) > CONFIG_BYTES:
-        raise _TooMuch(0, f"larger than {CONFIG_BYTES >> 20} MiB")
+        raise _TooLarge(0, f"larger than {CONFIG_BYTES >> 20} MiB")
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
@@ -210,7 +216,7 @@ def _tree(text: str, builder: _Builder) -> Node:
     return Section(1, {}) if root is None or root.tag == f"{_TAG}null" else builder.build(root, "", 0)
 
 
-class _TooMuch(Exception):
+class _TooLarge(Exception):
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
         self.line = line
@@ -229,78 +235,81 @@ class _Loader(yaml.SafeLoader):
         # Checked on the way down: Python's own stack would end first.
         self._depth += 1
         if self._depth > CONFIG_DEPTH:
-            raise _TooMuch(self.line + 1, f"nested more than {CONFIG_DEPTH} deep")
+            raise _TooLarge(self.line + 1, f"nested more than {CONFIG_DEPTH} deep")
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
 
-# Without a first character: tried for all. In this order, as in `kind_of`.
+# Without a first character: tried for all. In this order, as in `find_kind`.
 for _tag, _kind in _KINDS.items():
     if _kind in _PATTERNS:
         _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_PATTERNS[_kind].pattern})\Z", re.ASCII), None)
 
 
 class _Builder:
-    """Makes the tree out of PyYAML's nodes."""
+    """Makes the tree from PyYAML's nodes."""
 
     def __init__(self, env: Mapping[str, str], problems: Problems) -> None:
         self._env = env
         self._problems = problems
         self._nodes = 0
 
-    def build(self, node: yaml.Node, path: str, depth: int) -> Node:
-        line = node.start_mark.line + 1
+    def build(self, node: yaml.Node, path: str, depth: int, line: int = 0) -> Node:
+        own_line = node.start_mark.line + 1
+        line = line or own_line
         self._nodes += 1
         if self._nodes > CONFIG_VALUES:
-            raise _TooMuch(line, f"more than {CONFIG_VALUES:,} values, aliases resolved")
-        if depth > CONFIG_DEPTH:  # an alias inside of what it stands for
-            raise _TooMuch(line, f"nested more than {CONFIG_DEPTH} deep")
+            raise _TooLarge(own_line, f"more than {CONFIG_VALUES:,} values, aliases resolved")
+        if depth > CONFIG_DEPTH:  # an alias inside its own anchor
+            raise _TooLarge(own_line, f"nested more than {CONFIG_DEPTH} deep")
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._section(node, path, depth)
+            return self._build_section(node, path, depth, line)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            items = (self.build(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(node.value))
-            return Listing(line, tuple(items))
+            return Listing(
+                line, [self.build(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(node.value)]
+            )
         kind = _KINDS.get(node.tag)
         if kind is None or not isinstance(node, yaml.ScalarNode):
-            self._problems.add(line, path, f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it")
-            return Scalar(line, "null", "", "", broken=True)
+            self._problems.add(own_line, path, f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it")
+            return Scalar(line, "null", "", "", is_broken=True)
         if kind != "string":
             return Scalar(line, kind, node.value, node.value)
-        return self._string(line, path, node.value)
+        return self._build_string(line, own_line, path, node.value)
 
-    def _section(self, node: yaml.MappingNode, path: str, depth: int) -> Section:
-        entries: dict[str, tuple[int, Node]] = {}
+    def _build_section(self, node: yaml.MappingNode, path: str, depth: int, own_line: int) -> Section:
+        entries: dict[str, Node] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 self._problems.add(line, path, "a key must be a string")
                 continue
-            if mistake := no_text(key.value):
+            if mistake := check_text(key.value):
                 self._problems.add(line, path, f"a key {mistake}")
                 continue
             inner = f"{path}.{key.value}" if path else key.value
             if key.value in entries:
-                self._problems.add(line, inner, f"given twice; first in line {entries[key.value][0]}")
+                self._problems.add(line, inner, f"given twice; first in line {entries[key.value].line}")
             elif key.value == "<<":
                 self._problems.add(line, inner, "merge keys are not supported; write the keys out")
             else:
-                entries[key.value] = (line, self.build(value, inner, depth + 1))
-        return Section(node.start_mark.line + 1, entries)
+                entries[key.value] = self.build(value, inner, depth + 1, line)
+        return Section(own_line, entries)
 
-    def _string(self, line: int, path: str, written: str) -> Scalar:
+    def _build_string(self, line: int, own_line: int, path: str, written: str) -> Scalar:
         mistakes: list[str] = []
         names: list[str] = []
         text = _VARIABLE.sub(lambda found: self._expand(found, mistakes, names), written)
-        mistakes += filter(None, [no_text(text)])
+        mistakes += filter(None, [check_text(text)])
         for mistake in dict.fromkeys(mistakes):
-            self._problems.add(line, path, mistake)
+            self._problems.add(own_line, path, mistake)
         only = _VARIABLE.fullmatch(written)
-        loose = only is not None and only[0] != "$${"
+        is_loose = only is not None and only[0] != "$${"
         used = tuple(dict.fromkeys(names))
-        return Scalar(line, "string", text, written, loose=loose, broken=bool(mistakes), variables=used)
+        return Scalar(line, "string", text, written, is_loose, is_broken=bool(mistakes), variables=used)
 
     def _expand(self, found: re.Match[str], mistakes: list[str], names: list[str]) -> str:
+        """Return the value of one `${…}`; note its mistakes and the name of the variable."""
         if found[0] == "$${":
             return "${"
         if found[1] is None:

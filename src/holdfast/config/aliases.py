@@ -1,0 +1,181 @@
+"""Other systems' spelling: moves keys of files written for them to where this model has them.
+
+Keys that only have another name are in `ALIASES` of the model's classes, and those without effect in their `IGNORED`. Here are
+keys that are in another place, or have another form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from holdfast.config.convert import describe_unknown
+from holdfast.config.yaml_tree import Node, Problems, Scalar, Section, is_broken
+
+SERVER: Final = {
+    "artifacts": ("storage", "artifacts"),
+    "auth": ("auth",),
+    "host": ("gateway", "host"),
+    "index": ("storage", "index"),
+    "memory": ("storage", "memory"),
+    "port": ("gateway", "port"),
+    "sessions": ("storage", "sessions"),
+}
+"""Keys of `server`, and where they are here."""
+SERVER_IGNORED: Final = {
+    "tasks": "replies that were cut off are kept with their session: there is nothing else to store",
+    "transport": "there is one, HTTP",
+    "tls": "TLS ends at a proxy before this server",
+}
+_JWT: Final = ("jwks_url", "issuer", "audience")
+_AUTH_IGNORED: Final = {
+    "excluded_paths": "`/healthz` and its like are always open; everything else is as docs/access.md says",
+    "refresh_interval": "keys are fetched again as they are needed",
+}
+MEMORY_KEYS: Final = {
+    "max_messages": "window_size",
+    "max_tokens": "budget",
+    "summary_threshold": "threshold",
+    "type": "strategy",
+}
+"""Keys of `working_memory`, and those of `context`."""
+DATABASE_KEYS: Final = {"max_conns": "pool", "ssl_mode": "sslmode"}
+"""Keys of a database that are options of its driver, and their names there."""
+DATABASE_IGNORED: Final = {"max_idle": "connections of the pool are kept while the process runs"}
+
+
+def apply_aliases(tree: Section, problems: Problems) -> None:
+    """Move everything to where the model has it, and note how the file spells it."""
+    _move_server(tree, problems)
+    _move_llm(tree, problems)
+    for name, database in _list_sections(tree, "databases"):
+        _rename_database_keys(database, f"databases.{name}", problems)
+    for name, agent in _list_sections(tree, "agents"):
+        _rename_memory_keys(agent, f"agents.{name}", problems)
+    hooks = tree.section("hooks")
+    said = hooks.entries.get("workspace_git") if hooks else None
+    if hooks and isinstance(said, Scalar) and said.text.lower() in {"true", "false"}:
+        hooks.entries["workspace_git"] = Section(said.line, {"enabled": said})
+
+
+def _list_sections(tree: Section, key: str) -> list[tuple[str, Section]]:
+    """Return the mappings in a mapping of the top level, by name."""
+    found = tree.section(key)
+    return [(name, child) for name, child in found.entries.items() if isinstance(child, Section)] if found else []
+
+
+def _move_server(tree: Section, problems: Problems) -> None:
+    server = tree.entries.pop("server", None)
+    if server is None:
+        return
+    if not isinstance(server, Section):
+        if not is_broken(server) and not (isinstance(server, Scalar) and server.is_empty):
+            problems.add(server.line, "server", "expected a mapping")
+        return
+    for key, node in server.entries.items():
+        if key in SERVER_IGNORED:
+            problems.ignored.append((node.line, f"server.{key}", SERVER_IGNORED[key]))
+        elif key not in SERVER:
+            problems.add(node.line, f"server.{key}", describe_unknown(key, SERVER))
+        else:
+            moved = _translate_auth(node, problems) if key == "auth" else node
+            _put(tree, SERVER[key], moved, f"server.{key}", problems)
+
+
+def _move_llm(tree: Section, problems: Problems) -> None:
+    """Move `llm`, a single model, to the entry `default` of `llms`."""
+    llm = tree.entries.pop("llm", None)
+    if isinstance(llm, Section):
+        _put(tree, ("llms", "default"), llm, "llm", problems)
+    elif llm is not None:
+        problems.add(llm.line, "llm", "expected a mapping, which is the entry `default` of `llms`")
+
+
+def _put(tree: Section, path: tuple[str, ...], node: Node, spelt: str, problems: Problems) -> None:
+    """Put a value at a path that has none yet."""
+    section = tree
+    for key in path[:-1]:
+        inner = section.entries.get(key)
+        if inner is None or (isinstance(inner, Scalar) and inner.kind == "null"):
+            inner = section.entries[key] = Section(node.line, {})
+            problems.written[".".join(path[: path.index(key) + 1])] = spelt.partition(".")[0]
+        if not isinstance(inner, Section):
+            return  # reported where it is
+        section = inner
+    if path[-1] in section.entries:
+        first = section.entries[path[-1]].line
+        problems.add(node.line, "", f"{spelt}: the same as {'.'.join(path)!r} in line {first}")
+        return
+    section.entries[path[-1]] = node
+    problems.written[".".join(path)] = spelt
+
+
+def _translate_auth(node: Node, problems: Problems) -> Node:
+    """Translate `enabled`, `require_auth` and the three keys of a token to the section `auth`."""
+    if not isinstance(node, Section) or not {"enabled", "require_auth", *_JWT} & node.entries.keys():
+        return node
+    given = dict(node.entries)
+    for key in _AUTH_IGNORED.keys() & given.keys():
+        problems.ignored.append((given.pop(key).line, f"server.auth.{key}", _AUTH_IGNORED[key]))
+    jwt: dict[str, Node] = {key: given.pop(key) for key in _JWT if key in given}
+    enabled, required = given.pop("enabled", None), given.pop("require_auth", None)
+    said = enabled.text.lower() if isinstance(enabled, Scalar) else ""
+    if enabled is not None and said not in {"true", "false"}:
+        problems.add(enabled.line, "", "server.auth.enabled: expected true or false")
+    if said != "true":
+        off = "authentication is off in the file: `enabled: true` turns it on"
+        problems.ignored += [(child.line, f"server.auth.{key}", off) for key, child in jwt.items()]
+        return Section(node.line, given)
+    if jwt:
+        given["jwt"] = Section(node.line, jwt)
+        problems.written["auth.jwt"] = "server.auth"
+    if required is not None:
+        given["required"] = required
+        problems.written["auth.required"] = "server.auth.require_auth"
+    return Section(node.line, given)
+
+
+def _rename_database_keys(database: Section, path: str, problems: Problems) -> None:
+    entries = database.entries
+    driver = entries.get("driver")
+    if isinstance(driver, Scalar) and driver.text == "sqlite3":
+        driver = entries["driver"] = replace(driver, text="sqlite")
+    is_sqlite = isinstance(driver, Scalar) and driver.text == "sqlite"
+    if is_sqlite and "path" not in entries and "database" in entries:
+        entries["path"] = entries.pop("database")
+        problems.written[f"{path}.path"] = f"{path}.database"
+    for key in DATABASE_IGNORED.keys() & entries.keys():
+        problems.ignored.append((entries.pop(key).line, f"{path}.{key}", DATABASE_IGNORED[key]))
+    for key in [key for key in DATABASE_KEYS if key in entries]:
+        if is_sqlite:
+            why = "a file has one connection that writes, and no TLS"
+            problems.ignored.append((entries.pop(key).line, f"{path}.{key}", why))
+        else:
+            _move_to_options(database, key, path, problems)
+
+
+def _move_to_options(database: Section, key: str, path: str, problems: Problems) -> None:
+    """Move a key to the options of the driver, if these are a mapping without it."""
+    option, options = DATABASE_KEYS[key], database.entries.get("options")
+    if options is None or (isinstance(options, Scalar) and options.kind == "null"):
+        options = database.entries["options"] = Section(database.line, {})
+    if not isinstance(options, Section):
+        return
+    if option in options.entries:
+        problems.add(options.line, f"{path}.options.{option}", "given twice, by two names; remove one of the two")
+        return
+    options.entries[option] = database.entries.pop(key)
+    problems.written[f"{path}.options.{option}"] = f"{path}.{key}"
+
+
+def _rename_memory_keys(agent: Section, path: str, problems: Problems) -> None:
+    memory = agent.section("working_memory")
+    if memory is None:
+        return
+    for key, name in MEMORY_KEYS.items():
+        if key in memory.entries and name not in memory.entries:
+            node = memory.entries.pop(key)
+            if name == "strategy" and isinstance(node, Scalar) and node.text == "all":
+                node = replace(node, text="none")
+            memory.entries[name] = node
+            problems.written[f"{path}.context.{name}"] = f"{path}.working_memory.{key}"

@@ -1,0 +1,410 @@
+"""Builds a `Holdfast` from a configuration: `holdfast.from_config`, and what `holdfast serve` and the commands open."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
+from holdfast.artifacts import ArtifactSettings
+from holdfast.config.agents import AgentMemory, Search
+from holdfast.config.gateway import Gateway, is_loopback
+from holdfast.config.hooks import Hooks, Redaction, WebhookSettings, WorkspaceGit
+from holdfast.config.loading import ServerSettings, load_settings
+from holdfast.config.model import Config, Dreaming
+from holdfast.config.models import LLMSettings
+from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
+from holdfast.config.storage import IndexStorage, MemoryStorage, database_url
+from holdfast.consolidation.promotion import DreamSettings, Weights
+from holdfast.consolidation.sweeps import DreamingSettings
+from holdfast.context.recalled import RecalledKind, RecallSettings
+from holdfast.domain.budget import Budget
+from holdfast.engine.queueing import QueueSettings
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.holdfast import Holdfast
+from holdfast.hooks.base import Hook
+from holdfast.hooks.transcripts import Transcripts
+from holdfast.hooks.webhook import Webhook
+from holdfast.indexes.settings import IndexSettings
+from holdfast.life.settings import LifeSettings
+from holdfast.memory.lookup import MemorySettings
+from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
+from holdfast.models.client import Options
+from holdfast.rerankers import RerankSettings
+from holdfast.secrets import Redactor, guard_of, redactor_of
+from holdfast.stores.sql.address import MEMORY, path_of
+from holdfast.tools.mcp.settings import McpSettings
+from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.tool import ToolLimits
+from holdfast.wire.exports import system_messages_from
+from holdfast.workspace import WorkspaceSettings
+
+T = TypeVar("T", Model, ProviderCounter)
+R = TypeVar("R", Search, AgentMemory)
+_CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
+"""Providers that take `prompt_cache_key`; others may reject a field they do not know."""
+_LEAST_HALF_LIFE: Final = 1e-6
+"""Days, for a half-life of 0."""
+
+
+# -- the whole ---------------------------------------------------------------------
+
+
+def from_config(
+    file: str | os.PathLike[str] | None = None, *, env: Mapping[str, str] | None = None, **settings: Any
+) -> Holdfast:
+    """Create a `Holdfast` from a configuration: `async with holdfast.from_config("holdfast.yaml") as hf`.
+
+    Agents, models, store, session lifetime, tools, hooks and redaction are those of `holdfast serve`. Keys that concern HTTP have
+    no effect: `gateway.host` and its like, `auth`.
+
+    Args:
+        file: the configuration; None: the one that `serve` would read, or none.
+        env: the environment; None: the process's own.
+        settings: those of `Holdfast`, over the configuration's: `tools`, for example, or `store`.
+
+    Raises:
+        ConfigError: with every mistake in it.
+        StoreUnavailable: the folder of an SQLite file cannot be made.
+        InvalidRequest: a setting is wrong.
+    """
+    named = None if file is None else os.fspath(file)
+    found = load_settings({"config": named}, os.environ if env is None else env)
+    if not {"store", "url"} & settings.keys():
+        create_store_folder(found.store)
+    return create_holdfast(found, **settings)
+
+
+def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
+    """Create a `Holdfast` as configured, not open yet.
+
+    Args:
+        settings: see `load_settings`.
+        more: settings of `Holdfast` in place of the configuration's, which are not evaluated then.
+    """
+    parts = {name: build(settings.config) for name, build in BUILDERS.items() if name not in more}
+    return Holdfast(**{"url": settings.store, **parts, **more})
+
+
+def create_store_folder(url: str) -> None:
+    """Create the folder of an SQLite file. Raises `StoreUnavailable`."""
+    if not url.startswith("sqlite:") or (path := path_of(url)) == MEMORY:
+        return
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StoreUnavailable(f"the folder of {path} cannot be made: {exc.strerror or exc}") from exc
+
+
+# -- parts -------------------------------------------------------------------------
+
+
+def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
+    """Return how long sessions live.
+
+    Args:
+        config: the configuration.
+        sweep: True for a server, which ends expired sessions of all tenants in the background.
+    """
+    short = config.short_term
+    return LifeSettings(
+        session_ttl=round(short.session_ttl * 1000),
+        max_sessions=short.max_sessions,
+        max_history_turns=short.max_history_turns,
+        retention=round(config.storage.sessions.retention * 1000),
+        sweep=sweep,
+        all_tenants=sweep,
+    )
+
+
+def build_artifact_settings(config: Config) -> ArtifactSettings:
+    """Return where artifacts are stored, and which are accepted."""
+    return ArtifactSettings(**msgspec.structs.asdict(config.storage.artifacts))
+
+
+def build_python_settings(config: Config) -> PythonSettings | None:
+    """Return the limits of the tool `python`; None if it is off."""
+    given = msgspec.structs.asdict(config.python)
+    return PythonSettings(**given) if given.pop("enabled") else None
+
+
+def build_mcp_settings(config: Config) -> tuple[McpSettings, ...]:
+    """Return the servers whose tools agents may name."""
+    return tuple(McpSettings(name=name, **msgspec.structs.asdict(one)) for name, one in config.mcp_servers.items())
+
+
+def build_memory_settings(config: Config) -> MemorySettings:
+    """Return how memories are found."""
+    stored = config.storage.memory
+    if stored is None:
+        return MemorySettings()
+    days: dict[str, float] = {kind: seconds / 86_400 for kind, seconds in stored.half_life.items()}
+    return MemorySettings(mode=None if config.storage.index else stored.backend, half_lives=days)
+
+
+def build_tool_limits(gateway: Gateway) -> ToolLimits:
+    """Return the limits of tools in a turn."""
+    return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
+
+
+def build_queue_settings(gateway: Gateway) -> QueueSettings:
+    """Return what happens to a turn while another one of its session runs."""
+    return QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
+
+
+def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings | None:
+    """Return where workspaces are; None if there are none."""
+    if settings is None or not settings.enabled:
+        return None
+    return WorkspaceSettings(path=settings.path, on_secret=settings.on_secret)
+
+
+def build_dreaming_settings(dreaming: Dreaming | None, half_lives: Mapping[str, float]) -> DreamingSettings:
+    """Return the settings of dreams.
+
+    Args:
+        dreaming: the section; None: the defaults.
+        half_lives: days by type of memory, as in `storage.memory.half_life`.
+    """
+    given = dreaming or Dreaming()
+    names = ("min_recalls", "min_queries", "min_days", "min_score", "max_promotions")
+    decides = DreamSettings(
+        weights=Weights(**msgspec.structs.asdict(given.weights)),
+        half_lives={kind: max(days, _LEAST_HALF_LIFE) for kind, days in half_lives.items()},
+        **{name: getattr(given, name) for name in names},
+    )
+    return DreamingSettings(
+        enabled=given.enabled,
+        interval=round(given.interval * 1000),
+        decides=decides,
+        signals_kept=round(given.signals_kept * 1000),
+        inject_budget=given.inject_budget,
+        model=given.model,
+    )
+
+
+def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
+    """Return the configured hooks; transcripts first, since a webhook may take its time.
+
+    Raises:
+        MissingExtra: the built-in rules of a redaction need an extra.
+    """
+    redactor, hooks = redactor_of(redaction), list[Hook]()
+    if settings.transcripts_dir is not None:
+        written = settings.transcripts
+        own = redactor if written.redaction is None else redactor_of(written.redaction)
+        hooks.append(Transcripts(settings.transcripts_dir, redactor=own, fsync=written.fsync))
+    hooks += [_build_webhook(webhook, redactor) for webhook in settings.webhooks]
+    return hooks
+
+
+def _build_webhook(settings: WebhookSettings, redactor: Redactor | None) -> Webhook:
+    given = msgspec.structs.asdict(settings)
+    return Webhook(given.pop("url"), given.pop("secret"), **given, redactor=redactor)
+
+
+def build_index_settings(config: Config) -> IndexSettings | None:
+    """Return the index of conversations and memories, from `storage.index` and `storage.memory`; None if there is none.
+
+    Both sections describe the same index. Where both set something, `storage.index` wins.
+
+    Raises:
+        ConfigError: it names an embedder or a database that does not exist, or a database that cannot hold it.
+    """
+    index, memory = config.storage.index or IndexStorage(), config.storage.memory or MemoryStorage()
+    if not index.enabled:
+        return None
+    vectors = index.vector_provider or memory.vector_provider
+    name = index.embedder or memory.embedder
+    rerank = None
+    if index.rerank is not None:
+        given = msgspec.structs.asdict(index.rerank)
+        rerank = RerankSettings(
+            **given | {"base_url": (given["base_url"] or "").rstrip("/"), "model": given["model"] or ""}
+        )
+    return IndexSettings(
+        url=None if index.database is None else _find_index_url(config, index.database),
+        folder=None if vectors is None or index.database else vectors.path,
+        mode=index.type or memory.backend,
+        embedder=None if name is None else resolve_embedder(config, name),
+        compress=vectors is not None and vectors.chromem is not None and vectors.chromem.compress,
+        rerank=rerank,
+    )
+
+
+def _find_index_url(config: Config, name: str) -> str:
+    where = config.place_of("storage.index.database")
+    database = config.databases.get(name)
+    if database is None:
+        known = ", ".join(config.databases) or "none"
+        raise ConfigError([f"{where}: no database {name!r}; known: {known}"])
+    if database.kind == "redis":
+        raise ConfigError([f"{where}: {name!r} is a Redis, which has no full-text engine; name another, or none"])
+    return database_url(database)
+
+
+# -- agents and models ---------------------------------------------------------------
+
+
+class Clients:
+    """Clients by their settings: a client whose settings are unchanged keeps its connections, and what it knows of its upstream."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Model | ProviderCounter] = {}
+
+    def get(self, what: str, settings: LLMSettings, create: Callable[[LLMSettings], T]) -> T:
+        """Return the client of that kind for these settings; create it if there is none yet."""
+        same = msgspec.structs.replace(
+            settings, name="", fallbacks=(), inputs=None, params={}, count="", max_tokens=None
+        )
+        key = hashlib.blake2b(msgspec.json.encode([what, msgspec.structs.astuple(same)])).digest()
+        found: Any = self._known.get(key)
+        if found is None:
+            found = self._known[key] = create(settings)
+        made: T = found
+        return made
+
+    def keep(self, roster: Roster) -> None:
+        """Forget clients that a roster does not use."""
+        used = {id(llm.client) for llm in roster.llms.values()} | {id(llm.count) for llm in roster.llms.values()}
+        self._known = {key: client for key, client in self._known.items() if id(client) in used}
+
+
+def build_roster(config: Config, clients: Clients | None = None) -> Roster:
+    """Return agents and models as configured.
+
+    Args:
+        config: the configuration.
+        clients: those of an earlier roster, and then of this one; None: all are made.
+    """
+    # An upstream is called by the first of its names: that of its entry.
+    names = [*config.llms, DEFAULT, *(agent.llm for agent in config.agents.values() if agent.llm)]
+    names += [fallback for llm in config.llms.values() for fallback in llm.fallbacks]
+    clients = clients or Clients()
+    places: dict[str, Model] = {}
+    llms = {name: _build_llm(name, resolve_llm(config, name), places, clients) for name in names}
+    agents = {}
+    for name, agent in config.agents.items():
+        given = msgspec.structs.asdict(agent)
+        del given["memory"], given["search"]
+        given |= {"context": resolve_context(config, name), "recalls": _build_recalls(config, name)}
+        agents[name] = Agent(name=name, **given)
+    roster = Roster(llms, agents, config.context, recalls=_build_recalls(config))
+    clients.keep(roster)
+    return roster
+
+
+def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKind, RecallSettings]:
+    """Return what may be recalled by an agent, or without one."""
+    found: dict[RecalledKind, RecallSettings] = {}
+    search, memory = _merge(config, agent, "search", config.search), _merge(config, agent, "memory", config.memory)
+    if search.enabled:
+        found["conversation"] = msgspec.structs.replace(_build_recall(search), zone=search.tz)
+    if memory.enabled:
+        found["memory"] = _build_recall(memory)
+    return found
+
+
+def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
+    """Return the top level's section with the keys that an agent sets itself."""
+    own = getattr(config.agents[agent], section) if agent is not None else None
+    if own is None:
+        return top
+    given = msgspec.structs.asdict(own)
+    usual = type(top)()
+    path = f"agents.{agent}.{section}"
+    own_keys = {key for key in given if f"{path}.{key}" in config.lines or given[key] != getattr(usual, key)}
+    return msgspec.structs.replace(top, **{key: given[key] for key in own_keys})
+
+
+def _build_recall(given: Search | AgentMemory) -> RecallSettings:
+    return RecallSettings(inject=given.inject, budget=given.budget, max_results=given.max_results)
+
+
+def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
+    """Return a model under one of its names; all names of an entry share its client, and so its limits."""
+    system_messages = system_messages_from(list(settings.system_messages))
+    if settings.provider == "offline":
+        return msgspec.structs.replace(offline(), system_messages=system_messages)
+    client = places.get(settings.origin)
+    if client is None:
+        client = places[settings.origin] = clients.get("model", settings, _create_client)
+    return Llm(
+        name=name,
+        model=settings.model,
+        client=client,
+        context_window=settings.context_window,
+        max_tokens=settings.max_tokens,
+        dialect="anthropic" if settings.provider == "anthropic" else "openai",
+        records=settings.provider == "custom",
+        fallbacks=settings.fallbacks,
+        inputs=None if settings.inputs is None else frozenset(settings.inputs),
+        params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
+        cache_key=_takes_cache_key(settings),
+        system_messages=system_messages,
+        count=clients.get("counter", settings, _create_counter) if settings.count == "provider" else None,
+    )
+
+
+def _create_client(settings: LLMSettings) -> Model:
+    options: Options = {
+        "connect_timeout": settings.timeout.connect,
+        "read_timeout": settings.timeout.read,
+        "total_timeout": settings.timeout.total,
+        "max_connections": settings.max_connections,
+    }
+    client: Model
+    if settings.provider == "anthropic":
+        # Anthropic requires a limit: what the prompt leaves for the reply, if a request sets none.
+        reply = Budget.for_model(settings.model, context_window=settings.context_window).max_reply_tokens
+        given = (settings.base_url, settings.api_key)
+        client = AnthropicModel(*given, max_tokens=reply, headers=settings.headers, **options)
+    else:
+        client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
+    if not settings.max_requests:
+        return client
+    return Limited(client, settings.max_requests, patience=settings.timeout.connect)
+
+
+def _create_counter(settings: LLMSettings) -> ProviderCounter:
+    endpoint = endpoint_of(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
+    return ProviderCounter(endpoint, headers=settings.headers)
+
+
+def _takes_cache_key(settings: LLMSettings) -> bool:
+    """Return what `params.prompt_cache_key` says (true or false), else what is known of the provider."""
+    if settings.provider == "anthropic":
+        return False
+    said = settings.params.get("prompt_cache_key")
+    if isinstance(said, bool):
+        return said
+    if settings.provider == "custom":  # a reader of voice records has no prompt cache
+        return False
+    host = urlsplit(settings.base_url).hostname or ""
+    return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
+
+
+BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
+    "roster": build_roster,
+    "guard": lambda config: guard_of(config.redaction, config.secret_guard),
+    "artifacts": build_artifact_settings,
+    "hooks": lambda config: build_hooks(config.hooks, config.redaction),
+    "life": lambda config: build_life_settings(config, sweep=True),
+    "tool_limits": lambda config: build_tool_limits(config.gateway),
+    "session_queue": lambda config: config.gateway.session_queue,
+    "queue_timeout": lambda config: config.gateway.queue_timeout,
+    "python": build_python_settings,
+    "mcp_servers": build_mcp_settings,
+    "artifact_tools": lambda config: config.artifacts.tools,
+    "index": build_index_settings,
+    "memory": build_memory_settings,
+    "dreaming": lambda config: build_dreaming_settings(config.dreaming, build_memory_settings(config).half_lives),
+    "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
+}
+"""By the name of a setting of `Holdfast`, the function that builds it from a configuration."""

@@ -1,0 +1,327 @@
+"""`holdfast config check`: mistakes, warnings, and the configuration as it is understood, secrets hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import yaml
+
+from holdfast.agents.team import BELOW, CALLED
+from holdfast.config.agents import Agent
+from holdfast.config.convert import suggest
+from holdfast.config.gateway import is_loopback
+from holdfast.config.loading import ExaminedSettings, ServerSettings, examine_settings
+from holdfast.config.model import BUILT_IN, NOT_USED_YET, OFFLINE, Config
+from holdfast.config.resolve import find_store_mistake, resolve_context, resolve_llm
+from holdfast.config.show import describe
+from holdfast.config.values import mask_url
+from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.distribution import format_install_hint
+from holdfast.domain.budget import window_note, window_of
+from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
+from holdfast.secrets.patterns import chosen, unknown
+from holdfast.secrets.rules import EXTRA, installed
+from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
+from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
+from holdfast.tools.mcp.settings import McpSettings, prefix_of
+from holdfast.tools.memory import MEMORY
+from holdfast.tools.search import ALIAS as SEARCH_ALIAS
+from holdfast.tools.search import SEARCH
+from holdfast.tools.tool import ELSEWHERE, PYTHON
+from holdfast.tools.workspace import TOOLS as WORKSPACE_TOOLS
+
+Found = Iterator[tuple[str, str]]
+"""Paths and messages."""
+_BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
+"""Tools that are built in."""
+
+
+# -- the report --------------------------------------------------------------------
+
+
+class Report(NamedTuple):
+    """What a command prints, and its exit code."""
+
+    exit_code: int
+    """0: it can be served, warnings or not; 1: it cannot; 2: the file does not exist."""
+    text: str
+    data: dict[str, Any]
+    """The same for `--json`."""
+
+
+def check_config(
+    file: str | None, env: Mapping[str, str], *, prepare: Callable[[ServerSettings], object] = lambda _: None
+) -> Report:
+    """Do the work of `holdfast config check [FILE]`.
+
+    Args:
+        file: the file; None: the one that `serve` would read.
+        env: the environment.
+        prepare: builds what `serve` would run, without opening it; its errors are mistakes of the configuration.
+    """
+    found = examine_settings({"config": file}, env)
+    settings, config = found.settings, found.settings.config
+    name = settings.file or "defaults"
+    if found.is_missing:
+        data = {"file": settings.file, "ok": False, "problems": found.problems, "warnings": []}
+        return Report(2, "\n".join(found.problems), data)
+    further = [line for line in _list_refusals(config, found.wrong) if line not in found.problems]
+    problems = [*found.problems, *further]
+    warnings = [line for line in _list_warnings(config, found.wrong) if line not in problems]
+    if not _loads(found):
+        return _report_mistakes(name, settings.file, problems, warnings)
+    if not problems:
+        problems = _try_to_build(prepare, settings)
+        warnings = [line for line in warnings if line not in problems]
+    return _report_loaded(settings, problems, warnings, name)
+
+
+def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
+    """Return why the server cannot be built; nothing if it can."""
+    try:
+        prepare(settings)
+    except ConfigError as exc:
+        return list(exc.problems)
+    except HoldfastError as exc:
+        return [str(exc)]
+    return []
+
+
+def _loads(found: ExaminedSettings) -> bool:
+    """Return True if nothing is wrong, or only that the store does not exist."""
+    mistake = find_store_mistake(found.settings.config)
+    return all(mistake is not None and line.endswith(mistake[1]) for line in found.problems)
+
+
+def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
+    """Return why `serve` refuses it, without what only follows from mistakes that were reported."""
+    found = find_refusals(config)
+    return format_lines(config, [(path, message) for path, message in found if not _follows(path, wrong)])
+
+
+def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
+    """Return the warnings, without those that refer to a section that is wrong as a whole."""
+    if any("." not in path and "[" not in path for path in wrong):
+        return list_ignored(config)
+    found = [(path, message) for path, message in find_doubts(config) if not _follows(path, wrong)]
+    return [*list_ignored(config), *format_lines(config, found)]
+
+
+def _follows(path: str, wrong: Collection[str]) -> bool:
+    """Return True if a message about a key may be due to another mistake."""
+    causes = {"gateway.host": "auth", "storage.sessions.database": "databases", "storage.sessions.backend": "databases"}
+    return any(_touches(path, other) or (path in causes and _touches(causes[path], other)) for other in wrong)
+
+
+def _touches(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
+
+
+def _report_mistakes(name: str, file: str | None, problems: list[str], warnings: list[str]) -> Report:
+    count = f"{len(problems)} mistake{'s' * (len(problems) > 1)}"
+    lines = [*problems, *(f"warning: {warning}" for warning in warnings), f"{name}: {count}"]
+    return Report(1, "\n".join(lines), {"file": file, "ok": False, "problems": problems, "warnings": warnings})
+
+
+def _report_loaded(settings: ServerSettings, problems: list[str], warnings: list[str], name: str) -> Report:
+    config = settings.config
+    llm, shown = resolve_llm(config), describe(config)
+    has_store = find_store_mistake(config) is None or "store" in config.origins
+    store = mask_url(settings.store) if has_store else "none"
+    model = {"name": llm.model, "provider": llm.provider, "base_url": mask_url(llm.base_url), "origin": llm.origin}
+    answers = f"{llm.model} at {model['base_url']} ({llm.origin})" if llm.base_url else "offline, built in"
+    verdict = f"{name}: loads, and this version cannot serve it" if problems else f"{name}: ok"
+    count = f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
+    lines = [*problems, *(f"warning: {warning}" for warning in warnings), verdict + count]
+    lines += [f"model: {answers}", f"store: {store}", ""]
+    lines.append(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip())
+    data: dict[str, Any] = {"file": settings.file, "ok": not problems, "problems": problems, "warnings": warnings}
+    data |= {"model": model, "store": store, "config": shown}
+    return Report(1 if problems else 0, "\n".join(lines), data)
+
+
+# -- warnings ----------------------------------------------------------------------
+
+
+def list_warnings(config: Config) -> list[str]:
+    """Return what loads but will not do what was meant: one line each, with its place, in the order of the file."""
+    return format_lines(config, [*find_refusals(config), *find_doubts(config)])
+
+
+def format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
+    """Return lines that begin with their place, in the order of the file, each once."""
+    lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
+    return [f"{config.place_of(path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
+
+
+def list_ignored(config: Config) -> list[str]:
+    """Return keys of other systems that have no effect, with their places."""
+    lines = [(line, f"{path}: does nothing here: {why}") for line, path, why in config.ignored]
+    return [f"{config.source}:{line}: {text}" for line, text in sorted(lines)]
+
+
+def find_refusals(config: Config) -> list[tuple[str, str]]:
+    """Return what loads but `serve` refuses."""
+    mistake = find_store_mistake(config)
+    exposed = _find_exposed(config) if config.auth.required is False else ()
+    return [*([mistake] if mistake else []), *exposed, *_find_missing_rules(config), *_find_mcp_mistakes(config)]
+
+
+def find_doubts(config: Config) -> Found:
+    """Return what is served but will not do what was meant."""
+    yield from _find_exposed(config)
+    yield from ((key, "not used yet by this version") for key in NOT_USED_YET if key in config.lines)
+    yield from _find_unknown_names(config)
+    yield from _find_unknown_tools(config)
+    yield from _find_unknown_models(config)
+    yield from _find_fallbacks(config)
+    yield from _find_windows(config)
+    for key in ("patterns", "rules", "exclude_rules", "use_builtins"):
+        if f"redaction.{key}" in config.lines and not config.redaction.enabled:
+            yield f"redaction.{key}", "redaction is off; `enabled: true` turns it on"
+    yield from _find_hook_doubts(config)
+    sessions, key = config.storage.sessions, "short_term.max_sessions"
+    is_kept = sessions.backend != "inmemory" and not sessions.retention
+    if key in config.lines and config.short_term.max_sessions and is_kept:
+        message = "closes the session idle longest, and keeps it on disk for ever"
+        yield key, f"{message}: set storage.sessions.retention to bound the disk"
+
+
+def _find_exposed(config: Config) -> Found:
+    reached = f"{config.gateway.host} can be reached from other machines"
+    if is_loopback(config.gateway.host) or config.auth.kind == "always":
+        return
+    if config.auth.kind == "never":
+        yield "gateway.host", f"{reached}, and auth.required is false: it is not served so"
+    else:
+        yield "gateway.host", f"{reached}: it is served as soon as there is a key; `holdfast keys create` makes one"
+
+
+def _find_unknown_names(config: Config) -> Found:
+    for key in ("memory", "index"):
+        part = getattr(config.storage, key)
+        if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
+            yield f"storage.{key}.embedder", f"no embedder {part.embedder!r}{suggest(part.embedder, config.embedders)}"
+    index = config.storage.index
+    if index and index.database and index.database not in config.databases:
+        near = suggest(index.database, config.databases)
+        yield "storage.index.database", f"no database {index.database!r}{near}"
+    yield from _find_unknown_agents(config.agents)
+
+
+def _find_unknown_agents(agents: Mapping[str, Agent]) -> Found:
+    """Return names of agents that do not exist; agents that name them refuse their turns."""
+    for name, agent in agents.items():
+        for key in (*BELOW, CALLED):
+            for other in (other for other in getattr(agent, key) if other not in agents):
+                message = f"no agent {other!r}: turns of {name!r} are refused{suggest(other, agents)}"
+                yield f"agents.{name}.{key}", message
+
+
+def _find_unknown_tools(config: Config) -> Found:
+    """Return tools that are not built in. A program may register them, which is not known here."""
+    for name, agent in config.agents.items():
+        path = f"agents.{name}.tools"
+        for tool in agent.tools or ():
+            if tool == PYTHON and not config.python.enabled:
+                yield path, f"tool {tool!r} is off, and is left out: python.enabled turns it on"
+            elif tool in WORKSPACE_TOOLS:
+                if not (config.hooks.workspace_git and config.hooks.workspace_git.enabled):
+                    yield path, f"tool {tool!r} is off, and turns are refused: hooks.workspace_git turns it on"
+            elif tool in ELSEWHERE:
+                yield path, f"no tool {tool!r} is built in: it is left out unless a program gives it"
+            elif tool not in _BUILT and not _may_be_of_server(config, tool):
+                yield path, f"no tool {tool!r} is built in: turns are refused unless a program gives it"
+
+
+def _may_be_of_server(config: Config, tool: str) -> bool:
+    """Return True if a name may be that of an MCP server, or of one of its tools, which are known only when it runs."""
+    named = config.mcp_servers.items()
+    return any(tool == name or tool.startswith(prefix_of(name, one.prefix)) for name, one in named)
+
+
+def _find_unknown_models(config: Config) -> Found:
+    used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
+    used.append(("dreaming.model", config.dreaming.model))
+    contexts = {f"agents.{name}.context" if name else "context": name for name in (None, *config.agents)}
+    options = {path: resolve_context(config, name).options for path, name in contexts.items()}
+    used += [(f"{path}.summarizer_llm", given.get("summarizer_llm")) for path, given in options.items()]
+    for path, model in used:
+        if model is None or path not in config.lines or model in {*config.llms, *BUILT_IN, OFFLINE, *WITHOUT_MODEL}:
+            continue
+        if window_of(model) is None:
+            yield path, f"no llm {model!r}: taken for a model's name{suggest(model, config.llms)}"
+    for path, given in options.items():
+        scorer = given.get("scorer")
+        if scorer is not None and scorer not in config.llms and f"{path}.scorer" in config.lines:
+            message = f"no llm {scorer!r}: signals of the text rate instead{suggest(scorer, config.llms)}"
+            yield f"{path}.scorer", message
+
+
+def _find_fallbacks(config: Config) -> Found:
+    """Return fallbacks that will not be asked, or not as was meant. Two may name each other: a fallback's own are not asked."""
+    for name, llm in config.llms.items():
+        own, path = resolve_llm(config, name), f"llms.{name}.fallbacks"
+        seen = {(own.origin, own.model)}
+        for other in llm.fallbacks:
+            found = resolve_llm(config, other)
+            if (found.origin, found.model) in seen:
+                itself = (found.origin, found.model) == (own.origin, own.model)
+                yield path, f"{other!r} is {'this very model' if itself else 'named before'}: it is asked once"
+            elif other not in {*config.llms, *BUILT_IN, OFFLINE} and window_of(other) is None:
+                yield path, f"no llm {other!r}: taken for a model's name{suggest(other, config.llms)}"
+            elif (
+                config.gateway.upstream_auth == "passthrough"
+                and urlsplit(found.base_url)[:2] != urlsplit(own.base_url)[:2]
+            ):
+                yield path, f"{other!r} is elsewhere: a client's own key is not handed on to it (gateway.upstream_auth)"
+            seen.add((found.origin, found.model))
+
+
+def _find_windows(config: Config) -> Found:
+    for name, llm in config.llms.items():
+        if not llm.context_window and llm.provider != "offline":
+            note = window_note(resolve_llm(config, name).model)
+            if note:
+                yield f"llms.{name}", note
+
+
+def _find_missing_rules(config: Config) -> Found:
+    redaction, guard = config.redaction, config.secret_guard
+    wanted = {
+        "redaction": redaction.enabled
+        and redaction.use_builtins
+        and _wants_rules(redaction.rules, redaction.exclude_rules),
+        "secret_guard": guard and guard.enabled and _wants_rules(guard.rules, guard.exclude_rules),
+    }
+    for key, rules in wanted.items():
+        if rules and not installed():
+            yield key, f"the built-in rules need {format_install_hint(EXTRA)}"
+
+
+def _wants_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Return True if a built-in rule is wanted; not for unknown names, which are reported by themselves."""
+    return not unknown([*rules, *exclude]) and bool(chosen(rules, exclude))
+
+
+def _find_mcp_mistakes(config: Config) -> Found:
+    for name in config.mcp_servers:
+        try:
+            McpSettings(name=name, command="any")
+        except InvalidRequest as exc:
+            yield f"mcp_servers.{name}", str(exc)
+    if config.mcp_servers and find_spec("mcp") is None:
+        yield "mcp_servers", str(MissingExtra("an MCP server", extra=MCP_EXTRA))
+
+
+def _find_hook_doubts(config: Config) -> Found:
+    hooks = config.hooks
+    if hooks.transcripts_dir is None and "hooks.transcripts" in config.lines:
+        yield "hooks.transcripts", "no transcripts are written; `transcripts_dir` says where"
+    for at, webhook in enumerate(hooks.webhooks):
+        parts = urlsplit(webhook.url)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield f"hooks.webhooks[{at}].url", "http:// sends what was said in the clear; use https://"

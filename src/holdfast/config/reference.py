@@ -1,0 +1,339 @@
+"""Describes the model: the table of all keys in `docs/configuration.md`, and a JSON Schema for editors.
+
+The schema cannot express everything (keys that exclude each other, names that must exist): `holdfast config check` can.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect as source_of
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import NODEFAULT, inspect
+
+from holdfast.config.agents import Agent
+from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
+from holdfast.config.convert import get_fields, join_path, unwrap_type
+from holdfast.config.gateway import Timeouts
+from holdfast.config.model import Document
+from holdfast.config.storage import Database
+from holdfast.config.values import Settings, format_size
+from holdfast.context.settings import CLEARING, DEFAULT_STRATEGY, STRATEGIES, ContextSettings, Key
+from holdfast.durations import format_duration
+
+
+@cache
+def read_field_docs(cls: type[Settings]) -> dict[str, str]:
+    """The texts under the fields of a class, by field; of one with none, that of the class it is made of."""
+    [body] = (node for node in ast.parse(source_of.getsource(cls)).body if isinstance(node, ast.ClassDef))
+    found: dict[str, str] = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            found[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+class Row(NamedTuple):
+    """One key, as a table tells it."""
+
+    key: str
+    """Its path; `NAME` stands for the name of an entry, `[]` for each of a list."""
+    type: str
+    default: str
+    about: str
+
+
+def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
+    """Every key of the model that holds a value, in its order."""
+    about = read_field_docs(cls)
+    for name, field in get_fields(cls).items():
+        key = join_path(path, name)
+        info, form = unwrap_type(field.type)
+        below = _find_inner(info)
+        if isinstance(info, inspect.StructType) and info.cls is ContextSettings and not path:
+            yield from _list_strategy_rows(key)
+        elif below is not None:
+            inner, suffix = below
+            yield from list_rows(inner, key + suffix)
+        else:
+            yield Row(key, describe_type(info, form), _format_default(field, form), about.get(name, ""))
+
+
+def _list_strategy_rows(path: str) -> Iterator[Row]:
+    """The name, and for all keys of all strategies one row: the page that tells of them has a table of its own."""
+    where = "[Policies](policies.md#keys-and-defaults)"
+    yield Row(
+        f"{path}.strategy",
+        "name of a strategy",
+        f"`{DEFAULT_STRATEGY}`",
+        f"What decides what of a log is sent: {where}.",
+    )
+    yield Row(f"{path}.KEY", "as the strategy has it", "", f"A key of the strategy: {where}.")
+
+
+def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:
+    """The keys below a key, where it is a mapping of known ones, or holds some."""
+    match info:
+        case inspect.StructType(cls=cls) if issubclass(cls, Settings):
+            return cls, ""
+        case inspect.DictType(value_type=inspect.StructType(cls=cls)) if issubclass(cls, Settings):
+            return cls, ".NAME"
+        case inspect.VarTupleType(item_type=inspect.StructType(cls=cls)) if issubclass(cls, Settings):
+            return cls, "[]"
+    return None
+
+
+def describe_type(info: inspect.Type, form: str | None = None) -> str:  # noqa: PLR0911 - one return a type
+    """A type as a reader knows it."""
+    match info:
+        case inspect.StructType(cls=cls) if cls is ContextSettings:
+            return "as `context`"
+        case inspect.LiteralType(values=values):
+            return ", ".join(f"`{value}`" for value in values)
+        case inspect.BoolType():
+            return "true, false"
+        case inspect.FloatType() if form == "duration":
+            return f"duration, {_format_least(info.ge, format_duration)} to {format_duration(info.le or 0)}"
+        case inspect.IntType() if form == "size":
+            return f"size, {format_size(info.ge or 0)} to {format_size(info.le or 0)}"
+        case inspect.IntType() | inspect.FloatType():
+            return f"{info.ge:,} to {info.le:,}"
+        case inspect.StrType():
+            return "URL" if form == "url" else "string"
+        case inspect.VarTupleType():
+            items = describe_type(*unwrap_type(info.item_type))
+            several = "strings" if items == "string" else items
+            return f"one of {several}, or a list" if form == "names" else f"list of {several}"
+        case inspect.DictType():
+            inner, of = unwrap_type(info.value_type)
+            return "mapping" if isinstance(inner, inspect.AnyType) else f"mapping of {describe_type(inner, of)}s"
+    return "anything"
+
+
+def _format_least(value: float | None, written: Any) -> str:
+    return written(value) if value else "0"
+
+
+def _format_default(field: inspect.Field, form: str | None) -> str:
+    """What holds where nothing is said; empty where the text says it."""
+    if field.required:
+        return "needed"
+    value = field.default if field.default is not NODEFAULT else field.default_factory()
+    if isinstance(value, tuple):
+        return ", ".join(f"`{item}`" for item in value)
+    if isinstance(value, int | float):
+        return _format_number(value, form)
+    written = value.strategy if isinstance(value, ContextSettings) else value
+    return f"`{written}`" if written else ""
+
+
+def _format_number(value: float, form: str | None) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if form == "duration":
+        return f"`{format_duration(value)}`"
+    return f"`{format_size(int(value))}`" if form == "size" else f"{value:,}"
+
+
+def format_table() -> str:
+    """Every key, as a table in Markdown."""
+    lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for row in list_rows():
+        about = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row.about)
+        cells = (f"`{row.key}`", row.type, row.default, about)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+# -- JSON Schema ---------------------------------------------------------------------
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_NUMBER: Final = r"[0-9]{1,12}(\.[0-9]{1,3})?"
+DURATION: Final = rf"^(?=[0-9])({_NUMBER}d)?({_NUMBER}h)?({_NUMBER}m)?({_NUMBER}s)?({_NUMBER}ms)?$|^{_NUMBER}$"
+SIZE: Final = r"^[0-9]{1,18} ?([bB]|[kKmMgG][iI]?[bB])?$"
+_VARIABLE: Final = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:[-?][^}]*)?\}"
+WHOLE_VARIABLE: Final = rf"^{_VARIABLE}$"
+
+_Schema = dict[str, Any]
+
+
+def build_json_schema() -> _Schema:
+    """The schema, draft 2020-12."""
+    definitions: dict[str, _Schema] = {
+        "variable": {"type": "string", "pattern": WHOLE_VARIABLE, "description": "Filled in from the environment."},
+    }
+    top = _build_section(Document, definitions)
+    top["properties"]["server"] = _build_server(definitions)
+    top["properties"]["llm"] = {"$ref": "#/$defs/LLM", "description": "The same as `llms.default`."}
+    top["properties"]["server"]["description"] = "Other systems' place for the keys of `gateway`, `storage` and `auth`."
+    return {"$schema": DIALECT, "title": "Holdfast configuration", **top, "$defs": definitions}
+
+
+def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Schema:
+    """The schema of a mapping with these keys and no others."""
+    fields, about = get_fields(cls), read_field_docs(cls)
+    properties: dict[str, _Schema] = {}
+    for name, field in fields.items():
+        made = _build_type(field.type, definitions)
+        properties[name] = {**made, **({"description": about[name]} if name in about else {})}
+    for alias, name in cls.ALIASES.items():
+        properties[alias] = {**properties[name], "description": f"The same as `{name}`."}
+    for key, why in cls.IGNORED.items():
+        properties[key] = {"deprecated": True, "description": f"Does nothing here: {why}."}
+    if cls is Database:
+        properties |= _add_database_aliases(properties)
+    if cls is Agent:
+        properties["working_memory"] = _build_working_memory()
+    schema: _Schema = {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+    needed = [name for name, field in fields.items() if field.required]
+    return {**schema, "required": needed} if needed else schema
+
+
+def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
+    """The schema of a value; what may be left out may be empty."""
+    info, form = unwrap_type(info)
+    match info:
+        case inspect.StructType(cls=cls) if cls is ContextSettings:
+            definitions.setdefault("context", _build_context())
+            return {"$ref": "#/$defs/context"}
+        case inspect.StructType(cls=cls) if issubclass(cls, Settings):
+            if cls.__name__ not in definitions:
+                definitions[cls.__name__] = {}  # one that holds itself ends here
+                definitions[cls.__name__] = _build_section(cls, definitions)
+            named: _Schema = {"$ref": f"#/$defs/{cls.__name__}"}
+            return {"anyOf": [named, _build_type(get_fields(Timeouts)["total"].type, {})]} if cls is Timeouts else named
+        case inspect.DictType():
+            return {"type": ["object", "null"], "additionalProperties": _build_type(info.value_type, definitions)}
+        case inspect.VarTupleType():
+            item = _build_type(info.item_type, definitions)
+            listed: _Schema = {"type": ["array", "null"], "items": item}
+            return {"anyOf": [listed, item]} if form == "names" else listed
+        case inspect.AnyType():
+            return {}
+        case _:
+            return _build_scalar(info, form)
+
+
+def _build_scalar(info: inspect.Type, form: str | None) -> _Schema:
+    match info:
+        case inspect.StrType():
+            return {"type": ["string", "null"], "minLength": info.min_length or 0}
+        case inspect.LiteralType(values=values):
+            # YAML 1.1, which editors read, takes `on` and `off` for booleans.
+            words = [*values, *({"on": True, "off": False}[value] for value in values if value in {"on", "off"}), None]
+            return _allow_variable({"enum": words})
+        case inspect.BoolType():
+            return _allow_variable({"type": ["boolean", "null"]})
+        case inspect.IntType() | inspect.FloatType() if form in {"duration", "size"}:
+            number = _add_range({"type": ["integer" if form == "size" else "number", "null"]}, info)
+            return _allow_variable(number, {"type": "string", "pattern": DURATION if form == "duration" else SIZE})
+        case inspect.IntType() | inspect.FloatType():
+            kind = "integer" if isinstance(info, inspect.IntType) else "number"
+            return _allow_variable(_add_range({"type": [kind, "null"]}, info))
+    raise TypeError(f"the model has a type without a schema: {info}")
+
+
+def _allow_variable(*schemas: _Schema) -> _Schema:
+    return {"anyOf": [*schemas, {"$ref": "#/$defs/variable"}]}
+
+
+def _add_range(schema: _Schema, info: inspect.IntType | inspect.FloatType) -> _Schema:
+    found = {"minimum": info.ge, "maximum": info.le, "exclusiveMinimum": info.gt, "exclusiveMaximum": info.lt}
+    return schema | {key: value for key, value in found.items() if value is not None}
+
+
+# -- the strategies --------------------------------------------------------------------
+
+
+def _build_context() -> _Schema:
+    """`context`: the keys of the strategy that is named; without one those of all, since it may be the top level's."""
+    every: dict[str, _Schema] = {}
+    for name, strategy in STRATEGIES.items():
+        for key, what in strategy.keys.items():
+            # Defaults differ between strategies, so they stand in the text only.
+            every.setdefault(key, {**_build_option(what), "description": f"{name}: {what.about}"})
+    about = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
+    chosen = {**_allow_variable({"enum": [*STRATEGIES, None]}), "default": DEFAULT_STRATEGY, "description": about}
+    return {
+        "type": ["object", "null"],
+        "properties": {"strategy": chosen, **every},
+        "additionalProperties": False,
+        "allOf": [_restrict_to(name) for name in STRATEGIES],
+    }
+
+
+def _build_working_memory() -> _Schema:
+    """The same by another system's keys, which the check itself puts in their places."""
+    own = _build_context()["properties"]
+    words = _allow_variable({"enum": ["all", *STRATEGIES, None]})
+    renamed = {key: {**own[name], "description": f"The same as `{name}`."} for key, name in MEMORY_KEYS.items()}
+    properties = {**own, **renamed, "type": {**words, "description": "The same as `strategy`; `all` is `none`."}}
+    about = "The same as `context`, with other names of its keys."
+    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False, "description": about}
+
+
+def _restrict_to(name: str) -> _Schema:
+    """Which keys there are beside a strategy."""
+    named = {"properties": {"strategy": {"const": name}}, "required": ["strategy"]}
+    return {"if": named, "then": {"propertyNames": {"enum": ["strategy", *STRATEGIES[name].keys]}}}
+
+
+def _build_option(key: Key) -> _Schema:
+    match key.kind:
+        case "integer":
+            return _allow_variable({"type": ["integer", "null"], "minimum": key.low})
+        case "share":
+            return _allow_variable({"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1})
+        case "text":
+            return {"type": ["string", "null"], "minLength": 1}
+        case "texts":
+            return {"type": ["array", "null"], "items": {"type": "string"}}
+        case "flag" | "switch":
+            switch: _Schema = {"enum": ["auto", "on", "off", True, False, None]}
+            return _allow_variable(switch if key.kind == "switch" else {"type": ["boolean", "null"]})
+        case "clearing":
+            keys = {name: _build_option(inner) for name, inner in STRATEGIES[CLEARING].keys.items() if name != "budget"}
+            inner = {"type": "object", "properties": keys, "additionalProperties": False}
+            return _allow_variable({"type": ["boolean", "null"]}, inner)
+
+
+# -- other systems' spelling -------------------------------------------------------------
+
+
+def _build_server(definitions: dict[str, _Schema]) -> _Schema:
+    properties: dict[str, _Schema] = {}
+    for key, path in SERVER.items():
+        info: inspect.Type = inspect.type_info(Document)
+        for name in path:
+            kind, _ = unwrap_type(info)
+            assert isinstance(kind, inspect.StructType)
+            info = get_fields(kind.cls)[name].type
+        properties[key] = {**_build_type(info, definitions), "description": f"The same as `{'.'.join(path)}`."}
+    # Its keys differ from those of `auth`: the check itself says what each means.
+    properties["auth"] = {
+        "type": ["object", "null"],
+        "description": "The same as `auth`, and `enabled`, `require_auth`.",
+    }
+    for key, why in SERVER_IGNORED.items():
+        properties[key] = {"deprecated": True, "description": f"Does nothing here: {why}."}
+    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+def _add_database_aliases(properties: Mapping[str, _Schema]) -> dict[str, _Schema]:
+    """What `respelt` takes of a database."""
+    drivers = properties["driver"]["anyOf"][0]["enum"]
+    number = _allow_variable({"type": ["integer", "null"], "minimum": 1})
+    return {
+        "driver": {**properties["driver"], **_allow_variable({"enum": [*drivers, "sqlite3"]})},
+        **{key: {**number, "description": f"The same as `options.{option}`."} for key, option in DATABASE_KEYS.items()},
+        "ssl_mode": {"type": ["string", "null"], "description": "The same as `options.sslmode`."},
+        **{
+            key: {"deprecated": True, "description": f"Does nothing here: {why}."}
+            for key, why in DATABASE_IGNORED.items()
+        },
+    }

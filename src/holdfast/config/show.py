@@ -1,0 +1,174 @@
+"""The configuration as it is understood, secrets hidden: whole, and value by value with the source of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import yaml
+from msgspec import inspect
+
+from holdfast.config.convert import get_fields, join_path, unwrap_type
+from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
+from holdfast.config.loading import ServerSettings, load_settings
+from holdfast.config.model import Config, Document
+from holdfast.config.resolve import resolve_llm
+from holdfast.config.values import MASK, Settings, format_size, is_secret_name, mask_url
+from holdfast.context.settings import ContextSettings
+from holdfast.durations import format_duration
+from holdfast.life.settings import PRESETS
+
+DEFAULT: Final = "default"
+
+
+def describe(config: Config) -> dict[str, Any]:
+    """Return the configuration as plain data, in the spelling of the file, defaults included, without secrets."""
+    return _describe_section(config, Document)
+
+
+def _describe_section(settings: Settings, cls: type[Settings]) -> dict[str, Any]:
+    fields = get_fields(cls)
+    given = {name: value for name in fields if (value := getattr(settings, name)) is not None}
+    shown = {name: _describe(value, fields[name].type, name) for name, value in given.items()}
+    return {name: value for name, value in shown.items() if value not in ({}, [])}
+
+
+def _describe(value: Any, info: inspect.Type, name: str) -> Any:
+    info, form = unwrap_type(info)
+    match value:
+        case Settings():
+            return _describe_section(value, type(value))
+        case ContextSettings():
+            return {"strategy": value.strategy, **_mask(value.options, name="")}
+        case dict() if isinstance(info, inspect.DictType) and form is None:
+            return {key: _describe(item, info.value_type, key) for key, item in value.items()}
+        case tuple() if isinstance(info, inspect.VarTupleType):
+            return [_describe(item, info.item_type, name) for item in value]
+        case _:
+            return _describe_leaf(value, form, name)
+
+
+def _describe_leaf(value: Any, form: str | None, name: str) -> Any:
+    match form:
+        case "secret":
+            return MASK
+        case "hidden":
+            return dict.fromkeys(value, MASK)
+        case "url":
+            return mask_url(value)
+        case "duration":
+            return format_duration(value)
+        case "size":
+            return format_size(value)
+        case _:
+            return _mask(value, name=name)
+
+
+def _mask(value: Any, *, name: str) -> Any:
+    """Return free data without values under names that sound like secrets, at any depth."""
+    if isinstance(value, dict):
+        return {key: _mask(item, name=name if is_secret_name(name) else key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask(item, name=name) for item in value]
+    hidden = is_secret_name(name) and isinstance(value, str | int | float) and not isinstance(value, bool)
+    return MASK if hidden else value
+
+
+# -- value by value ------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """One value."""
+
+    key: str
+    """Its path: `gateway.port`, `hooks.webhooks[0].url`."""
+    value: Any
+    """As the file would have it; a secret is `***`."""
+    source: str
+    """`holdfast.yaml:3`, a variable's name, `.env:2: NAME`, `--port`, `preset NAME` or `default`."""
+
+
+def show_config(file: str | None, env: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
+    """Do the work of `holdfast config show [FILE]`: return a line for each value with its source, and the same as data.
+
+    Raises:
+        ConfigError: with every mistake of file and environment.
+    """
+    settings = load_settings({"config": file}, env)
+    found = [value for value in list_values(settings) if value.value not in ({}, [])]
+    width = min(max(len(_format_line(value)) for value in found), 60)
+    text = "\n".join(f"{_format_line(value).ljust(width)}  # {value.source}" for value in found)
+    return text, [value._asdict() for value in found]
+
+
+def _format_line(value: Value) -> str:
+    written = yaml.safe_dump(value.value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return f"{value.key}: {written.strip().removesuffix('...').strip()}"
+
+
+def list_values(settings: ServerSettings) -> Iterator[Value]:
+    """Return every value, in the model's order; the model that answers and the store come first."""
+    config = settings.config
+    model = resolve_llm(config)
+    yield Value("model", model.model, f"--model {config.model}" if config.model else model.origin)
+    yield Value("store", mask_url(settings.store), config.origins.get("store") or _find_store_source(config))
+    held = {"gateway.host": settings.host, "gateway.port": settings.port}
+    for value in _list_section(config, Document, "", config):
+        yield value._replace(value=held.get(value.key, value.value))
+
+
+def _find_store_source(config: Config) -> str:
+    given = [path for path in config.lines if path.startswith(("databases.", "storage.sessions."))]
+    memory = config.storage.sessions.backend == "inmemory"
+    return "databases, storage.sessions" if given and not memory else _find_source(config, "storage.sessions.backend")
+
+
+def _list_section(settings: Settings, cls: type[Settings], path: str, config: Config) -> Iterator[Value]:
+    for name, field in get_fields(cls).items():
+        value = getattr(settings, name)
+        if value is not None:
+            yield from _list_inside(value, field.type, join_path(path, name), config)
+
+
+def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> Iterator[Value]:
+    kind, form = unwrap_type(info)
+    match value:
+        case Settings():
+            yield from _list_section(value, type(value), path, config)
+        case ContextSettings():
+            yield Value(f"{path}.strategy", value.strategy, _find_source(config, f"{path}.strategy"))
+            for key, option in value.options.items():
+                yield Value(f"{path}.{key}", option, _find_source(config, f"{path}.{key}"))
+        case dict() if isinstance(kind, inspect.DictType) and form is None and value:
+            for key, item in value.items():
+                yield from _list_inside(item, kind.value_type, f"{path}.{key}", config)
+        case tuple() if any(isinstance(item, Settings) for item in value):
+            for index, item in enumerate(value):
+                yield from _list_section(item, type(item), f"{path}[{index}]", config)
+        case _:
+            yield Value(path, _describe(value, info, path.rpartition(".")[2]), _find_source(config, path))
+
+
+def _find_source(config: Config, path: str) -> str:
+    """Return where a value comes from; without a place of its own, that of the section it is in."""
+    if path in config.origins:
+        return config.origins[path]
+    if line := config.lines.get(path):
+        used = config.variables.get(path) or config.variables.get(config.spelt.get(path, path))
+        return f"{config.source}:{line}" + (f", {used}" if used else "")
+    if path in _list_preset_paths(config):
+        return f"preset {config.preset}"
+    above, _, last = path.rpartition(".")
+    parts = above.split(".")
+    if parts[-1] == "context" and len(parts) > 1:  # an agent's keys are added to those of the top level
+        return _find_source(config, f"context.{last}")
+    free = parts[-1] in {"params", "options", "headers", "state", "env"}
+    return _find_source(config, above) if free and above else DEFAULT
+
+
+def _list_preset_paths(config: Config) -> set[str]:
+    """Return the paths that the preset may have set."""
+    if config.preset is None:
+        return set()
+    gateway = (f"gateway.{name}" for name in GATEWAY_PRESETS[config.preset])
+    return {"storage.sessions.backend", *(f"short_term.{name}" for name in PRESETS[config.preset]), *gateway}
