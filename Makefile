@@ -1,7 +1,7 @@
 # Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick lint format types contracts docs docs-links docs-test shapes bench chaos mutants dist trial lock clean
+.PHONY: help serve test test-thorough quick lint format types contracts docs docs-links docs-test shapes bench chaos mutants dist trial lock clean
 BIN := .venv/bin
 # The files that are left where the controller of the workers broke a run off; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -9,7 +9,7 @@ UNFINISHED := .pytest_cache/unfinished
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1) + 1 )))
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.db")
 	@exec $(BIN)/holdfast serve $(ARGS)
@@ -22,6 +22,9 @@ test: .venv/.dev  ## all tests on all cores, documentation examples included (AR
 	@$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder) || \
 	  { status=$$?; [ $$status = 3 ] && [ -s $(UNFINISHED) ] && echo "The files that were left run now, one after the other." && \
 	    $(BIN)/python -m pytest @$(UNFINISHED) || exit $$status; }
+
+test-thorough: export HYPOTHESIS_PROFILE = thorough
+test-thorough: test  ## the same with 500 examples of each property instead of 25: for hours
 
 quick: .venv/.dev  ## in less than a minute: the unit tests with few examples, and a turn through the library and the store
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal tests/unit tests/service/test_library.py tests/service/test_turn.py

@@ -1,13 +1,13 @@
-"""How many examples a property is tried with: what its test asks for, or less where the profile is a quick one."""
+"""Scale how many examples a property is tried with by the profile of Hypothesis."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
-USUAL = 100
-"""Examples of a property that asks for no number, in the usual profile."""
+BASE = 100
+"""The number of examples that the numbers in tests are written for."""
 
 
 def examples(number: int) -> int:
-    """`number`, made for the usual profile; a part of it in one with fewer examples, at least one."""
-    return max(1, min(number, number * settings().max_examples // USUAL))
+    """Return `number` scaled to the profile: a quarter of it with 25 examples, five times as many with 500, at least one."""
+    return max(1, number * settings().max_examples // BASE)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.session import NewCompaction, SessionRef
@@ -16,6 +16,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.verify import verify
 
 from .kit import compaction, lay, session, user
+from .properties import SHARED_STORE
 
 _numbers = itertools.count()
 _views = st.sampled_from(["v", "w"])
@@ -110,7 +111,7 @@ class Reference:
 
 
 @given(moves=st.lists(_moves, min_size=1, max_size=30))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=80)
+@SHARED_STORE
 async def test_compactions_are_what_the_reference_says(store: Store, moves: list[Any]) -> None:
     """After any appends, edits, erasures, drops and compactions, laid in time or late."""
     ref, model = SessionRef("ann", f"c{next(_numbers)}"), Reference()

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as evolve
 
@@ -20,6 +20,7 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, calls, live, result, seqs, session, texts, user
+from .properties import SHARED_STORE
 
 VIEW = {"v": SavedView(0, b"v")}
 _numbers = itertools.count()
@@ -112,7 +113,7 @@ _writes = st.lists(
 
 
 @given(writes=_writes)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+@SHARED_STORE
 async def test_a_log_that_went_back_is_as_one_that_never_went_there(store: Store, writes: Any) -> None:
     """Against a plain list: after any appends and rewinds the live path is derived as if written straight."""
     ref = SessionRef("ann", f"s{next(_numbers)}")
@@ -235,7 +236,7 @@ async def test_a_page_is_rated_at_once(store: Store) -> None:
     said=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12),
     rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@SHARED_STORE
 async def test_what_a_caller_said_stands(store: Store, said: list[Any], rated: dict[int, float]) -> None:
     """Against a plain list."""
     ref = SessionRef("ann", f"s{next(_numbers)}")

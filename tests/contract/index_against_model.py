@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -14,6 +14,7 @@ from holdfast.recall.vectors import similarities
 
 from .index_kit import digest_of, progress_of, vector
 from .index_model import Known, Model
+from .properties import SHARED_STORE
 
 _numbers = itertools.count()
 _spaces = st.sampled_from([Space("talk", "ann"), Space("talk", "bob"), Space("user", "ann")])
@@ -82,9 +83,7 @@ _moves = st.one_of(
 
 
 @given(moves=st.lists(_moves, min_size=1, max_size=8), lookups=st.lists(_lookups, min_size=1, max_size=8))
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60, deadline=None
-)
+@SHARED_STORE
 async def test_an_index_is_what_the_model_says(index: Index, moves: list[Any], lookups: list[Lookup]) -> None:
     """After any writes; counts, what matches, what passes, in order."""
     handle, model = index.for_tenant(f"t{next(_numbers)}"), Model()
@@ -138,9 +137,7 @@ async def _asked(index: Index, model: Model, asked: Lookup) -> None:
     numbers=st.lists(st.integers(-9, 9), min_size=1, max_size=9),
     filters=_filters,
 )
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25, deadline=None
-)
+@SHARED_STORE
 async def test_vectors_are_what_the_model_says(
     index: Index, moves: list[Any], numbers: list[int], filters: Filters
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
 from holdfast.stores.base import Store
+
+from .properties import SHARED_STORE
 
 # -- leases ------------------------------------------------------------------
 
@@ -80,7 +82,7 @@ _asked = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0,
 
 
 @given(asked=st.lists(_asked, max_size=25))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@SHARED_STORE
 async def test_leases_are_what_a_dictionary_says(store: Store, asked: list[Any]) -> None:
     """Any order of taking, renewing and releasing, by a clock that goes on."""
     held: dict[str, tuple[str, int]] = {}

@@ -6,7 +6,7 @@ import itertools
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
@@ -19,6 +19,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.matching import Sighting
 
 from .kit import REF, assistant, calls, new, result, session, user
+from .properties import SHARED_STORE
 
 SECOND, THIRD = SessionRef("ann", "s2"), SessionRef("ann", "s3")
 UNKNOWN = b"\x07" * DIGEST_SIZE
@@ -377,7 +378,7 @@ async def _searched(store: Store, made: dict[SessionRef, int], who: str, mark: b
     return found
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@SHARED_STORE
 @given(moves=_moves)
 async def test_sightings_are_what_a_search_of_everything_finds(store: Store, moves: list[tuple[Any, ...]]) -> None:
     """Whoever says what, and whatever becomes of it: no place is missed, and none is another's."""

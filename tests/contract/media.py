@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import limits
@@ -20,6 +20,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 
 from .kit import REF, live, session, user
+from .properties import SHARED_STORE
 
 SECOND = SessionRef("ann", "s2")
 _numbers = itertools.count()
@@ -268,7 +269,7 @@ _moves = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@SHARED_STORE
 @given(moves=_moves)
 async def test_media_are_those_that_some_entry_names(store: Store, moves: list[tuple[Any, ...]]) -> None:
     """Whatever is said, retired, erased and replaced, and only what is not there is brought."""

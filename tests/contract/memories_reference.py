@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from holdfast.limits import SIGNALS_KEPT
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 
 from .memory_kit import memory, memory_id, signal
+from .properties import SHARED_STORE
 
 _runs = itertools.count()
 _IDS = 6
@@ -100,7 +101,7 @@ def _behind(signals: list[Signal], at: int) -> int:
     return sum(one.memory_id == signals[at].memory_id for one in signals[at + 1 :])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@SHARED_STORE
 @given(moves=st.lists(_moves, min_size=1, max_size=12))
 async def test_memories_are_what_the_reference_says(memory_store: MemoryStore, moves: list[Any]) -> None:
     """Whatever is put, changed, forgotten, recalled, noted and dropped, of several owners."""

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.session import SessionRef
@@ -20,6 +20,7 @@ from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .kit import session, user
+from .properties import SHARED_STORE
 
 _numbers = itertools.count()
 _halves = st.integers(-8, 8).map(lambda number: number / 2)
@@ -112,7 +113,7 @@ def _told(held: dict[str, Any]) -> list[str]:
 
 
 @given(moves=st.lists(_moves, min_size=1, max_size=25))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+@SHARED_STORE
 async def test_state_is_what_the_reference_says(store: Store, moves: list[Any]) -> None:
     """After any writes to a session, its user and its tenant, also those that are refused."""
     number = next(_numbers)

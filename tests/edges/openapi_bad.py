@@ -185,7 +185,7 @@ async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
 
         with monkeypatch.context() as patch:
             for name in ("read", "write"):
-                patch.setattr(walk.hf.store._database, name, fails)  # type: ignore[attr-defined]
+                patch.setattr(walk.hf.store.database, name, fails)  # type: ignore[attr-defined]
             for (method, path), operation in OPERATIONS.items():
                 if 503 in operation.failures and not path.startswith(WORKSPACE):
                     query = "?q=kelp" if path == SEARCH else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -32,11 +31,12 @@ from schemathesis.specs.openapi.checks import (
 
 from holdfast.holdfast import Holdfast
 from holdfast.server.app import make_app
+from tests.amounts import examples
 
 Data = dict[str, Any]
 Operation = APIOperation[Any, Any, Any, Any]
 Request = Case[Any]
-EXAMPLES = {"thorough": 1000, "ci": 60}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 30)
+EXAMPLES = max(2, examples(40))
 """For each operation and mode."""
 BASE = "http://127.0.0.1"
 CHECKS = [

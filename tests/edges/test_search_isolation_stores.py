@@ -22,6 +22,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.search.results import SearchResults
 from holdfast.testing import Reply, ScriptedUpstream
+from tests.amounts import examples
 from tests.clocks import START, Clock
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
@@ -216,12 +217,12 @@ def checked(
     runner: asyncio.Runner,
     world: World,
     strategy: st.SearchStrategy[Any],
-    examples: int,
+    count: int,
 ) -> None:
-    """Run a check for many examples, some of which have to find something."""
+    """Run a check with so many examples, and require that some of them find something."""
     found: list[int] = []
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck))
     @given(strategy)
     def one(asked: Any) -> None:
         found.append(runner.run(check(world, asked)))  # type: ignore[arg-type]  # it is a coroutine
@@ -300,7 +301,7 @@ async def check_rest(world: World, asked: Question, after: str | None, found: Se
 
 
 def test_nobody_finds_what_is_anothers_whatever_is_asked(runner: asyncio.Runner, world: World) -> None:
-    checked(check_search, runner, world, questions(), 150)
+    checked(check_search, runner, world, questions(), examples(150))
 
 
 # -- memories -----------------------------------------------------------------------------
@@ -372,7 +373,7 @@ async def memories(world: World, who: Who) -> tuple[Memory, ...]:
 
 
 def test_nobody_recalls_what_is_anothers_whatever_is_asked(runner: asyncio.Runner, world: World) -> None:
-    checked(check_memories, runner, world, recalls(), 60)
+    checked(check_memories, runner, world, recalls(), examples(60))
 
 
 # -- the model's tools ---------------------------------------------------------------------
@@ -433,7 +434,7 @@ async def check_tools(world: World, asked: Called) -> int:
 
 
 def test_no_tool_gives_a_model_what_is_anothers_whatever_its_arguments(runner: asyncio.Runner, world: World) -> None:
-    checked(check_tools, runner, world, calls(), 60)
+    checked(check_tools, runner, world, calls(), examples(60))
     for who, kept in world.kept.items():
         page = runner.run(memories(world, who))
         assert {one.id for one in kept} == {one.id for one in page}

@@ -1,8 +1,8 @@
-"""Thousands of conversations by clients that do what clients do, each request held against the rules of `DESIGN.md`, section 6.
+"""Thousands of conversations by clients that do what clients do, each request checked against the rules of docs/reconcile.md.
 
 What is checked of every request: it came to the session that the rules say, or to a new one; the live path is what was said, with
 its tool messages; no other session of anybody has changed; nothing is lost; the prompt is legal and is the live path; and the
-answer says what became of it. `HYPOTHESIS_PROFILE=thorough` takes thousands of conversations, `make test` a few hundred.
+answer says what became of it. `make test-thorough` takes thousands of conversations, `make test` a few hundred.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Counting:
 def counted(hf: Holdfast) -> Counting:
     """Count from now on what is asked of the database of `hf`: the one seam where all of it passes."""
     store = hf.engine.life.store
-    counting = Counting(store._database)  # type: ignore[attr-defined]  # see above
-    store._database = counting  # type: ignore[attr-defined]  # the same
+    counting = Counting(store.database)  # type: ignore[attr-defined]  # see above
+    store.database = counting  # type: ignore[attr-defined]  # the same
     return counting
 
 

@@ -59,7 +59,7 @@ def _database(store: Store) -> Any:
     """The database behind a store and whatever wraps it."""
     while hasattr(store, "inner"):
         store = store.inner
-    return store._database  # type: ignore[attr-defined]
+    return store.database  # type: ignore[attr-defined]
 
 
 async def damage_record(store: Store, ref: SessionRef) -> None:

@@ -27,7 +27,7 @@ class Opening:
 
     def client(self, store: RedisStore) -> redis.Redis:
         """A client of the server that a store is on."""
-        (place,) = store._database.nodes._seeds
+        (place,) = store.database.nodes._seeds
         client = redis.Redis(host=place.host, port=place.port)
         self._stack.push_async_callback(client.aclose)
         return client

@@ -20,5 +20,5 @@ async def test_a_ping_writes_and_leaves_nothing(kind: str, tmp_path: Path) -> No
         assert isinstance(store, LogicStore)
         await store.ping()
         for _ in range(2):  # what the first one left would be in the way of the second
-            await store._database.write(partial(writes.ping, PING_BYTES))
+            await store.database.write(partial(writes.ping, PING_BYTES))
         await store.close()

@@ -117,7 +117,7 @@ async def test_others_write_after_a_connection_broke_in_a_commit(
     async with Proxy(redis_url) as proxy:
         store, other = [await opening(url) for url in (proxy.url, redis_url)]
         await store.create(session())
-        nodes = store._database.nodes
+        nodes = store.database.nodes
         refused = nodes._opened
 
         def meanwhile(place: Place) -> object:
@@ -306,7 +306,7 @@ async def test_a_server_with_a_password(opening: Opening) -> None:
             assert "secret" not in repr(caught.value) + repr(caught.value.__cause__)
         store = await opening(server.url.replace("127", ":very%20secret@127", 1))
         await store.create(session())
-        assert "secret" not in repr(store._database.nodes._login)
+        assert "secret" not in repr(store.database.nodes._login)
 
 
 async def test_a_user_with_few_rights(opening: Opening) -> None:

@@ -160,7 +160,7 @@ async def test_a_process_that_dies_before_it_told(
     async def dies(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(one._database.outbox, "deliver", dies)
+    monkeypatch.setattr(one.database.outbox, "deliver", dies)
     ending = Ending(
         id="e", user_id="ann", session_id="s1", withdrawn=False, reason="close", ended_at=9, due_at=9, hooks=("one",)
     )
@@ -228,13 +228,13 @@ async def test_a_process_that_is_killed_before_it_told(cluster_url: str) -> None
 async def test_news_that_come_late_change_nothing(stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """Told twice, told in another order, told when the session is gone, or the end delivered: the newest counts."""
     (one, two), told = stores, []
-    deliver = one._database.outbox.deliver
+    deliver = one.database.outbox.deliver
 
     async def noted(scope: Any, number: bytes, news: list[News]) -> None:
         told.append((scope, number, news))
         await deliver(scope, number, news)
 
-    monkeypatch.setattr(one._database.outbox, "deliver", noted)
+    monkeypatch.setattr(one.database.outbox, "deliver", noted)
     await one.create(session(ttl=7))
     for at in range(3):
         await one.append(REF, Append(entries=[user("a")], timestamp=20 + at))
@@ -262,7 +262,7 @@ async def test_a_write_whose_answer_was_lost_is_told_as_well(
 ) -> None:
     """The guard says that it was done: then the indexes have to know of it."""
     one, two = stores
-    nodes = one._database.nodes
+    nodes = one.database.nodes
     run = nodes.run
 
     async def lost(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
@@ -314,14 +314,14 @@ async def test_users_that_are_done_are_forgotten(
     assert isinstance(server, RedisCluster)
     for at in range(30):
         await one.create(session(SessionRef(f"u{at}", "s")))
-    dirty = one._database.keys.tenant("acme").dirty
+    dirty = one.database.keys.tenant("acme").dirty
     assert await anyio.to_thread.run_sync(server.size, dirty) == 30
-    await two._database.outbox._tidy("acme")
+    await two.database.outbox._tidy("acme")
     assert await anyio.to_thread.run_sync(server.size, dirty) == 30
     monkeypatch.setattr("holdfast.stores.redis.outbox.KEPT", -5)
     monkeypatch.setattr("holdfast.stores.redis.outbox.PAGE", 7)
     await one.close()
-    await two._database.outbox._tidy("acme")
+    await two.database.outbox._tidy("acme")
     assert await anyio.to_thread.run_sync(server.size, dirty) == 0
 
 
@@ -363,7 +363,7 @@ async def test_a_slot_that_moves_while_writers_run(cluster: Cluster) -> None:
     async with AsyncExitStack() as stack:
         stores = [await _opened(stack, cluster.url) for _ in range(2)]
         await stores[0].create(session())
-        slot = slot_of(tag_of(stores[0]._database.keys.user("acme", "ann").recent))
+        slot = slot_of(tag_of(stores[0].database.keys.user("acme", "ann").recent))
         begun = asyncio.Event()
         stop = False
 

@@ -40,7 +40,7 @@ def _says(text: str) -> Append:
 
 async def _keys(opening: Opening, store: RedisStore) -> set[str]:
     """The kinds of keys that the tests' user has."""
-    tag = store._database.keys.user("acme", REF.user_id).tag
+    tag = store.database.keys.user("acme", REF.user_id).tag
     found = [key async for key in opening.client(store).scan_iter(match=f"{tag}:*", count=1000)]
     return {key.decode().removeprefix(f"{tag}:").partition(":")[0] for key in found}
 
@@ -76,9 +76,9 @@ async def test_what_an_older_release_wrote(opening: Opening, redis_url: str) -> 
     for ref in refs:
         await store.create(session(ref))
         await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
-    of_user = store._database.keys.user("acme", "ann")
+    of_user = store.database.keys.user("acme", "ann")
     for ref in refs:  # as it was before there were numbers
-        keys = store._database.keys.session("acme", ref.user_id, ref.id, "")
+        keys = store.database.keys.session("acme", ref.user_id, ref.id, "")
         (data,) = await client.hmget(keys.head, "r")
         assert isinstance(data, bytes)
         record: list[object] = msgspec.msgpack.decode(data)

@@ -35,8 +35,8 @@ async def store(redis_url: str, opening: Opening) -> RedisStore:
 
 async def _held(store: RedisStore) -> dict[bytes, bytes]:
     """All keys of the place, each with its value as the server would move it elsewhere."""
-    nodes, found = store._database.nodes, {}
-    for names in (await nodes.everywhere(b"KEYS", f"{store._database.keys.prefix}:*")).values():
+    nodes, found = store.database.nodes, {}
+    for names in (await nodes.everywhere(b"KEYS", f"{store.database.keys.prefix}:*")).values():
         for name in names:
             dumped = await nodes.call(name, (b"DUMP", name))
             found[name] = dumped or b""
@@ -85,7 +85,7 @@ async def test_an_owner_that_is_there_again_is_not_taken_off_the_list(
     store: RedisStore, opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the list is told behind a drop, and somebody has written for the owner in between."""
-    other, database = await opening(redis_url), store._database
+    other, database = await opening(redis_url), store.database
     await put(store, memory("1"))
     discard = database._discard
 
@@ -103,7 +103,7 @@ async def test_an_owner_that_is_there_again_is_not_taken_off_the_list(
 
 async def test_an_owners_memories_lie_together(store: RedisStore) -> None:
     """A user's in the user's slot, an agent's and the tenant's own in the tenant's; and nothing of a session's."""
-    keys = store._database.keys
+    keys = store.database.keys
     for owner in (ANN, Owner("agent", "ann"), Owner("app")):
         before = set(await _held(store))
         (one,) = await put(store, memory("x", owner), owner=owner)
@@ -115,7 +115,7 @@ async def test_an_owners_memories_lie_together(store: RedisStore) -> None:
 
 async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore) -> None:
     """An owner without memories is not listed, an id without a memory not found; both are there when they are written."""
-    nodes, keys = store._database.nodes, store._database.keys.tenant("acme")
+    nodes, keys = store.database.nodes, store.database.keys.tenant("acme")
     one, bob = memory("1"), Owner("user", "bob")
     for member in (b"agent\0\1a\0\1", b"user\0\1ann\0\1", b"user\0\1bob\0\1"):
         await nodes.call(keys.memory_owners, (b"ZADD", keys.memory_owners, 0, member))
@@ -134,11 +134,11 @@ async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore)
 
 async def test_a_tenant_that_cannot_be_told_hinders_a_write(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cluster, before it: so that no memory is there that nobody finds. What it need not know any more may wait."""
-    nodes = store._database.nodes
+    nodes = store.database.nodes
     if not nodes.clustered:
         pytest.skip("one server is told with the write")
     (one,) = await put(store, memory("1"))
-    call, run, tenants = nodes.call, nodes.run, store._database.keys.tenant("acme").memory_ids
+    call, run, tenants = nodes.call, nodes.run, store.database.keys.tenant("acme").memory_ids
 
     async def down(key: bytes, command: Any, *, once: bool = False) -> Any:
         if key == tenants and command[0] == "HSET":
@@ -167,7 +167,7 @@ async def test_what_went_does_not_take_away_what_came_meanwhile(
     store: RedisStore, opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id that is put anew, between a write that forgets it and what the tenant is told of that, is found."""
-    other, database = await opening(redis_url), store._database
+    other, database = await opening(redis_url), store.database
     (one,) = await put(store, memory("1"))
     discard = database._discard
 

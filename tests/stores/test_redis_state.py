@@ -44,7 +44,7 @@ async def _value(store: RedisStore, user_id: str | None, name: str) -> object:
 
 def _meanwhile(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[object]]) -> None:
     """Have somebody else do something between what the next write read and its commit."""
-    nodes = store._database.nodes
+    nodes = store.database.nodes
     run = nodes.run
 
     async def later(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
@@ -100,7 +100,7 @@ async def test_a_turn_reads_no_more_of_a_large_scope_than_it_names(
     await store.create(session())
     await store.change_state("ann", {f"k{at}": "x" * 50 for at in range(2000)}, timestamp=1)
     await store.append(REF, _turn({"own": 1}))
-    nodes, sent = store._database.nodes, [0]
+    nodes, sent = store.database.nodes, [0]
     call = nodes.call
 
     async def counted(key: bytes, command: Any, *, once: bool = False) -> Any:
@@ -138,7 +138,7 @@ async def test_changes_of_a_scope_by_itself_are_done_once_each(
 
 def _lose_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next commit is done, and its answer does not arrive."""
-    nodes = store._database.nodes
+    nodes = store.database.nodes
     run = nodes.run
 
     async def lost(script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
@@ -215,8 +215,8 @@ async def test_a_turn_of_a_process_that_died_is_delivered_once(
     async def dies(*news: Any) -> None:
         told.append(news)
 
-    deliver = one._database.outbox.deliver
-    monkeypatch.setattr(one._database.outbox, "deliver", dies)
+    deliver = one.database.outbox.deliver
+    monkeypatch.setattr(one.database.outbox, "deliver", dies)
     for text in "ab":
         await one.append(REF, _turn({"app:n": Increment(), "app:l": Extend((text,))}, text))
     assert (await one.state(None)).values == {}
@@ -226,7 +226,7 @@ async def test_a_turn_of_a_process_that_died_is_delivered_once(
     assert {**found, "l": sorted(found["l"])} == expected
     for scope, number, news in told * 2:
         await deliver(scope, number, news)
-        await one._database.outbox.close()
+        await one.database.outbox.close()
     assert (await two.state(None)).values == found
     assert (await two.state(None)).version == 2
 
@@ -242,16 +242,16 @@ async def test_a_turn_is_delivered_by_two_at_once(
 
     async def others_first(self: Outbox, tenant: str, news: Any) -> None:
         told = list(news)
-        if self is one._database.outbox:
-            await two._database.outbox._tidy(tenant)
+        if self is one.database.outbox:
+            await two.database.outbox._tidy(tenant)
         await apply(self, tenant, told)
 
     monkeypatch.setattr(Outbox, "_apply", others_first)
     await one.append(REF, _turn({"app:n": Increment()}))
     assert await _value(one, None, "n") == 1
     await one.close()
-    keys = two._database.keys.tenant("acme")
-    marks = await two._database.nodes.call(keys.delivered, (b"ZRANGE", keys.delivered, 0, -1, b"WITHSCORES"))
+    keys = two.database.keys.tenant("acme")
+    marks = await two.database.nodes.call(keys.delivered, (b"ZRANGE", keys.delivered, 0, -1, b"WITHSCORES"))
     assert len(marks) == 2
     assert marks[1] != b"inf"
 
@@ -325,8 +325,8 @@ async def test_another_programs_key_in_place_of_a_scope(opening: Opening, redis_
     store = await opening(redis_url)
     await store.create(session())
     await store.append(REF, _turn({}))
-    key = store._database.keys.user("acme", "ann").state
-    await store._database.nodes.call(key, (b"SET", key, b"1"))
+    key = store.database.keys.user("acme", "ann").state
+    await store.database.nodes.call(key, (b"SET", key, b"1"))
     with pytest.raises(HoldfastError, match="another program wrote to a key"):
         await store.append(REF, _turn({"user:n": Increment()}))
     assert await live(store) == ["a"]

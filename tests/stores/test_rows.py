@@ -31,5 +31,5 @@ async def _leases(store: Store) -> list[str]:
                 found.append(name)
         return found
 
-    found: list[str] = await store._database.read(steps)  # type: ignore[attr-defined]
+    found: list[str] = await store.database.read(steps)  # type: ignore[attr-defined]
     return found

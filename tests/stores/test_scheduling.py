@@ -84,7 +84,7 @@ async def store() -> AsyncIterator[Any]:
     await store.change_state(None, {"k": 1}, timestamp=1)
     await put(store, memory())
     await store.end(ending(1, OTHER))
-    store._database = Overheard(store._database)
+    store.database = Overheard(store.database)
     yield store
     await store.close()
 
@@ -129,7 +129,6 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
         {"queue": NEW},
     ),
     "remove": (lambda store: store.remove(REF), {"queue": OWN, "scrub": True}),
-    "delete": (lambda store: store.delete(REF), {"queue": OWN, "scrub": True}),
     "want": (lambda store: store.want(REF, "h"), {"queue": OWN}),
     "annotate": (lambda store: store.annotate(REF, 0, pinned=True), {"queue": OWN}),
     "erase": (lambda store: store.erase(REF, 0), {"queue": OWN, "scrub": True}),
@@ -217,7 +216,7 @@ async def test_what_is_told_of_a_write(store: Any, name: str) -> None:
     """A server lets writes of one queue come one after the other, before they wait for its locks; SQLite takes off the disk what goes."""
     call, told = WRITES[name]
     await call(store)
-    ((one),) = store._database.told
+    ((one),) = store.database.told
     assert NOTHING | _only_told(one) == NOTHING | told
 
 
@@ -225,7 +224,7 @@ async def test_what_is_told_of_a_write(store: Any, name: str) -> None:
 async def test_what_is_told_of_a_read(store: Any, name: str) -> None:
     """One that is one statement needs no transaction, and one that is more needs one: else it would see several moments."""
     await READS[name](store)
-    ((one),) = store._database.told
+    ((one),) = store.database.told
     assert one.get("single", False) == (one["asked"] == 1)
 
 
@@ -259,23 +258,23 @@ INDEX_WRITES: dict[str, tuple[Call, list[dict[str, Any]]]] = {
 @pytest.mark.parametrize("name", INDEX_WRITES)
 async def test_what_is_told_of_a_write_to_an_index(store: Any, name: str) -> None:
     """Writes to one space come one after the other; what was replaced leaves the disk, too."""
-    index = LogicIndex(store._database, "acme", engine="python", owner=False)
+    index = LogicIndex(store.database, "acme", engine="python", owner=False)
     await index.write(SPACE, batch(document(0, "a")))
-    store._database.told.clear()
+    store.database.told.clear()
     call, told = INDEX_WRITES[name]
     await call(index)
-    assert [*map(_only_told, store._database.told)] == [{"scrub": False, **one} for one in told]
+    assert [*map(_only_told, store.database.told)] == [{"scrub": False, **one} for one in told]
 
 
 async def _indexed(store: Any, *counts: int) -> LogicIndex:
     """Sources with so many documents, and vectors of them."""
-    index = LogicIndex(store._database, "acme", engine="python", owner=False)
+    index = LogicIndex(store.database, "acme", engine="python", owner=False)
     for at, count in enumerate(counts):
         source = Source(f"s{at}", "i")
         await index.write(SPACE, batch(*(document(one, f"{one}") for one in range(count)), source=source))
         vectors = [Vectored(one, digest_of(f"{one}"), vector(one, 1)) for one in range(count)]
         await index.put_vectors(SPACE, source, "m", vectors)
-    store._database.told.clear()
+    store.database.told.clear()
     return index
 
 
@@ -296,9 +295,9 @@ async def test_a_document_that_says_the_same_stays(store: Any, documents: list[D
     """Feeding again what is there already takes nothing away, so the disk need not be cleared of anything."""
     index = await _indexed(store)
     await index.write(SPACE, batch(_FED))
-    store._database.told.clear()
+    store.database.told.clear()
     await index.write(SPACE, batch(*documents))
-    assert [one["taken"] for one in store._database.told] == taken
+    assert [one["taken"] for one in store.database.told] == taken
     assert await index.held(SPACE, "s1") == [(one.seq, one.digest) for one in documents]
 
 
@@ -308,9 +307,9 @@ async def test_a_space_goes_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch
     index = await _indexed(store, 7, 0, 1, 3)
     other = Space("user", "bob")
     await index.write(other, batch(document(0, "a")))
-    store._database.told.clear()
+    store.database.told.clear()
     assert await index.drop_space(SPACE) == 11
-    hidden, *parts = store._database.told
+    hidden, *parts = store.database.told
     assert hidden["taken"] == 0
     assert [one["taken"] for one in parts] == [3, 3, 2, 2, 1, 0]
     assert (await index.status()).documents == (await index.status(other)).documents == 1
@@ -319,11 +318,11 @@ async def test_a_space_goes_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch
 async def test_many_spaces_are_cleared_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are."""
     monkeypatch.setattr(index_writes, "PART", 2)
-    index = LogicIndex(store._database, "acme", engine="python", owner=False)
+    index = LogicIndex(store.database, "acme", engine="python", owner=False)
     for at in range(5):
         await index.write(Space("talk", f"u{at}"), batch(document(0, "a")))
     await index.clear()
-    assert max(one["taken"] for one in store._database.told) <= 2
+    assert max(one["taken"] for one in store.database.told) <= 2
     assert (await index.status()).documents == 0
     assert await index.sources() == []
 
@@ -334,5 +333,5 @@ async def test_vectors_go_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) 
     index = await _indexed(store, 7)
     assert await index.drop_vectors(keep="m") == 0
     assert await index.drop_vectors() == 7
-    assert [one["scrub"] for one in store._database.told] == [True] * 5
+    assert [one["scrub"] for one in store.database.told] == [True] * 5
     assert len(await index.pending("m")) == 7

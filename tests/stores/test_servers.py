@@ -134,7 +134,7 @@ async def test_writers_who_wait_for_shared_state_hold_up_nobody_else(server_url:
     refs = [SessionRef("ann", f"s{at}") for at in range(10)]
     for ref in refs:
         await store.create(session(ref, state={"user:n": Increment()}))
-    database: Any = holder._database  # type: ignore[attr-defined]
+    database: Any = holder.database  # type: ignore[attr-defined]
     line = await database._pool.acquire()
     await line.begin(writing=True)
     for name in ("scope_get_lock", "scope_get"):

@@ -26,7 +26,12 @@ async def open_mydb(url, *, tenant):
 '''
 SUITE = "from holdfast_contract import *\n"
 PLUGINS = 'pytest_plugins = ["holdfast_contract.plugin"]\n'
-PLUGIN = f"import pytest\n{PLUGINS}"
+FEW = """
+from hypothesis import settings
+settings.register_profile("few", max_examples=10)
+settings.load_profile("few")
+"""
+PLUGIN = f"import pytest\n{PLUGINS}{FEW}"
 BY_FUNCTION = """
 from mydb import open_mydb
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
@@ -162,7 +162,6 @@ def check_compaction(text: str) -> None:
 hostile_rounds = st.lists(st.tuples(lines, lines, lines), min_size=6, max_size=9)
 
 
-@settings(max_examples=30)
 @given(hostile_rounds)
 def test_whatever_users_and_tools_write_a_digest_is_inert(said: list[tuple[str, str, str]]) -> None:
     built = built_of(rounds(said))

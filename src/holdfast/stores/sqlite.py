@@ -266,7 +266,7 @@ class SQLiteStore(LogicStore):
     @property
     def durable(self) -> bool:  # type: ignore[override]  # read only, as the protocol has it
         """See `Store.durable`."""
-        return bool(getattr(self._database, "durable", True))
+        return bool(getattr(self.database, "durable", True))
 
 
 def durability_of(path: str) -> tuple[str, int]:

@@ -46,7 +46,7 @@ class LogicIndex:
     ) -> None:
         checks.check_id(tenant, "tenant")
         self.tenant = tenant
-        self._database = database
+        self.database = database
         self._engine = engine
         self._compress = compress
         self._owner = owner
@@ -54,7 +54,7 @@ class LogicIndex:
 
     def for_tenant(self, tenant: str) -> Self:
         """See `Index.for_tenant`."""
-        return type(self)(self._database, tenant, engine=self._engine, compress=self._compress, owner=False)
+        return type(self)(self.database, tenant, engine=self._engine, compress=self._compress, owner=False)
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
         """See `Index.progress`."""
@@ -190,7 +190,7 @@ class LogicIndex:
         """See `Index.close`."""
         self._closed = True
         if self._owner:
-            await self._database.close()
+            await self.database.close()
 
     async def _sweep(self) -> None:
         """Take away what nobody finds any more, in parts: others write in between."""
@@ -200,12 +200,12 @@ class LogicIndex:
     async def _read(self, steps: Callable[[], Steps[T]]) -> T:
         if self._closed:
             raise StoreClosed
-        return await self._database.read(steps)
+        return await self.database.read(steps)
 
     async def _write(self, steps: Callable[[], Steps[T]], space: Space | None = None, *, scrub: bool = False) -> T:
         if self._closed:
             raise StoreClosed
-        return await self._database.write(steps, scrub=scrub, queue=("index", self.tenant, space))
+        return await self.database.write(steps, scrub=scrub, queue=("index", self.tenant, space))
 
 
 # -- what is refused -----------------------------------------------------------

@@ -75,14 +75,14 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
         checks.check_id(tenant, "tenant")
         self.tenant = tenant
-        self._database = database
+        self.database = database
         self._owner = owner
         self._closed = False
         self._writes = _Writes()
 
     def for_tenant(self, tenant: str) -> Self:
         """See `Store.for_tenant`."""
-        handle = type(self)(self._database, tenant, owner=False)
+        handle = type(self)(self.database, tenant, owner=False)
         handle._writes = self._writes  # noqa: SLF001 - a handle of the same class
         return handle
 
@@ -432,21 +432,21 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
             raise StoreClosed
         # A disk may have room for a small write after it refused a turn: then that does not show that turns can be stored.
         room = PING_BYTES if self._writes.refused else 0
-        await self._database.write(partial(writes.ping, room), scrub=False, queue=None, light=False)
+        await self.database.write(partial(writes.ping, room), scrub=False, queue=None, light=False)
         self._writes.refused = False
 
     async def close(self) -> None:
         """See `Store.close`."""
         self._closed = True
         if self._owner:
-            await self._database.close()
+            await self.database.close()
 
     async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
         """Run a read. An error about damaged data names `ref`, the session that is read."""
         if self._closed:
             raise StoreClosed
         try:
-            return await self._database.read(steps, single=single)
+            return await self.database.read(steps, single=single)
         except StoreCorrupt as exc:
             raise naming(exc, ref) from exc
 
@@ -464,8 +464,8 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
         queue = None if scope is None else (self.tenant, *astuple(scope))
         try:
             if sharing and scope is not None and (behind := self._shared(scope, sharing)):
-                return await self._database.write(steps, scrub=scrub, queue=queue, behind=behind)
-            return await self._database.write(steps, scrub=scrub, queue=queue, light=light)
+                return await self.database.write(steps, scrub=scrub, queue=queue, behind=behind)
+            return await self.database.write(steps, scrub=scrub, queue=queue, light=light)
         except StoreCorrupt as exc:
             raise naming(exc, scope) from exc
         except StoreUnavailable:
@@ -475,7 +475,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
     async def _queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
         if self._closed:
             raise StoreClosed
-        return await self._database.write(steps, scrub=scrub, queue=queue)
+        return await self.database.write(steps, scrub=scrub, queue=queue)
 
     def _shared(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
         """The queues of scopes that changes of a session's state reach, besides its own."""

@@ -43,7 +43,7 @@ LAYOUTS: Final = (
 class RedisStore(LogicStore):
     """A handle of one tenant on a Redis server or cluster; see `holdfast.stores.base.Store`."""
 
-    _database: Database
+    database: Database
     dialect = "redis"
     layouts = LAYOUTS
 
@@ -114,13 +114,13 @@ class RedisStore(LogicStore):
         return await self._ahead(ref, steps, head_command(keys), *rest)
 
     def _keys(self, ref: SessionRef) -> Any:
-        return self._database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
+        return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
     async def _ahead(self, ref: SessionRef, steps: Callable[[], Steps[T]], *commands: Command) -> T:
         if self._closed:
             raise StoreClosed
         try:
-            return await self._database.read(steps, ahead=commands)
+            return await self.database.read(steps, ahead=commands)
         except StoreCorrupt as exc:
             raise naming(exc, ref) from exc
 
@@ -152,7 +152,7 @@ class RedisStore(LogicStore):
         """See that a tenant's indexes know what processes wrote that are no more."""
         if self._closed:
             raise StoreClosed
-        await self._database.tidied(self.tenant)
+        await self.database.tidied(self.tenant)
 
     async def find(self, session_id: str) -> Session:
         """See `Store.find`."""

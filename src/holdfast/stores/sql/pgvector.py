@@ -272,7 +272,7 @@ class Furnishing(Database, Protocol):
 class NearIndex(LogicIndex):
     """A handle of one tenant; see `holdfast.recall.base.Index`."""
 
-    _database: Furnishing
+    database: Furnishing
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         """See `Index.put_vectors`."""
@@ -286,4 +286,4 @@ class NearIndex(LogicIndex):
 
     async def _furnished(self, vector: bytes) -> None:
         if not self._closed:
-            await self._database.furnish(len(vector) // _NUMBER_BYTES)
+            await self.database.furnish(len(vector) // _NUMBER_BYTES)
