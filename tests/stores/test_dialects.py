@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import anyio
 import apsw
 import pytest
 
+import holdfast.stores
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.log import Append
 from holdfast.stores.mysql_connection import rendered
-from holdfast.stores.sql import migrations, statements
+from holdfast.stores.sql import migrations
 from holdfast.stores.sql.fusing import fused
+from holdfast.stores.sql.statements import declared, statements
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning
 from tests.stores.servers import Server, reached
@@ -93,6 +96,57 @@ def test_statements_have_the_same_names_and_parameters(dialect: str) -> None:
         assert _parameters(other[name]) == _parameters(sql) == set(range(1, len(_parameters(sql)) + 1)), name
         does = sql.split()[0], other[name].split()[0]
         assert does == OTHERWISE.get(name, (does[0], does[0])), name
+
+
+def _spaced(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", *DIALECTS])
+def test_no_override_repeats_the_common_statement(dialect: str) -> None:
+    """An override that says what the common statement says is shadowing it for nothing."""
+    common, own = declared("common.sql"), declared(f"{dialect}/overrides.sql")
+    assert not [name for name, one in own.items() if name in common and _spaced(one.text) == _spaced(common[name].text)]
+    assert not [name for name, one in own.items() if name in common and one.parameters], "parameters are declared once"
+
+
+def test_every_common_statement_is_used_by_two_dialects() -> None:
+    """A text that one dialect alone uses belongs to that dialect; one that none uses, to nobody."""
+    own = [declared(f"{dialect}/overrides.sql") for dialect in ("sqlite", *DIALECTS)]
+    for name, one in declared("common.sql").items():
+        using = [each for each in own if name not in each]
+        assert len(using) == 0 if not one.text else len(using) > 1, name
+
+
+@pytest.mark.parametrize("file", ["common.sql", *(f"{dialect}/overrides.sql" for dialect in ("sqlite", *DIALECTS))])
+def test_statements_use_the_parameters_that_they_declare(file: str) -> None:
+    common = declared("common.sql")
+    for name, one in declared(file).items():
+        text = re.sub(r"\{(\w+)\}", lambda found: common[found[1]].text, one.text)
+        used = set(re.findall(r"(?<!:):([a-z_][a-z_0-9]*)", text))
+        parameters = set((common.get(name) or one).parameters)
+        assert used == parameters or not one.text, name
+
+
+def _named_in_code() -> set[str]:
+    """What the code of the stores may name a statement: its strings, and two of them joined."""
+    found: set[str] = set()
+    for file in Path(holdfast.stores.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\w+", node.value):
+                found.add(node.value)
+    return found
+
+
+def test_every_statement_is_used() -> None:
+    """By its name, or by a name that is put together of several strings; a lock by what it locks for."""
+    words = _named_in_code()
+
+    def named(name: str) -> bool:
+        return name in words or any(name[:at] in words and named(name[at:]) for at in range(1, len(name)))
+
+    for dialect in ("sqlite", *DIALECTS):
+        assert not [name for name in statements(dialect) if not named(name.removesuffix("_lock"))]
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", *DIALECTS])

@@ -14,7 +14,8 @@ from holdfast.recall.base import Batch, Document, Filters, Index, Lookup, Progre
 from holdfast.recall.vectors import vector_of
 from holdfast.stores.indexes import open_index
 from holdfast.stores.mysql_connection import rendered
-from holdfast.stores.sql import pgvector, statements
+from holdfast.stores.sql import pgvector
+from holdfast.stores.sql.statements import statements
 from tests.stores.servers import Server, reached
 
 SPACE = Space("talk", "ann")

@@ -16,7 +16,7 @@ from holdfast.recall.base import CANDIDATES, Filters, Index, Lookup, Source, Spa
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
 from holdfast.stores.logic.steps import Query, Row
-from holdfast.stores.sql import statements
+from holdfast.stores.sql.statements import statements
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
 
 SECRET = "zqxsecret"

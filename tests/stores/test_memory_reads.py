@@ -14,7 +14,7 @@ import pytest
 from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, Owner
 from holdfast.stores import open_store
 from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.sql import statements
+from holdfast.stores.sql.statements import statements
 from tests.contract.memory_kit import ANN, memory, put, signal
 from tests.stores.plans_kit import planning
 

@@ -14,7 +14,7 @@ from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sessions import NewSession
-from holdfast.stores.sql import statements
+from holdfast.stores.sql.statements import statements
 from tests.contract.index_kit import batch, document
 from tests.stores.servers import reached
 

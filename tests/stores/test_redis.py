@@ -21,7 +21,7 @@ from holdfast.stores.redis.connection import Place
 from holdfast.stores.redis.database import HANDLERS
 from holdfast.stores.redis.keys import Keys, name_part, names_of, number_of, number_part, tag_of
 from holdfast.stores.redis.records import LAYOUT
-from holdfast.stores.sql import statements
+from holdfast.stores.sql.statements import statements
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.private import Missing, PrivateRedis

@@ -12,7 +12,8 @@ import pytest
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import SessionRef
 from holdfast.stores.log import Append
-from holdfast.stores.sql import migrations, statements
+from holdfast.stores.sql import migrations
+from holdfast.stores.sql.statements import statements
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
 from tests.stores.sqlite_kit import opened, opened_once

@@ -16,10 +16,11 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.mysql_connection import Connection, code_of, connected, rendered
-from holdfast.stores.sql import migrations, statements
+from holdfast.stores.sql import migrations
 from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.marking import FILLED
 from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, drive, reaching
+from holdfast.stores.sql.statements import statements
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 OPTIONS: Final = ("pool", "socket", "sslmode")

@@ -24,9 +24,9 @@ from holdfast.errors import (
 )
 from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
-from holdfast.stores.sql import statements
 from holdfast.stores.sql.address import Address
 from holdfast.stores.sql.remote import Again, Lost, Unknown
+from holdfast.stores.sql.statements import statements
 
 try:
     import asyncmy

@@ -26,7 +26,7 @@ from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows, nothing
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.postgres_connection import Connection, connected, quoted, schema_of, sent
-from holdfast.stores.sql import migrations, pgvector, statements
+from holdfast.stores.sql import migrations, pgvector
 from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.fusing import LOOKS, Fusion, LastKnownRows
 from holdfast.stores.sql.marking import FILLED
@@ -41,6 +41,7 @@ from holdfast.stores.sql.remote import (
     drive,
     reaching,
 )
+from holdfast.stores.sql.statements import statements
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 
 T = TypeVar("T")

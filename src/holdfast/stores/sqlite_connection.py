@@ -16,9 +16,10 @@ from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.logic.steps import Many, Row, Rows, Steps
-from holdfast.stores.sql import Migration, migrations, statements
+from holdfast.stores.sql import Migration, migrations
 from holdfast.stores.sql.address import MEMORY
 from holdfast.stores.sql.marking import FILLED
+from holdfast.stores.sql.statements import statements
 from holdfast.stores.sql.upgrade import TABLE, foreign, pending
 from holdfast.stores.sqlite_nearest import LOG, Nearest
 

@@ -1,6 +1,6 @@
-"""What the SQL stores share: named statements and numbered migrations of each dialect.
+"""What the SQL stores share: named statements (`statements`) and numbered migrations of each dialect.
 
-A dialect is a folder with `queries.sql` and `migrations/`. `holdfast.stores.logic` says what happens in terms of statement
+A dialect is a folder with `overrides.sql` and `migrations/`. `holdfast.stores.logic` says what happens in terms of statement
 names; a store brings the driver and runs the steps in a transaction.
 """
 
@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from pathlib import Path
 
 import msgspec
-
-_NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
-_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -25,14 +21,6 @@ class Migration(msgspec.Struct, frozen=True):
     sql: str
     checksum: str
     """Of the text that was applied: an edited migration is refused instead of being taken for the old one."""
-
-
-@functools.cache
-def statements(dialect: str) -> dict[str, str]:
-    """The dialect's statements by name."""
-    text = (Path(__file__).parent / dialect / "queries.sql").read_text("utf-8")
-    parts = _NAME.split(text)[1:]
-    return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.stores.logic.network import LastKnown
 from holdfast.stores.logic.steps import Many, Query, Row
-from holdfast.stores.sql import statements
+from holdfast.stores.sql.statements import statements
 
 MOST: Final = 12
 """Statements in one; more go through a transaction."""
@@ -28,6 +28,7 @@ _HEADS: Final = frozenset({"session_advance", "session_claim"})
 _GUARDED: Final = ("version", "claim_holder", "claim_until", "claim_wanted")
 """What has to be as it was read: a claim changes without the version."""
 
+_VALUES: Final = re.compile(r"VALUES \(([^()]*)\)")
 # Places in a row of session_rows.
 _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFE, _CLAIM = (
     5,
@@ -57,10 +58,17 @@ def fused(dialect: str, names: tuple[str, ...]) -> str:
     offset = _count(sql)
     parts = [f"guard AS ({sql})"]
     for number, name in enumerate(rest):
-        sql = named[name].replace("/* guard */", "FROM guard")
-        parts.append(f"part_{number} AS ({_shifted(sql, offset)})")
+        sql = named[name]
+        parts.append(f"part_{number} AS ({_shifted(_guarded(sql), offset)})")
         offset += _count(sql)
     return f"WITH {', '.join(parts)} SELECT pk FROM guard"  # noqa: S608  # of our own statements
+
+
+def _guarded(sql: str) -> str:
+    """Return an insertion that inserts only if the guard has a row."""
+    if "\nSELECT " in sql:
+        return sql.replace("\nWHERE ", "\nFROM guard WHERE ", 1)
+    return _VALUES.sub(r"SELECT \1 FROM guard", sql, count=1)
 
 
 def _count(sql: str) -> int:

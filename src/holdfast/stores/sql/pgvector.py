@@ -19,8 +19,8 @@ from holdfast.recall.vectors import similarities
 from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Row, Rows
-from holdfast.stores.sql import statements
 from holdfast.stores.sql.remote import UPGRADING, Again
+from holdfast.stores.sql.statements import statements
 
 ENGINE: Final = "pgvector-hnsw"
 OLDEST: Final = (0, 8)

@@ -1,0 +1,145 @@
+"""Named statements of the SQL stores, compiled for each dialect when the first store of it is opened.
+
+`common.sql` declares every statement with its named parameters, and has the text of those that two dialects or more share; a
+dialect's `overrides.sql` has the text of the others. Compiling replaces `:name` by the driver's own placeholder, so that a caller
+passes a plain tuple, in the order of the declared parameters, and nothing is done for each call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_HEADER: Final = re.compile(r"^-- (\w+)(?:\((.*)\))? --$", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+_FRAGMENT: Final = re.compile(r"\{(\w+)\}")
+_PARAMETER: Final = re.compile(r"(?P<listed>\bIN\s+|\bARRAY)?(?<!:):(?P<name>[a-z_][a-z_0-9]*)\b")
+_UPSERT: Final = re.compile(r"ON CONFLICT \((\w+)[^)]*\) DO (?:NOTHING|UPDATE\s+SET (.*))$", re.DOTALL)
+_EXCLUDED: Final = re.compile(r"\bexcluded\.(\w+)")
+LISTS: Final = frozenset({"ints", "texts", "names", "hashes"})
+"""Types of parameters that are JSON arrays."""
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """How a database writes what a statement leaves open; `{}` is the placeholder of a parameter."""
+
+    placeholder: str
+    """Of the parameter with the number that is filled in."""
+    types: Mapping[str, str] = {}
+    """A parameter of a declared type; types that are missing need nothing."""
+    lists: Mapping[str, str] = {}
+    """What stands after IN or ARRAY for a list of a declared type."""
+    on_duplicate_key: bool = False
+    """Whether upserts are MySQL's."""
+
+
+def _json_table(column: str, value: str = "one") -> str:
+    columns = f"COLUMNS (one {column} PATH '$')"
+    return f"(SELECT {value} FROM JSON_TABLE(CONVERT({{}} USING utf8mb4), '$[*]' {columns}) AS found)"  # noqa: S608  # ours
+
+
+_ELEMENTS: Final = "FROM json_array_elements_text(convert_from({}, 'UTF8')::json) AS value)"
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "sqlite": Dialect(
+        placeholder="?{}",
+        lists={
+            "ints": "(SELECT value FROM json_each({}))",
+            "texts": "(SELECT value FROM json_each({}))",
+            "names": "(SELECT CAST(unhex(value) AS TEXT) FROM json_each({}))",
+            "hashes": "(SELECT unhex(value) FROM json_each({}))",
+        },
+    ),
+    "postgres": Dialect(
+        placeholder="${}",
+        types={
+            "int": "{}::bigint",
+            "float": "{}::float8",
+            "bytes": "{}::bytea",
+            "text": "convert_from({}::bytea, 'UTF8')",
+            **dict.fromkeys(LISTS, "{}::bytea"),
+        },
+        lists={
+            "ints": f"(SELECT value::bigint {_ELEMENTS}",
+            "texts": f"(SELECT convert_to(value, 'UTF8') {_ELEMENTS}",
+            "names": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
+            "hashes": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
+        },
+    ),
+    "mysql": Dialect(
+        placeholder="?{}",
+        lists={
+            "ints": _json_table("BIGINT"),
+            "texts": _json_table("VARCHAR(1024)", "CAST(one AS BINARY)"),
+            "names": _json_table("VARCHAR(2048)", "UNHEX(one)"),
+            "hashes": _json_table("VARCHAR(64)", "UNHEX(one)"),
+        },
+        on_duplicate_key=True,
+    ),
+}
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A statement as it is written."""
+
+    parameters: Mapping[str, str]
+    """Names in order, each with its type, or an empty one."""
+    text: str
+    """Empty where only dialects have one."""
+
+
+@cache
+def declared(file: str) -> Mapping[str, Declared]:
+    """Return the statements of a file of this folder, by name."""
+    parts = _HEADER.split((Path(__file__).parent / file).read_text("utf-8"))[1:]
+    return {
+        name: Declared(_parameters(signature or ""), _COMMENT.sub("", body).strip())
+        for name, signature, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    }
+
+
+def _parameters(signature: str) -> dict[str, str]:
+    pairs = (part.split() for part in signature.split(",") if part.strip())
+    return {name: kind[0] if kind else "" for name, *kind in pairs}
+
+
+@cache
+def statements(dialect: str) -> Mapping[str, str]:
+    """Return the statements of a dialect by name, with its placeholders."""
+    common, own = declared("common.sql"), declared(f"{dialect}/overrides.sql")
+    texts = {name: one.text for name, one in (*common.items(), *own.items()) if one.text}
+    parameters = {name: one.parameters for name, one in (*own.items(), *common.items())}
+    parts = {part for text in texts.values() for part in _FRAGMENT.findall(text)}
+    return {
+        name: _compiled(DIALECTS[dialect], _whole(text, texts), parameters[name])
+        for name, text in texts.items()
+        if name not in parts
+    }
+
+
+def _whole(text: str, texts: Mapping[str, str]) -> str:
+    """Return a text with those that it names filled in."""
+    return _FRAGMENT.sub(lambda found: texts[found[1]], text)
+
+
+def _compiled(dialect: Dialect, text: str, parameters: Mapping[str, str]) -> str:
+    names: Sequence[str] = list(parameters)
+
+    def filled(found: re.Match[str]) -> str:
+        kind = parameters[found["name"]]
+        placeholder = dialect.placeholder.format(names.index(found["name"]) + 1)
+        if found["listed"] and kind in LISTS:
+            return found["listed"] + dialect.lists[kind].format(placeholder)
+        return (found["listed"] or "") + dialect.types.get(kind, "{}").format(placeholder)
+
+    compiled = _PARAMETER.sub(filled, text)
+    return _UPSERT.sub(_on_duplicate_key, compiled) if dialect.on_duplicate_key else compiled
+
+
+def _on_duplicate_key(found: re.Match[str]) -> str:
+    changes = _EXCLUDED.sub(r"VALUES(\1)", found[2]) if found[2] else f"{found[1]} = {found[1]}"
+    return f"ON DUPLICATE KEY UPDATE {changes}"
