@@ -19,7 +19,7 @@ from holdfast.domain.session import EndReason
 from holdfast.engine.engine import Engine, random_id
 from holdfast.engine.guarded import guarded
 from holdfast.engine.indexing import Indexer
-from holdfast.engine.queueing import QueueMode, QueueSettings
+from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.hooks.base import Hook
@@ -272,7 +272,7 @@ class Holdfast(Sessions):
         self.queueing = queueing
         engines = [] if self._engine is None or self._tenants is None else [self._engine, *self._tenants.engines]
         for engine in engines:
-            engine.queues.settings = queueing
+            engine.locks.settings = queueing
         return left
 
     def _take_tools(self, tools: Toolset) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.domain.session import Entry, SessionRef
-from holdfast.engine.claiming import LEASE
+from holdfast.engine.session_lock import LEASE
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession

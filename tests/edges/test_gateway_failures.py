@@ -181,7 +181,7 @@ async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
             *(entry.message.content for entry in partial),
             "go on",
         ]
-        assert served.hf.engine.queues.empty
+        assert served.hf.engine.locks.is_empty
 
 
 async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
@@ -201,7 +201,7 @@ async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
         await first
         sent = await goes_on(served, upstream)
         assert {message["content"] for message in sent} <= {"a", "first", "never", "go on"}
-        assert served.hf.engine.queues.empty
+        assert served.hf.engine.locks.is_empty
 
 
 async def test_a_client_that_goes_before_its_body_is_whole() -> None:

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from holdfast import liveness
 from holdfast.domain.session import Claim, SessionRef
-from holdfast.engine.claiming import LEASE
+from holdfast.engine.session_lock import LEASE
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.clocks import TickingClock
 from tests.edges.server import CLIENT_KEY, Process, Served, config_text, gateway, serving
@@ -125,7 +125,7 @@ async def test_a_client_that_goes_leaves_the_queue() -> None:
         gate.open()
         await asyncio.gather(first, last)
         assert [content for _, content in await served.log()] == ["a", "one two three", "c", "re: c"]
-        assert served.hf.engine.queues.empty
+        assert served.hf.engine.locks.is_empty
 
 
 async def test_what_cannot_be_is_refused() -> None:

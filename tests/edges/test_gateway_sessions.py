@@ -446,7 +446,7 @@ async def test_two_requests_on_one_session_queue() -> None:
         await second_waits(upstream, gate, served)
         assert await contents(served) == ["a", "first", "b", "second"]
         assert [message["content"] for message in upstream.requests[2].body["messages"]] == ["a", "first", "b"]
-        assert served.hf.engine.queues.empty
+        assert served.hf.engine.locks.is_empty
 
 
 async def test_many_requests_at_once() -> None:

@@ -90,7 +90,7 @@ async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> No
             texts = await asyncio.gather(*map(crowd.rest, stayed))
             assert texts == ["".join(reply(number)) for number in stayed]
             drop_all()
-            await until(lambda: served.hf.engine.queues.empty and len(served.server.server_state.tasks) == 0)
+            await until(lambda: served.hf.engine.locks.is_empty and len(served.server.server_state.tasks) == 0)
             await all_stored(served, crowd, mode)
             await all_go_on(served)
             outcome = "finished" if mode == "finish" else "cut"

@@ -365,8 +365,8 @@ async def test_a_client_that_goes_interrupts_the_code(tmp_path: Path) -> None:
         pid = pids(served)["s"]
         task.cancel()
         await asyncio.wait([task])
-        queues = served.hf.engine.queues
-        await until(lambda: queues.empty)
+        queues = served.hf.engine.locks
+        await until(lambda: queues.is_empty)
         assert "cancelled" in (await told(served.http))[0]["error"]
         (found,) = await run(served, "x")
         assert (found["result"], pids(served)["s"]) == ("1", pid)

@@ -229,7 +229,7 @@ async def test_a_retry_of_an_sdk_joins_the_running_turn(opening: tuple[str, ...]
         first = asyncio.create_task(send(0))
         await upstream.until(lambda: len(upstream.requests) == before + 1)
         again = asyncio.create_task(send(1))
-        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        await until(lambda: served.hf.engine.locks.has_waiting)
         gate.open()
         told, retold = await first, await again
         assert retold["choices"][0]["message"] == told["choices"][0]["message"]
@@ -246,7 +246,7 @@ async def test_an_sdk_that_timed_out_gets_the_reply_of_its_first_attempt() -> No
         asking = asyncio.create_task(
             sdk.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "pay"}])
         )
-        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        await until(lambda: served.hf.engine.locks.has_waiting)
         gate.open()
         assert (await asking).choices[0].message.content == "re: pay"
         assert list((await sessions(served)).values()) == [["pay", "re: pay"]]
@@ -275,7 +275,7 @@ async def test_a_retry_of_one_of_two_equal_requests_repeats_the_one_that_was_giv
         ada.cancel()
         await until(lambda: [one.is_connected for one in attempts] == [True, False])
         again = asyncio.create_task(send(1))
-        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        await until(lambda: served.hf.engine.locks.has_waiting)
         for gate in gates:
             gate.open()
         assert (await again)["session_id"] != (await bob)["session_id"]
@@ -337,7 +337,7 @@ async def test_a_request_that_waited_and_would_retire_the_reply_is_matched_again
         other = Client(served, **fields)
         other.history = [*opening, user("slow")]
         waiting = asyncio.create_task(other.ask("and more"))
-        await until(lambda: any(line.waiting for line in served.hf.engine.queues._lines.values()))
+        await until(lambda: served.hf.engine.locks.has_waiting)
         gate.open()
         await running
         told = await waiting

@@ -187,7 +187,7 @@ async def test_a_short_reply_waits_for_no_client() -> None:
     short = "word " * 800
     async with gateway(lambda body: short if body["messages"][-1]["content"] == "short" else "ok") as (served, _):
         line = await Line.ask(served.port, "short", small=True)
-        await until(lambda: served.hf.engine.queues.busy(SessionRef("default", "s")))
+        await until(lambda: served.hf.engine.locks.is_busy(SessionRef("default", "s")))
         assert (await served.chat("next"))["choices"][0]["message"]["content"] == "ok"
         assert [text for _, text in await served.log()] == ["short", short, "next", "ok"]
         assert await line.text() == short
@@ -329,7 +329,7 @@ async def test_clients_that_do_not_read_hold_no_connection_of_the_database(one_c
             answers = await asyncio.gather(*(served.chat("hi", f"quick{number % 10}") for number in range(40)))
         assert {answer["status"] for answer in answers} == {200}
         assert blocked(served) == len(lines)
-        assert all(served.hf.engine.queues.busy(SessionRef("default", f"slow{number}")) for number in range(50))
+        assert all(served.hf.engine.locks.is_busy(SessionRef("default", f"slow{number}")) for number in range(50))
         for line in lines[3:]:
             line.drop()
         texts = await asyncio.gather(*(line.text() for line in lines[:3]))

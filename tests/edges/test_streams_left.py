@@ -49,7 +49,7 @@ async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) 
         assert [message["content"] for message in sent] == ["count", TEXT, "go on"]
         assert [entry.metadata for entry in await entries(served)] == [None] * 4
         assert await metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
-        assert served.hf.engine.queues.empty
+        assert served.hf.engine.locks.is_empty
 
 
 async def test_tools_run_on_without_the_client() -> None:
@@ -142,7 +142,7 @@ async def test_a_model_that_is_faster_than_its_reader_is_hung_up_on(
         line = await Line.ask(served.port, "count", stream=stream)
         await until(lambda: model.said > 10)
         line.drop()
-        await until(lambda: not served.server.server_state.tasks and served.hf.engine.queues.empty)
+        await until(lambda: not served.server.server_state.tasks and served.hf.engine.locks.is_empty)
         assert model.said < model.most
         part = (await entries(served))[1]
         assert (part.metadata or {})["interrupted"] is True
@@ -155,7 +155,7 @@ async def test_who_goes_while_the_last_word_waits_is_given_the_reply(config: str
     whole = "x" * 4_000_000
     async with gateway([whole, "anew"], f"gateway: {{on_disconnect: {config}}}") as (served, upstream):
         line = await Line.ask(served.port, "count", small=True)
-        await until(lambda: blocked(served) and not served.hf.engine.queues.busy(SessionRef("default", "s")))
+        await until(lambda: blocked(served) and not served.hf.engine.locks.is_busy(SessionRef("default", "s")))
         line.drop()
         await until(lambda: not served.server.server_state.tasks)
         assert await text_of(served, {}) == whole
@@ -173,7 +173,7 @@ async def test_a_client_with_a_request_behind_the_one_that_runs_is_missed() -> N
         line.further("never", "other")
         await until(lambda: connection.cycle is not first)
         line.drop()
-        await until(lambda: not served.server.server_state.tasks and served.hf.engine.queues.empty)
+        await until(lambda: not served.server.server_state.tasks and served.hf.engine.locks.is_empty)
         part = (await entries(served))[1]
         assert (part.metadata or {})["interrupted"] is True
         assert await metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
@@ -186,7 +186,7 @@ async def test_another_request_is_not_given_the_reply() -> None:
     async with gateway([Reply(text=TEXT, hold=gate, hold_after=1), "two", "three"], FINISH) as (served, upstream):
         line = await Line.ask(served.port, "count")
         await upstream.until(lambda: upstream.requests)
-        await until(lambda: served.hf.engine.queues.busy(SessionRef("default", "s")))
+        await until(lambda: served.hf.engine.locks.is_busy(SessionRef("default", "s")))
         line.drop()
         await until(lambda: len(served.server.server_state.connections) == 0)
         gate.open()

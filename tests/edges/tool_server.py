@@ -11,7 +11,7 @@ import sqlite3
 import sys
 
 from holdfast.config import load_settings
-from holdfast.engine import claiming, queueing
+from holdfast.engine import session_lock
 from holdfast.server.run import serve
 
 
@@ -28,8 +28,7 @@ def hasten() -> None:
     """Let claims expire sooner, and be renewed as much sooner."""
     lease = int(os.environ.get("TOOL_SERVER_LEASE", "3000"))
     for name, sooner in (("LEASE", lease), ("RENEWED", lease // 3)):
-        for module in (claiming, queueing):
-            setattr(module, name, sooner)
+        setattr(session_lock, name, sooner)
 
 
 if __name__ == "__main__":

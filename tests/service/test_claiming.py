@@ -13,8 +13,7 @@ import pytest
 
 from holdfast import liveness
 from holdfast.domain.session import Claim, SessionRef
-from holdfast.engine.claiming import LEASE, RENEWED
-from holdfast.engine.queueing import QueueSettings
+from holdfast.engine.session_lock import LEASE, RENEWED, QueueSettings
 from holdfast.errors import (
     BudgetTooSmall,
     ModelUnavailable,
@@ -81,7 +80,7 @@ async def _refused(hf: Holdfast) -> bool:
     """Whether a turn has come up in this process, and was tried once: it looks whether it is its session's now."""
     await hf.store.get(REF)
     line = line_of(hf)
-    return bool(line) and line[0]._claiming is not None
+    return bool(line) and line[0].is_first
 
 
 async def test_waiting_for_another_server_has_an_end(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ async def test_the_pauses_grow(tmp_path: Path) -> None:
                 stage.go_on()
                 await running
 
-        two.engine.queues.pause = pause
+        two.engine.locks.pause = pause
         await say(two, "b")
         assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
@@ -126,7 +125,7 @@ async def test_who_waits_looks_when_the_claim_expires(tmp_path: Path) -> None:
             slept += seconds
             clock.now += round(1000 * seconds)
 
-        two.engine.queues.pause = pause
+        two.engine.locks.pause = pause
         assert await say(two, "b") == "re: b"
         assert slept == pytest.approx(LEASE / 1000)
         stage.go_on()
@@ -144,12 +143,12 @@ async def test_who_waits_for_another_server_may_go(tmp_path: Path) -> None:
             there.set()
             await asyncio.Event().wait()
 
-        two.engine.queues.pause = pause
+        two.engine.locks.pause = pause
         gone = asyncio.create_task(say(two, "b"))
         await there.wait()
         gone.cancel()
         await asyncio.wait([gone])
-        assert two.engine.queues.empty
+        assert two.engine.locks.is_empty
         stage.go_on()
         await running
         assert await claim_of(one) is None
@@ -194,9 +193,9 @@ async def test_a_claim_is_renewed_while_a_model_is_thinking(tmp_path: Path) -> N
 
 async def test_renewing_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And goes on when the store fails once; and ends with the turn."""
-    monkeypatch.setattr("holdfast.engine.claiming.RENEWED", 1)
-    monkeypatch.setattr("holdfast.engine.queueing.RENEWED", 1)
-    monkeypatch.setattr("holdfast.engine.claiming.AGAIN", 1)
+    monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
+    monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
+    monkeypatch.setattr("holdfast.engine.session_lock.AGAIN", 1)
     clock = Clock()
     async with on_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
         store, renewals, renewed = hf.engine.life.store, list[Append](), asyncio.Event()
@@ -314,7 +313,7 @@ async def test_a_slow_process_on_this_host_keeps_its_session(
             clock.now += LEASE + STALLED - 1
             with pytest.raises(SessionBusy):
                 await say(hf, "no", session_queue="reject")
-            hf.engine.queues.settings = QueueSettings(timeout=0.001)
+            hf.engine.locks.settings = QueueSettings(timeout=0.001)
             with pytest.raises(SessionBusy) as waited:
                 await say(hf, "no")
             assert waited.value.until == clock.now + 1
@@ -531,7 +530,7 @@ async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path) -> None
 async def test_a_process_does_not_wait_for_what_it_could_not_give_back(mode: str, tmp_path: Path) -> None:
     """It knows that the turn has ended: the next one goes on as soon as the store does."""
     async with _kept_claim(tmp_path) as (one, two, _, _):
-        one.engine.queues.pause = _nobody_waits
+        one.engine.locks.pause = _nobody_waits
         assert await say(one, "b", session_queue=mode) == "re: b"
         assert await claim_of(one) is None
         assert await say(two, "c", session_queue="reject") == "re: c"

@@ -15,7 +15,7 @@ import pytest
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine import indexing
-from holdfast.engine.queueing import Hold
+from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, StoreUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
 from holdfast.overlays.compacting import Compactor
@@ -72,7 +72,7 @@ class Watch:
         self.failing = failing
         self.turn: Turn | None = None
         self._patch = patch
-        self._around(Hold, "opened", "load")
+        self._around(SessionLock, "open", "load")
         self._around(prompting, "draft_from", "filter", of="filter")
         self._around(ToldModel, "stream", "run", of="run")
         self._saving()

@@ -29,7 +29,7 @@ async def test_turns_go_in_the_order_in_which_they_came() -> None:
         stage.go_on()
         assert await asyncio.gather(*tasks) == [f"re: {text}" for text in "abcde"]
         assert await log(hf) == [said for text in "abcde" for said in (text, f"re: {text}")]
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_who_gives_up_waiting_is_passed_over() -> None:
@@ -42,14 +42,14 @@ async def test_who_gives_up_waiting_is_passed_over() -> None:
             await waiting(hf, at + 1, *others)
         others[0].cancel()
         await asyncio.wait(others[:1])
-        assert [hold.ref for hold in line_of(hf)] == [REF] * 3
+        assert [lock.ref for lock in line_of(hf)] == [REF] * 3
         given = line_of(hf)[1].given
         assert given is not None
         given.add_done_callback(lambda _: others[1].cancel())
         stage.go_on()
         await asyncio.wait([running, *others])
         assert await log(hf) == ["a", "re: a", "d", "re: d"]
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_waiting_has_an_end() -> None:
@@ -65,7 +65,7 @@ async def test_waiting_has_an_end() -> None:
 
 async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further ones are refused at once; so are none of other sessions."""
-    monkeypatch.setattr("holdfast.engine.queueing.TURNS_WAITING", 2)
+    monkeypatch.setattr("holdfast.engine.session_lock.TURNS_WAITING", 2)
     assert TURNS_WAITING > 2
     async with on_stage(MEMORY) as ([hf], stage):
         tasks = [await begun(hf, stage, "a")]
@@ -177,7 +177,7 @@ async def test_interrupting() -> None:
             await running
         assert await log(hf) == ["a", "re:|", "b", "re: b"]
         assert await claim_of(hf) is None
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_each_interrupts_the_one_before() -> None:
@@ -280,7 +280,7 @@ async def test_a_failure_lets_the_next_one_in() -> None:
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ModelUnavailable] * 3
         assert await log(hf) == ["a", "b", "c"]
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
         assert await claim_of(hf) is None
 
 
@@ -293,4 +293,4 @@ async def test_a_stage_is_empty_at_the_end() -> None:
         await asyncio.wait([running])
         async with hf.engine.queue(REF):
             assert await claim_of(hf) is None
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty

@@ -69,7 +69,7 @@ async def test_what_becomes_of_a_turn_that_runs() -> None:
         assert await log(hf) == ["a", "re: a", "y", "b", "re:|", "z"]
         assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 2, 2, 3]
         assert (await session.speak("w", priority="IGNORE")).entry is not None
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
         await session.verify()
 
 

@@ -180,7 +180,7 @@ async def test_failures_of_the_model(reply: list[Any], told: type[Exception], ke
         with pytest.raises(told):
             await drained(turn_of(hf, user("a")))
         assert await texts(hf) == ["a", *kept]
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_usage_that_is_nonsense_counts_nothing() -> None:
@@ -267,7 +267,7 @@ async def test_the_queue_is_fair_and_forgets() -> None:
         model.gate.set()
         await asyncio.wait(tasks)
         assert (await texts(hf))[::2] == ["m0", "m1", "m3", "m4"]
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
 
 
 # -- what is sent, what is saved ---------------------------------------------

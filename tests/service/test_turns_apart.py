@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.claiming import LEASE
+from holdfast.engine.session_lock import LEASE
 from holdfast.errors import SessionBusy, TurnInterrupted, TurnLost
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
@@ -53,8 +53,8 @@ class Crowd:
             self.clock.now += LEASE // 2
         elif what == "look":
             for one in self.openings:
-                if (line := line_of(one)) and line[0]._claiming is not None:
-                    await line[0]._claiming.keep()
+                if (line := line_of(one)) and line[0].is_first:
+                    await line[0].renew()
         for _ in range(number):
             await hf.store.get(REF)
 
@@ -97,7 +97,7 @@ class Crowd:
         for hf in self.openings:
             async with hf.engine.queue(REF):
                 pass
-            assert hf.engine.queues.empty
+            assert hf.engine.locks.is_empty
         assert await claim_of(self.openings[0]) is None
 
 

@@ -45,7 +45,7 @@ async def test_nothing_is_half_written() -> None:
             with pytest.raises(InvalidMetadata, match=r"messages\[3\]\.metadata\.source"):
                 await way()
         assert (await session.info()).messages == 0
-        assert session._engine.queues.empty
+        assert session._engine.locks.is_empty
 
 
 async def test_a_long_history_is_told_page_by_page() -> None:
@@ -170,7 +170,7 @@ async def test_what_cannot_be_interrupted() -> None:
         with pytest.raises(InvalidRequest):
             await session.interrupt("Why", chars=3)
         assert (await session.info()).version == version
-        assert session._engine.queues.empty
+        assert session._engine.locks.is_empty
 
 
 async def test_a_session_that_is_not_there() -> None:
@@ -180,7 +180,7 @@ async def test_a_session_that_is_not_there() -> None:
         for act in (session.interrupt, session.history, lambda: session.speak("x")):
             with pytest.raises(SessionNotFound):
                 await act()
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_the_last_thing_said_is_meant() -> None:

@@ -196,7 +196,7 @@ class World:
         """Do something that stops the turn that runs, on any server."""
         task = asyncio.create_task(doing)
         while not task.done():
-            if at and line_of(self.servers[0]) and line_of(self.servers[0])[0]._claiming:
+            if at and line_of(self.servers[0]) and line_of(self.servers[0])[0].is_first:
                 await looked(self.servers[0])
             await asyncio.sleep(0)
         if self.running is not None:
@@ -385,7 +385,7 @@ class World:
         assert [fact(one) for one in entries] == [plain(one) for one in self.log]
         for server in self.servers:
             await verify(server.store, REF)
-            assert server.engine.queues.empty
+            assert server.engine.locks.is_empty
         assert (await self.servers[0].store.get(REF)).claim is None
         records = await self.handle(0).history()
         said = [one for one in self.log if one["role"] in {"user", "assistant", "calls"} and one["text"].strip()]

@@ -29,7 +29,7 @@ async def test_a_turn_that_runs_is_stopped_first() -> None:
         shorter = await session.interrupt("re")
         assert (shorter.stopped, shorter.interrupted) == (False, True)
         assert await told(session) == [(0, "user", "a"), (0, "assistant", "re", "re: ")]
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
         assert (await hf.store.get(REF)).claim is None
         await verify(hf.store, REF)
 

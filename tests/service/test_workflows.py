@@ -257,7 +257,7 @@ async def test_results_stand_behind_their_calls_whoever_else_speaks() -> None:
         log = await desk.log()
         check_units(log)
         assert len(log) == 1 + 8 * (3 + 2 + 2) + 1
-        assert desk.hf.engine.queues.empty
+        assert desk.hf.engine.locks.is_empty
         for name in names:
             mine = [entry.agent for entry in log if (entry.metadata or {}).get("branch") == f"many.{name}"]
             assert mine == [name] * 7
@@ -270,7 +270,7 @@ async def test_one_that_fails_is_named_and_the_others_go_on() -> None:
         gone = "[agent doubt did not answer: upstream_unavailable]"
         assert content(completion) == f"**hope**\n\nAll is well.\n\n**doubt**\n\n{gone}"
         assert gone in [entry.message.text for entry in await desk.log() if entry.agent == "doubt"]
-        assert desk.hf.engine.queues.empty
+        assert desk.hf.engine.locks.is_empty
 
 
 async def test_where_all_fail_the_turn_fails_with_the_first_error() -> None:

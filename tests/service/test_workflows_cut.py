@@ -156,7 +156,7 @@ async def test_everybody_stops_when_the_turn_is_cut(how: str) -> None:
         info = await session.info()
         assert not info.tail.open_calls
         assert info.claim is None
-        assert hf.engine.queues.empty
+        assert hf.engine.locks.is_empty
         assert {one for one in asyncio.all_tasks() - before if not one.done()} <= {task}
 
 
@@ -233,7 +233,7 @@ def test_wherever_it_is_cut_the_log_is_whole_and_the_turn_can_be_asked_again(at:
             await asyncio.gather(*stopping, return_exceptions=True)
             async with hf.engine.queue(REF):
                 assert not (await session.info()).tail.open_calls
-            assert hf.engine.queues.empty
+            assert hf.engine.locks.is_empty
             assert all(one.done() for one in asyncio.all_tasks() - before)
             check_units(await hf.store.entries(REF))
             await session.verify()

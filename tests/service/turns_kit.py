@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.domain.session import Claim, SessionRef
-from holdfast.engine.queueing import Hold
+from holdfast.engine.session_lock import SessionLock
 from holdfast.holdfast import Holdfast
 from holdfast.models import as_chunks
 from tests.clocks import Clock
@@ -115,23 +115,20 @@ async def waiting(hf: Holdfast, number: int, *tasks: asyncio.Task[Any]) -> None:
     await until(lambda: len(line_of(hf)) > number, *tasks)
 
 
-def line_of(hf: Holdfast) -> list[Hold]:
+def line_of(hf: Holdfast) -> list[SessionLock]:
     """Those that have or wait for the turn of `s` in a process."""
-    line = hf.engine.queues._lines.get(REF)
-    return [line.holder, *line.waiting] if line else []
+    return hf.engine.locks.line(REF)
 
 
 async def looked(hf: Holdfast) -> int:
     """Do what a running turn does each time that its claim has to be renewed or looked at; milliseconds until the next."""
-    claiming = line_of(hf)[0]._claiming
-    assert claiming is not None
-    return await claiming.keep()
+    return await line_of(hf)[0].renew()
 
 
 def at_once(*openings: Holdfast) -> None:
     """Who waits for another server looks again and again."""
     for hf in openings:
-        hf.engine.queues.pause = lambda _: asyncio.sleep(0)
+        hf.engine.locks.pause = lambda _: asyncio.sleep(0)
 
 
 async def claim_of(hf: Holdfast) -> Claim | None:

@@ -25,7 +25,7 @@ from holdfast.consolidation.promotion import DreamSettings, Weights
 from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.domain.budget import Budget
-from holdfast.engine.queueing import QueueSettings
+from holdfast.engine.session_lock import QueueSettings
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks.base import Hook

@@ -1,4 +1,4 @@
-"""What turns share: store, clock, queues and claims, and what every write passes on its way.
+"""What turns share: store, clock, session locks, and what every write passes on its way.
 
 engine     all of it, of one tenant                        tenancy    the engines of many tenants
 queueing   one turn of a session at a time                 claiming   the same over several servers

@@ -7,15 +7,14 @@ have a result; the others' models go on meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.domain.session import BRANCH, JOINED, STEP
-from holdfast.engine.queueing import Hold, Queues
-from holdfast.stores.base import Store
-from holdfast.stores.log import Append, Appended
+from holdfast.engine.session_lock import END, SessionLock, SessionLocks
+from holdfast.stores.base import Append, Appended, Store
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ class Floor:
         self._holder: Branch | None = None
         self._changed = asyncio.Condition()
 
-    async def written(self, branch: Branch, work: Callable[[], Awaitable[Appended]]) -> Appended:
+    async def append(self, branch: Branch, work: Callable[[], Awaitable[Appended]]) -> Appended:
         """Do a write of a branch when no other one's calls wait for their results."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._holder in (None, branch))
@@ -55,7 +54,7 @@ class Floor:
             self._changed.notify_all()
             return appended
 
-    async def left(self, branch: Branch) -> None:
+    async def leave(self, branch: Branch) -> None:
         """A branch writes nothing more, whatever became of its calls."""
         async with self._changed:
             if self._holder is branch:
@@ -63,55 +62,55 @@ class Floor:
                 self._changed.notify_all()
 
 
-class Branch(Hold):
-    """What one of several has of a turn's place: it is interrupted with the turn, never alone, and ends with it.
+class Branch(SessionLock):
+    """One speaker's part of a turn's lock: it is interrupted with the turn, never alone, and ends with it.
 
-    Whoever began it cancels its task when the turn is to be cut.
+    The task that began it cancels its task when the turn is to be cut.
 
     Args:
-        whole: the turn's place, or the branch that it is a part of.
-        queues: of the store handle.
+        whole: the turn's lock, or the branch that it is a part of.
+        locks: of the store handle.
         floor: of the turn.
     """
 
-    def __init__(self, whole: Hold, queues: Queues, floor: Floor) -> None:
-        super().__init__(queues, whole.ref, whole.mode)
+    def __init__(self, whole: SessionLock, locks: SessionLocks, floor: Floor) -> None:
+        super().__init__(locks, whole.ref, whole.mode)
         self._whole = whole
         self._floor = floor
         self._writes: set[asyncio.Task[Any]] = set()
 
     def check(self) -> None:
-        """See `Hold.check`."""
+        """Raise if the turn should not go on."""
         self._whole.check()
 
     async def interruptible(self, work: Callable[[], Awaitable[T]]) -> T:
-        """See `Hold.interruptible`; here it is cancelled with its task."""
+        """Return the result of `work`, which is cancelled with this task."""
         self.check()
         return await work()
 
-    async def passed(self, chunks: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """See `Hold.passed`."""
-        async for chunk in chunks:
-            self.check()
-            yield chunk
+    async def read(self, chunks: AsyncIterator[T]) -> T | Any:
+        """Return the next of `chunks`, or `END`."""
+        chunk = await anext(chunks, END)
+        self.check()
+        return chunk
 
-    def writes(self, task: asyncio.Task[Any]) -> None:
-        """See `Hold.writes`: it is not over before them."""
+    def keep_open_for(self, task: asyncio.Task[Any]) -> None:
+        """Note a write: the branch is not over before it."""
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
-    async def written(self, store: Store, write: Append, *, last: bool = False) -> Appended:
-        """See `Hold.written`; never the turn's `last` one."""
-        return await self._floor.written(self, lambda: self._whole_written(store, write))
+    async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
+        """Write when no other branch's calls wait for their results; it is never the turn's `last` write."""
+        return await self._floor.append(self, lambda: self._append_whole(store, write))
 
-    async def _whole_written(self, store: Store, write: Append) -> Appended:
+    async def _append_whole(self, store: Store, write: Append) -> Appended:
         whole = self._whole
         while isinstance(whole, Branch):  # its floor is the same
             whole = whole._whole  # noqa: SLF001 - its own kind
-        return await whole.written(store, write)
+        return await whole.append(store, write)
 
-    async def over(self) -> None:
+    async def end(self) -> None:
         """Wait for its writes, and let the others write."""
         while self._writes:
             await asyncio.wait(tuple(self._writes))
-        await self._floor.left(self)
+        await self._floor.leave(self)

@@ -18,8 +18,8 @@ from holdfast.engine.beginning import begun
 from holdfast.engine.indexing import Indexer, Indexing
 from holdfast.engine.learning import Learning
 from holdfast.engine.markers import Markers
-from holdfast.engine.queueing import Hold, Queues, QueueSettings
 from holdfast.engine.scoped import Scopes
+from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.hooks.callbacks import Hooks
 from holdfast.indexes.service import IndexService
@@ -129,7 +129,7 @@ class Engine:
         self.failures: Counter[str] = Counter() if of is None else of.failures
         self.unheard = Unheard()
         self.retries = Retries(clock)
-        self.queues = Queues(store, clock, queueing or QueueSettings(), new_holder())
+        self.locks = SessionLocks(store, clock, queueing or QueueSettings(), new_holder())
 
     def forget(self, ref: SessionRef) -> None:
         """Drop what this process remembers of a session: it is no more, or something of it was erased."""
@@ -192,15 +192,15 @@ class Engine:
 
     def busy(self, ref: SessionRef) -> bool:
         """Whether a turn of the session runs or waits in this process."""
-        return self.queues.busy(ref)
+        return self.locks.is_busy(ref)
 
-    def queue(self, ref: SessionRef) -> Hold:
+    def queue(self, ref: SessionRef) -> SessionLock:
         """A block behind the session's turns in this process, and before the next; the write of one given up included.
 
         Raises:
             InvalidRequest: this task has a turn of the session open, and would wait for itself.
         """
-        return self.queues.alone(ref)
+        return self.locks.alone(ref)
 
     async def end(self, ref: SessionRef) -> Session:
         """Close a session behind its turns in this process: hooks hear their replies, and these do not open it again.
@@ -220,7 +220,7 @@ class Engine:
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, whatever happens to the caller; the session's next turn waits for it."""
-        return await self.queues.settle(ref, work)
+        return await self.locks.settle(ref, work)
 
     async def close(self, *, ends: bool = True) -> None:
         """Give up summaries and ratings under way, wait for every write, write down what was learned, and tell hooks.
@@ -233,7 +233,7 @@ class Engine:
         self.passages.close()
         await self.compactor.close()
         await self.scoring.close()
-        await self.queues.close()
+        await self.locks.close()
         await self.memories.close()
         await self.indexing.close()
         if self.index is not None:

@@ -19,7 +19,7 @@ from holdfast.context.request_settings import RequestSettings
 from holdfast.domain.heard import HEARD, Heard, heard_from
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
-from holdfast.engine.queueing import QueueMode, checked_mode
+from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import taken_apart
@@ -200,7 +200,7 @@ def _interruption(body: Mapping[str, Any]) -> Heard | None:
 
 def _turn_queue(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
     """What becomes of a turn while another one runs: a participant's waits for its owner's. Raises `InvalidRequest`."""
-    asked = checked_mode(body.get("session_queue"))
+    asked = check_mode(body.get("session_queue"))
     if guest and asked == "interrupt":
         message = "session_queue: in another user's session a participant interrupts nobody; leave it out, or say queue or reject"
         raise errors.InvalidRequest(message, param="session_queue")
@@ -233,7 +233,7 @@ def _mode_of(agent: Agent | None, rules: RequestRules) -> Mode:
 
 def _queue(hf: Holdfast, body: Mapping[str, Any]) -> str:
     """What a request wants done while a turn of its session runs."""
-    return checked_mode(body.get("session_queue")) or hf.queueing.mode
+    return check_mode(body.get("session_queue")) or hf.queueing.mode
 
 
 def check(body: Mapping[str, Any]) -> None:
@@ -259,7 +259,7 @@ def check(body: Mapping[str, Any]) -> None:
             check_whole(body[name], name, low, high)
     if body.get("session_mode") not in (None, *MODES):
         raise errors.InvalidRequest(f"session_mode must be one of {', '.join(MODES)}", param="session_mode")
-    checked_mode(body.get("session_queue"))
+    check_mode(body.get("session_queue"))
     if body.get("on_disconnect") not in (None, *ON_DISCONNECT):
         raise errors.InvalidRequest(f"on_disconnect must be {' or '.join(ON_DISCONNECT)}", param="on_disconnect")
     if body.get("session_match") not in (None, *MATCHES):

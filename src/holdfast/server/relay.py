@@ -246,7 +246,7 @@ async def _while_there(client: Client, turn: Turn, work: Callable[[], Awaitable[
 
         async def watch() -> None:
             await client.leaves()
-            if turn.hold.task is None or not (client.finish or client.sends_again()):
+            if turn.lock.task is None or not (client.finish or client.sends_again()):
                 group.cancel_scope.cancel()
 
         group.start_soon(watch)
@@ -283,7 +283,7 @@ async def _streamed(client: Client, turn: Turn) -> None:
                     last.append(event)
                 else:
                     # A client that does not read keeps nobody from interrupting the turn.
-                    await turn.hold.interruptible(partial(client.write, event))
+                    await turn.lock.interruptible(partial(client.write, event))
     except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes an event
         if not client.begun:
             await client.refuse(exc)

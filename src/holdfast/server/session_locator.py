@@ -95,7 +95,7 @@ class SessionLocator:
         return Placement(session, match.kind, several=match.several)
 
     def _is_in_use(self, ref: SessionRef) -> bool:
-        return self._hf.engine.queues.is_reserved(ref) or self._hf.engine.busy(ref)
+        return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.busy(ref)
 
     async def _match(self, *, own: bool) -> Match | None:
         """Find the match. Nothing is awaited after the occupancy of its session was looked at."""
@@ -113,12 +113,12 @@ class SessionLocator:
         return match
 
     def _sender(self) -> Sender:
-        queues, clock = self._hf.engine.queues, self._hf.clock
+        locks, clock = self._hf.engine.locks, self._hf.clock
 
         def occupancy(ref: SessionRef) -> Occupancy:
-            if queues.is_reserved(ref):
+            if locks.is_reserved(ref):
                 return "pending"
-            return "running" if queues.busy(ref) else "idle"
+            return "running" if locks.is_busy(ref) else "idle"
 
         def claimed(session: Session) -> bool:
             claim, now = session.claim, clock()
@@ -127,7 +127,7 @@ class SessionLocator:
         return Sender(self._request.user_id, self._request.identified, occupancy, claimed)
 
     def _placed(self, session: Session, kind: PlacementKind, match: Match) -> Placement:
-        reservation = self._hf.engine.queues.reserve(session.ref)
+        reservation = self._hf.engine.locks.reserve(session.ref)
         return Placement(
             session,
             kind,

@@ -20,8 +20,8 @@ from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
-from holdfast.engine.queueing import QueueMode, checked_mode
 from holdfast.engine.removing import removed
+from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.errors import InvalidRequest
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector
@@ -270,7 +270,7 @@ class SessionHandle(ExplainedSession):
             TurnInterrupted: another one asked for its place before the block began, or since: then `add` and `next` raise it.
             TurnLost: another server took the session over; what was added since the last write is not in the log.
         """
-        checked_mode(session_queue)
+        check_mode(session_queue)
         if mode not in get_args(Mode):
             raise InvalidRequest(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r:.80}", param="mode")
         if self.voice.steps and self.voice.agent is not None:
@@ -283,13 +283,13 @@ class SessionHandle(ExplainedSession):
         request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
         turn = Turn(self._engine, request)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(turn.hold)
+            await stack.enter_async_context(turn.lock)
             stack.enter_context(followed(turn))
             await self._engine.present(self.ref)
             await opened(turn)
             stack.enter_context(self._engine.life.using(self.ref))
             await self._engine.life.use(turn.session)
-            await turn.hold.interruptible(lambda: build_prompt(turn))
+            await turn.lock.interruptible(lambda: build_prompt(turn))
             under_way = OpenTurn(turn, await prompt_of(turn))
             try:
                 yield under_way
@@ -317,7 +317,7 @@ class SessionHandle(ExplainedSession):
             ModelError: the model did not answer; the user's message is in the log.
             SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
         """
-        checked_mode(session_queue)
+        check_mode(session_queue)
         voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall)
         request = self._request(messages, voice, "auto", interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body)

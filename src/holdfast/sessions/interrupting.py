@@ -67,10 +67,10 @@ async def interrupted(engine: Engine, ref: SessionRef, heard: Heard) -> Interrup
     session = await engine.store.get(ref)
     if heard.turn_id is not None and session.tail.turn_id > heard.turn_id:
         return await _interrupted(engine, ref, heard, partial(engine.store.append, ref), stopped=False)
-    async with engine.queues.steady(ref, "interrupt") as hold:
-        await hold.opened(lambda: engine.store.get(ref))
-        write = partial(hold.written, engine.store, last=True)
-        return await _interrupted(engine, ref, heard, write, stopped=hold.stopped)
+    async with engine.locks.between_turns(ref, "interrupt") as lock:
+        await lock.open(lambda: engine.store.get(ref))
+        write = partial(lock.append, engine.store, last=True)
+        return await _interrupted(engine, ref, heard, write, stopped=lock.stopped)
 
 
 async def _as_kept(engine: Engine, heard: Heard) -> Heard:

@@ -15,8 +15,8 @@ from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.domain.state import scope_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import counted
-from holdfast.engine.queueing import Hold, QueueMode
 from holdfast.engine.scoped import SHARED
+from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.errors import (
     CallsOpen,
     Conflict,
@@ -111,17 +111,17 @@ async def spoken(engine: Engine, ref: SessionRef, voice: Voice, speech: Speech) 
     words = speech.words(voice.agent)
     await engine.present(ref)
     try:
-        async with engine.queues.steady(ref, _MODES[speech.priority]) as hold:
-            await hold.opened(lambda: engine.store.get(ref))
-            return await _spoken(engine, hold, voice, speech, words)
+        async with engine.locks.between_turns(ref, _MODES[speech.priority]) as lock:
+            await lock.open(lambda: engine.store.get(ref))
+            return await _spoken(engine, lock, voice, speech, words)
     except SessionBusy:
         if speech.priority != "IGNORE":
             raise
         return Spoken(session=await engine.store.get(ref), entry=None, stopped=False)
 
 
-async def _spoken(engine: Engine, hold: Hold, voice: Voice, speech: Speech, words: str) -> Spoken:
-    ref, stopped = hold.ref, hold.stopped
+async def _spoken(engine: Engine, lock: SessionLock, voice: Voice, speech: Speech, words: str) -> Spoken:
+    ref, stopped = lock.ref, lock.stopped
     if speech.text is None and voice.agent is not None:
         words = await worded(engine, await engine.store.get(ref), words, voice.agent)
         if not words.strip():
@@ -155,7 +155,7 @@ async def _spoken(engine: Engine, hold: Hold, voice: Voice, speech: Speech, word
             retire_from=None if cut is None else cut.head.seq,
         )
         try:
-            appended = await hold.written(engine.store, write, last=True)
+            appended = await lock.append(engine.store, write, last=True)
         except StaleSession:  # somebody wrote without a turn: look again
             continue
         engine.warm.take(ref, appended, write)

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.context.explain import encode_record
 from holdfast.domain.session import ModelCall, Session
+from holdfast.engine.session_lock import END
 from holdfast.errors import InvalidRequest, ModelError
 from holdfast.models import Call, closing, opening, used
 from holdfast.turns.failover import Recovery
@@ -40,7 +41,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """
     recovery = Recovery(turn)
     while True:
-        await turn.hold.interruptible(recovery.settled)
+        await turn.lock.interruptible(recovery.settled)
         call, began = turn.roster.upstream(turn.request.voice.llm).begin(turn.engine.clock()), False
         try:
             async with closing(_called(turn)) as called, closing(opening(called)) as chunks:
@@ -55,7 +56,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             _note(turn, call, exc)
             if began:
                 raise
-            told = await turn.hold.interruptible(partial(recovery.recovered, exc))
+            told = await turn.lock.interruptible(partial(recovery.recovered, exc))
             try:
                 if told is exc:
                     raise
@@ -100,7 +101,7 @@ async def _called(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     body = addressed(body, llm, turn.working_set, turn_id=tail.turn_id, now=turn.engine.clock)
     try:
         async with closing(llm.client.stream(body, headers=turn.request.headers or None)) as chunks:
-            async for chunk in turn.hold.passed(chunks):
+            while (chunk := await turn.lock.read(chunks)) is not END:
                 yield chunk
     except ModelError as exc:
         exc.handed = bool(turn.request.headers)

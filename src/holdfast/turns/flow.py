@@ -70,7 +70,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 async def _open(turn: Turn, stack: AsyncExitStack) -> None:
     """Open the turn; in another session where the one that the request was given went on otherwise meanwhile."""
     while True:
-        await stack.enter_async_context(turn.hold)
+        await stack.enter_async_context(turn.lock)
         stack.enter_context(followed(turn))
         try:
             await opened(turn)
@@ -111,7 +111,7 @@ async def _speaking(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], 
 async def _spoken(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
     """Call the model, run the tools that it calls and that run here, and call it again, until it answers; all but the end of it."""
     while True:
-        await turn.hold.interruptible(lambda: build_call(turn))
+        await turn.lock.interruptible(lambda: build_call(turn))
         async with closing(_round(turn, shown)) as chunks:
             async for chunk in chunks:
                 yield chunk

@@ -71,7 +71,7 @@ class OpenTurn:
         """
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
-        self._turn.hold.check()
+        self._turn.lock.check()
         engine = self._turn.engine
         with engine.hushed():
             made = message_of(message, "message", text_role="assistant")
@@ -93,11 +93,11 @@ class OpenTurn:
             TurnInterrupted, TurnLost: as in `add`.
             InvalidRequest: the store refuses what was written to `state`; the messages are in the log without it.
         """
-        self._turn.hold.check()
+        self._turn.lock.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
         if self._turn.standing.loaded:
             await self.load_state()
-        await self._turn.hold.interruptible(lambda: build_prompt(self._turn))
+        await self._turn.lock.interruptible(lambda: build_prompt(self._turn))
         self.messages = await prompt_of(self._turn)
         return self.messages
 
@@ -109,7 +109,7 @@ class OpenTurn:
     @property
     def interrupted(self) -> bool:
         """Whether another turn waits for this one to stop: `add` and `next` raise from now on."""
-        return self._turn.hold.interrupted
+        return self._turn.lock.interrupted
 
     async def flush(self, *, last: bool = False) -> None:
         """Write what was added so far, and to the state; the `last` write ends the turn.

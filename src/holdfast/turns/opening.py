@@ -31,7 +31,7 @@ _PAGE: Final = 64
 
 
 async def opened(turn: Turn) -> None:
-    """Open a turn that has come up in this process (`turn.hold`).
+    """Open a turn that has come up in this process (`turn.lock`).
 
     Raises:
         SessionNotFound: no such session.
@@ -43,7 +43,7 @@ async def opened(turn: Turn) -> None:
         await _related(turn)
         return turn.session if turn.answered is None else None
 
-    await turn.hold.opened(opening)
+    await turn.lock.open(opening)
 
 
 async def _related(turn: Turn) -> None:

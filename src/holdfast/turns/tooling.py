@@ -38,7 +38,7 @@ async def run_tools(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], 
             for told in shown.progress(call, "running"):
                 yield told
         while under_way.left:
-            done = await turn.hold.interruptible(under_way.some)
+            done = await turn.lock.interruptible(under_way.some)
             for outcome in await under_way.write(done):
                 for told in shown.progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told

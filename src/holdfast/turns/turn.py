@@ -33,7 +33,7 @@ from holdfast.engine.branching import Share
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
 from holdfast.engine.guarded import masked
-from holdfast.engine.queueing import Hold, QueueMode
+from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.media.store import taken_apart
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.state import Standing
@@ -133,8 +133,8 @@ class Turn:
         self.roster = engine.roster.still()
         """Agents and models as they were when it began: a new configuration is for turns after it."""
         self.request = request
-        self.hold = engine.queues.turn(request.ref, request.queue)
-        """Its place in the session's queue."""
+        self.lock = engine.locks.turn(request.ref, request.queue)
+        """Its place in line, and its claim on the session."""
         self._sent = request.incoming
         self._media: Mapping[bytes, bytes] = request.media
         self.plan: Plan | None = None
@@ -227,19 +227,19 @@ class Turn:
         """Names of the tools that the client declared: it runs them itself."""
         return {name_of(tool) for tool in self.request.body.get("tools") or ()}
 
-    def part(self, voice: Voice, share: Share, hold: Hold, body: Mapping[str, Any]) -> Turn:
+    def part(self, voice: Voice, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
         """The part of another voice in this turn: the log is one for all, prompts, model and tools are its own.
 
         Args:
             voice: who speaks.
             share: which part it is.
-            hold: what it has of the turn's place.
+            lock: its part of the turn's lock.
             body: what of the request is meant for it.
         """
         made = copy(self)
         voice = self._narrowed(voice)
         made.request = msgspec.structs.replace(self.request, voice=voice, body=body)
-        made.share, made.hold, made.handover = share, hold, Handover(voice)
+        made.share, made.lock, made.handover = share, lock, Handover(voice)
         made.learned, made.input_budget, made.provider_count = Learned(), None, None
         made.working_set = made.tool_choice = made._view = None  # noqa: SLF001 - its own kind
         for cached in ("key", "voices"):
@@ -251,7 +251,7 @@ class Turn:
         assert self.placement is not None, "the request was matched"
         self.placement = await self.placement.find_again()
         self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
-        self.hold = self.engine.queues.turn(self.request.ref, self.hold.mode)
+        self.lock = self.engine.locks.turn(self.request.ref, self.lock.mode)
         self.learned = Learned()
 
     def note_opened(self, start: int) -> None:
@@ -267,8 +267,8 @@ class Turn:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """The same, not waited for here."""
-        task = self.engine.queues.begin(self.request.ref, work)
-        self.hold.writes(task)
+        task = self.engine.locks.begin(self.request.ref, work)
+        self.lock.keep_open_for(task)
         return task
 
     @property
@@ -389,7 +389,7 @@ class Turn:
             media=self._media,
         )
         last = last and (self.share is None or self.share.ends)
-        appended = await self.hold.written(self.engine.store, write, last=last)
+        appended = await self.lock.append(self.engine.store, write, last=last)
         self.engine.warm.take(request.ref, appended, write)
         self.session = appended.session
         self.wrote = self.wrote or not appended.replayed

@@ -24,7 +24,7 @@ from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import HAND_OVER, STEP
 from holdfast.domain.state import TEMP
 from holdfast.engine.branching import Branch, Floor, Share
-from holdfast.engine.queueing import Hold
+from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
 from holdfast.models import closing
 from holdfast.stores.walk import entries_to
@@ -54,7 +54,7 @@ _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_t
 class _Place(NamedTuple):
     """Where in a workflow somebody speaks."""
 
-    hold: Hold
+    lock: SessionLock
     names: tuple[str, ...] = ()
     """The branch: workflows and their agents, from outside in."""
     joined: bool = False
@@ -63,10 +63,10 @@ class _Place(NamedTuple):
     def branch(self) -> str:
         return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
 
-    def within(self, workflow: str, agent: str, hold: Hold) -> _Place:
+    def within(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
         """The place of an agent of a `parallel` that stands here."""
         around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
-        return self._replace(hold=hold, names=(*around, agent))
+        return self._replace(lock=lock, names=(*around, agent))
 
 
 class _Failed(NamedTuple):
@@ -135,7 +135,7 @@ class _Workflow:
 
     async def reply(self, voice: Voice) -> Chunks:
         """Have `voice` end the turn's reply."""
-        place = _Place(self._turn.hold)
+        place = _Place(self._turn.lock)
         if _agent(voice).parallel:
             speaking = self._joined(voice, place._replace(joined=True))
         elif voice.steps:
@@ -254,36 +254,36 @@ class _Workflow:
         ]
         try:
             for _ in tasks:
-                while (chunk := await place.hold.interruptible(told.get)) is not None:
+                while (chunk := await place.lock.interruptible(told.get)) is not None:
                     yield chunk
                 for task in tasks:
                     if task.done() and not isinstance(task.exception(), (type(None), *_ITS_OWN)):
                         task.result()
         finally:
             if not all(task.done() for task in tasks):
-                ending = self._turn.engine.queues.begin(self._turn.request.ref, _given_up(tasks))
-                place.hold.writes(ending)
+                ending = self._turn.engine.locks.begin(self._turn.request.ref, _given_up(tasks))
+                place.lock.keep_open_for(ending)
                 await asyncio.shield(ending)
         errors = [task.exception() for task in tasks]
         if all(errors):
             raise errors[0] or AssertionError
         for step, own, error in zip(voice.steps, places, errors, strict=True):
             if isinstance(error, HoldfastError):
-                await self._silent(step, own._replace(hold=place.hold), error)
+                await self._silent(step, own._replace(lock=place.lock), error)
 
     def _place(self, voice: Voice, step: Voice, place: _Place) -> _Place:
-        hold = Branch(place.hold, self._turn.engine.queues, self._floor)
-        return place.within(_agent(voice).name, _agent(step).name, hold)
+        lock = Branch(place.lock, self._turn.engine.locks, self._floor)
+        return place.within(_agent(voice).name, _agent(step).name, lock)
 
     async def _branch(self, step: Voice, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
         """One of those side by side, from its beginning to the end of its writes; what it tells, and None at its end."""
-        assert isinstance(place.hold, Branch), "whoever speaks beside others has a branch"
+        assert isinstance(place.lock, Branch), "whoever speaks beside others has a branch"
         try:
             async with closing(self._aside(step, place)) as chunks:
                 async for chunk in chunks:
                     told.put_nowait(chunk)
         finally:
-            ending = self._turn.engine.queues.begin(self._turn.request.ref, place.hold.over())
+            ending = self._turn.engine.locks.begin(self._turn.request.ref, place.lock.end())
             try:
                 await asyncio.shield(ending)
             finally:
@@ -307,7 +307,7 @@ class _Workflow:
             )
             raise InvalidRequest(message, param="agent")
         voice = msgspec.structs.replace(voice, branch=place.branch)
-        part = self._turn.part(voice, share, place.hold, body)
+        part = self._turn.part(voice, share, place.lock, body)
         part.learned = await self._turn.engine.learning.of(voice.llm)
         self._parts.append(part)
         return part
@@ -337,7 +337,7 @@ class _Workflow:
         shown = Shown(failed.part, self._used, self._before) if aside else failed.shown
         voice = self._root if _agent(self._root).failure_message else failed.part.request.voice
         voice = msgspec.structs.replace(voice, branch="")
-        closer = self._turn.part(voice, Share(ends=True), self._turn.hold, {})
+        closer = self._turn.part(voice, Share(ends=True), self._turn.lock, {})
         return closer, shown, await words_after(closer, shown, error)
 
     def over(self) -> None:

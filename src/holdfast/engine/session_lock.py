@@ -1,0 +1,641 @@
+"""One turn of a session at a time, in this process and over all servers on one database.
+
+In a process, turns of a session wait in line. Over several servers, a turn *claims* its session: the claim rides on the
+write that opens the turn, and its release on the write that ends it, so a short turn pays nothing for it. Only a turn that
+takes longer than `RENEWED` renews its claim with a write of its own. The claims of a server that dies expire; then whoever
+comes next takes the session over. The clocks of the servers have to agree to within two seconds.
+
+A turn that arrives while another one runs waits for it, is refused, or interrupts it, as its mode says. An interrupted turn is
+cut while it waits for a model or a tool, never in a write: what has arrived of its reply is stored, as if the caller had
+disconnected. The messages of its request are in the log in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar, get_args
+
+import msgspec
+
+from holdfast.domain.session import Claim, Session, SessionRef
+from holdfast.errors import (
+    InvalidRequest,
+    SessionBusy,
+    SessionNotFound,
+    StaleSession,
+    StoreError,
+    TurnInterrupted,
+    TurnLost,
+)
+from holdfast.limits import TURNS_WAITING
+from holdfast.liveness import is_dead
+from holdfast.numbers import is_number
+from holdfast.repeating import Repeated
+from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.logic.claims import held_until
+
+T = TypeVar("T")
+QueueMode = Literal["queue", "reject", "interrupt"]
+MODES: Final[tuple[str, ...]] = get_args(QueueMode)
+Pause = Callable[[float], Awaitable[object]]
+"""Waits for so many seconds."""
+END: Final = object()
+"""What `SessionLock.read` returns at the end of a stream."""
+
+LEASE: Final = 5_000
+"""Milliseconds after which a claim that was not renewed expires: a crash on another host blocks a session for this long."""
+RENEWED: Final = 1_500
+"""Milliseconds after which a claim is renewed; renewing may fail twice. Turns that are shorter never write for it."""
+AGAIN: Final = 1_000
+"""Milliseconds until the next try after the store failed."""
+SHORTEST, LONGEST = 0.05, 1.0
+"""Seconds between two looks at a session that another server's turn holds: they grow."""
+_RACES: Final = 16
+"""Times that a turn tries to write after writes of others, before its claim alone has to protect it."""
+_LONGEST_TIMEOUT: Final = 86_400.0
+_log = logging.getLogger("holdfast.turn")
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to a turn that arrives while another turn of its session runs. Raises `InvalidRequest` for invalid values."""
+
+    mode: QueueMode = "queue"
+    """It waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`), unless a request says otherwise."""
+    timeout: float = 300.0
+    """Seconds that it waits at most."""
+
+    def __post_init__(self) -> None:
+        check_mode(self.mode)
+        if not is_number(self.timeout) or not 0 < self.timeout <= _LONGEST_TIMEOUT:
+            raise InvalidRequest(
+                f"queue_timeout must be more than 0 and at most {_LONGEST_TIMEOUT:.0f} seconds", param="queue_timeout"
+            )
+
+
+def check_mode(mode: Any) -> QueueMode | None:
+    """Return `mode`, which may be None. Raises `InvalidRequest` for an unknown one."""
+    if mode is not None and mode not in MODES:
+        raise InvalidRequest(f"session_queue must be one of {', '.join(MODES)}", param="session_queue")
+    known: QueueMode | None = mode
+    return known
+
+
+class SessionLock:
+    """A place in the line of one session, and the session's claim once it is first: `async with locks.turn(ref) as lock`.
+
+    Attributes:
+        ref: the session.
+        mode: what it does while another turn runs.
+        is_turn: False for work that only waits its turn, for as long as it takes; it is neither counted nor interrupted.
+        is_brief: True for a turn that takes no longer than a write, and is never interrupted.
+        interrupted: whether another turn asked for its place.
+        stopped: whether it asked another turn for its place.
+        claimed_until: milliseconds since the epoch, when its claim expires; 0: it has none.
+        is_taken: whether another server took the session over.
+    """
+
+    def __init__(
+        self, locks: SessionLocks, ref: SessionRef, mode: QueueMode, *, is_turn: bool = True, is_brief: bool = False
+    ) -> None:
+        self.ref = ref
+        self.mode = mode
+        self.is_turn = is_turn
+        self.is_brief = is_brief
+        self.interrupted = False
+        self.stopped = False
+        self.claimed_until = 0
+        self.is_taken = False
+        self.task: asyncio.Task[Any] | None = None
+        self.given: asyncio.Future[None] | None = None
+        self._locks = locks
+        self._deadline = 0.0
+        self._cuttable: asyncio.Task[Any] | None = None
+        self._was_cut = False
+        self._holder = ""
+        self._may_claim = False
+        """Whether there may be a claim that has to be released."""
+        self._claimed: tuple[str | None, int] = (None, 0)
+        """Identity and version of the session after the last write or look."""
+        self._writing = asyncio.Lock()
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        """Wait until it is first in line.
+
+        Raises:
+            SessionBusy: it is refused, or has waited for too long.
+            InvalidRequest: this task has a turn of the session open, and would wait for itself.
+        """
+        self._deadline = asyncio.get_running_loop().time() + self._locks.settings.timeout
+        await self._locks.enter(self)
+        if self.is_turn:
+            self._holder = self._locks.new_holder()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._may_claim:
+                task = self._locks.begin(self.ref, self._release())
+                if kind is not asyncio.CancelledError:  # a cancelled caller does not wait for the write
+                    await asyncio.shield(task)
+        finally:
+            self._is_over = True
+            self._locks.leave(self)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its turn has come in this process."""
+        return bool(self._holder)
+
+    def seconds_left(self) -> float:
+        """Seconds that it may still wait."""
+        return self._deadline - asyncio.get_running_loop().time()
+
+    # -- interruption ------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Cut the turn: now if it waits for a model or a tool, else when it would begin to. Calling it twice changes nothing."""
+        if not self.is_brief:
+            self.interrupted = True
+            self._cut()
+
+    def _cut(self) -> None:
+        task, self._cuttable = self._cuttable, None
+        if task is not None and task is not asyncio.current_task():
+            self._was_cut = True
+            task.cancel()
+
+    def check(self) -> None:
+        """Raise `TurnInterrupted` or `TurnLost` if the turn should not go on."""
+        if self.is_taken:
+            raise TurnLost(self.ref.id)
+        if self.interrupted:
+            raise TurnInterrupted(self.ref.id)
+
+    async def interruptible(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `work`, which is cancelled if the turn is interrupted. It should not write.
+
+        Raises:
+            TurnInterrupted: another turn asked for its place.
+            TurnLost: another server took the session over.
+        """
+        self.check()
+        task = asyncio.current_task()
+        assert task is not None, "coroutines run in tasks"
+        cancelled = task.cancelling()
+        self._cuttable, self._was_cut = task, False
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if self._was_cut and task.cancelling() <= cancelled + 1:
+                self.check()
+            raise
+        finally:
+            self._cuttable = None
+            if self._was_cut:
+                task.uncancel()
+
+    async def read(self, chunks: AsyncIterator[T]) -> T | Any:
+        """Return the next of `chunks`, or `END`. Raises as `interruptible` does."""
+        return await self.interruptible(lambda: anext(chunks, END))
+
+    def keep_open_for(self, task: asyncio.Task[Any]) -> None:
+        """Note that a write of the turn was begun, which may outlive its caller."""
+
+    # -- writing under the session's claim -----------------------------------
+
+    async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
+        """Do a write of the turn. The first one claims the session, later ones renew the claim, the last one releases it.
+
+        Args:
+            store: where the turn writes.
+            write: what it writes; its `timestamp` is now.
+            last: whether it ends the turn.
+
+        Raises:
+            SessionBusy: a turn of another server has the session.
+            TurnLost: another server took it over; nothing was written.
+        """
+        if not self._holder:
+            return await store.append(self.ref, write)
+        writing = self._writing
+        await writing.acquire()
+        try:
+            return await self._append(store, write, last=last)
+        finally:
+            writing.release()
+
+    async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
+        """Write after the turn's own last write, or after others' that were no turn's, so that nothing of it comes too late."""
+        if self.is_taken:
+            raise self._lose()
+        claimed = self.claimed_until > 0
+        follows = claimed and write.expect is None
+        write = msgspec.structs.replace(
+            write,
+            claim=Claim(self._holder, write.timestamp + LEASE),
+            release=self._holder if last else None,
+            expect=self._claimed[1] if follows else write.expect,
+        )
+        try:
+            try:
+                appended = await store.append(self.ref, write)
+            except StaleSession:
+                if not follows:
+                    raise
+                appended = await self._append_after_others(store, write)
+        except SessionBusy as exc:
+            if claimed or self.is_taken:
+                raise self._lose() from exc
+            raise
+        except (asyncio.CancelledError, StoreError):
+            self._may_claim = True  # it may have been done all the same
+            raise
+        self._follow(appended.session)
+        return appended
+
+    async def _append_after_others(self, store: Store, write: Append) -> Appended:
+        for _ in range(_RACES - 1):
+            session = await self._locks.store.get(self.ref)
+            if session.claim is None or session.claim.holder != self._holder:
+                raise self._lose()
+            try:
+                return await store.append(self.ref, msgspec.structs.replace(write, expect=session.version))
+            except StaleSession:
+                continue
+        return await store.append(self.ref, msgspec.structs.replace(write, expect=None))
+
+    def _lose(self) -> TurnLost:
+        self._forget_claim()
+        self.is_taken = True
+        return TurnLost(self.ref.id)
+
+    def _forget_claim(self) -> None:
+        self.claimed_until, self._may_claim = 0, False
+        self._locks.unwatch(self)
+
+    def _follow(self, session: Session) -> None:
+        """Take over what a write or a look says of the claim."""
+        claim = session.claim
+        if claim is None or claim.holder != self._holder:
+            self._forget_claim()
+            return
+        if not (self.claimed_until or self._is_over):
+            self._locks.watch(self)
+        self.claimed_until, self._may_claim = claim.until, True
+        self._claimed = (session.identity, session.version)
+        if claim.wanted:
+            self.interrupt()
+
+    async def open(self, opening: Callable[[], Awaitable[Session | None]]) -> None:
+        """Open the turn, again if need be, until its session is claimed.
+
+        Args:
+            opening: relates the request to the log and writes what is new, by `append`; returns the session as it found it if it
+                has to be claimed yet, or None if there is nothing to claim it for.
+
+        Raises:
+            SessionBusy: a turn of another server has the session; it is refused, or has waited for too long.
+            TurnInterrupted: another turn asked for its place meanwhile; the request's messages are in the log.
+        """
+        while True:
+            try:
+                session = await opening()
+                if session is None:
+                    return
+                if self.claimed_until or await self._claim(session):
+                    break
+            except SessionBusy as busy:
+                if await self._release_leftover():
+                    continue
+                if self.mode == "reject":
+                    raise
+                self.stopped = self.stopped or self.mode == "interrupt"
+                await self._wait_for_claim(busy)
+        self.check()
+
+    async def _claim(self, session: Session) -> bool:
+        """Claim a session that opening the turn wrote nothing to; False: it has changed, and has to be read again.
+
+        Raises `SessionBusy` if a turn of another server has it.
+        """
+        write = Append(timestamp=self._locks.clock(), expect=session.version, identity=session.identity)
+        try:
+            await self.append(self._locks.store, write)
+        except StaleSession:
+            return False
+        return True
+
+    async def _release(self) -> None:
+        """Release a claim that no write of the turn has released. If that fails, the claim expires."""
+        self._is_over = True
+        self._locks.unwatch(self)
+        async with self._writing:
+            if not self._may_claim:
+                return
+            self._forget_claim()
+            try:
+                write = Append(timestamp=self._locks.clock(), identity=self._claimed[0], release=self._holder)
+                await self._locks.store.append(self.ref, write)
+            except SessionNotFound:
+                pass
+            except StoreError as exc:
+                _log.warning("the claim on session %r could not be released: it expires", self.ref.id, exc_info=exc)
+
+    async def _release_leftover(self) -> bool:
+        """Release the session's claim if the turn that made it has ended without doing so; return whether that was so.
+
+        A turn of this process has ended, or this one would not be first in line: the store failed when it would have released
+        the claim. A turn of a process that has died ended with it.
+        """
+        claim = (await self._locks.store.get(self.ref)).claim
+        if claim is None:
+            return False
+        is_own = claim.holder.rpartition("-")[0] == self._holder.rpartition("-")[0]
+        if not (is_own or is_dead(claim.holder)):
+            return False
+        await self._locks.store.append(self.ref, Append(timestamp=self._locks.clock(), release=claim.holder))
+        return True
+
+    async def _wait_for_claim(self, busy: SessionBusy) -> None:
+        """Wait until no other server's turn has the session, by looking again and again.
+
+        Raises `SessionBusy` when it has waited for too long.
+        """
+        store, seconds = self._locks.store, SHORTEST
+        while True:
+            claim, now = (await store.get(self.ref)).claim, self._locks.clock()
+            if claim is None or (until := held_until(claim, now)) <= now or is_dead(claim.holder):
+                return
+            if self.mode == "interrupt" and not claim.wanted:
+                await store.want(self.ref, claim.holder)
+            left = self.seconds_left()
+            if left <= 0:
+                raise SessionBusy(self.ref.id, until=until) from busy
+            await self._locks.pause(min(seconds, left, max(SHORTEST, (until - now) / 1000)))
+            seconds = min(2 * seconds, LONGEST)
+
+    async def renew(self) -> int:
+        """Renew the claim if it is time, else look whether another server wants the session.
+
+        Returns:
+            Milliseconds until the next time; 0: there is nothing to renew any more.
+        """
+        try:
+            async with self._writing:
+                if not self.claimed_until:  # the turn has ended meanwhile
+                    return 0
+                await self._renew()
+        except TurnLost:
+            self._cut()
+            return 0
+        except SessionNotFound:  # deleted: the turn finds out by itself
+            return 0
+        except StoreError as exc:
+            _log.warning("the claim on session %r could not be renewed", self.ref.id, exc_info=exc)
+            return AGAIN
+        return self._locks.every
+
+    async def _renew(self) -> None:
+        now, store = self._locks.clock(), self._locks.store
+        if now >= self.claimed_until - LEASE + RENEWED:
+            await self._append(store, Append(timestamp=now, identity=self._claimed[0]), last=False)
+            return
+        session = await store.get(self.ref)
+        if session.claim is None or session.claim.holder != self._holder:
+            raise self._lose()
+        self._follow(session)
+
+
+class Reservation:
+    """A session that a request was given, until its turn has opened: no other request is given it meanwhile."""
+
+    def __init__(self, reserved: Counter[SessionRef], ref: SessionRef) -> None:
+        self._reserved = reserved
+        self._ref: SessionRef | None = ref
+        reserved[ref] += 1
+
+    def release(self) -> None:
+        """Let others have the session. Calling it twice is fine."""
+        ref, self._ref = self._ref, None
+        if ref is None:
+            return
+        self._reserved[ref] -= 1
+        if not self._reserved[ref]:
+            del self._reserved[ref]
+
+
+class _Line:
+    """The locks of one session in the order in which their turn comes: the one that holds it, and those that wait."""
+
+    def __init__(self, holder: SessionLock) -> None:
+        self.holder = holder
+        self.waiting: list[SessionLock] = []
+
+    def turns(self) -> list[SessionLock]:
+        """Those of them that are turns."""
+        return [lock for lock in (self.holder, *self.waiting) if lock.is_turn]
+
+    def join(self, lock: SessionLock) -> None:
+        """Add a lock: at the end, or, if it interrupts, before the turns at the end that only wait."""
+        at = len(self.waiting)
+        if lock.mode == "interrupt":
+            while at and self.waiting[at - 1].is_turn and self.waiting[at - 1].mode != "interrupt":
+                at -= 1
+            for earlier in (self.holder, *self.waiting[:at]):
+                if earlier.is_turn:
+                    earlier.interrupt()
+                    lock.stopped = lock.stopped or not earlier.is_brief
+        self.waiting.insert(at, lock)
+
+
+class SessionLocks:
+    """The locks of one tenant's sessions in this process, and the writes that outlive their callers.
+
+    Attributes:
+        settings: what holds for requests that say nothing else.
+        pause: waits for so many seconds; tests replace it.
+
+    Args:
+        store: the tenant's, without steps on writes.
+        clock: milliseconds since the epoch.
+        settings: see above.
+        process: names this process to the others on the database.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int], settings: QueueSettings, process: str) -> None:
+        self.settings = settings
+        self.pause: Pause = asyncio.sleep
+        self.store = store
+        self.clock = clock
+        self._process = process
+        self._numbers = count()
+        self._lines: dict[SessionRef, _Line] = {}
+        self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
+        self._reserved: Counter[SessionRef] = Counter()
+        self._watched: dict[SessionLock, float] = {}
+        """Locks with a claim, and when it is to be renewed, by the loop's clock."""
+        self._renewing: Repeated | None = None
+
+    # -- places in line ------------------------------------------------------
+
+    def turn(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
+        """Return a lock for a turn; None: the `settings`' mode."""
+        return SessionLock(self, ref, mode or self.settings.mode)
+
+    def between_turns(self, ref: SessionRef, mode: QueueMode) -> SessionLock:
+        """Return a lock for a write that may come between the turns of a session on any server, and not between the writes of one."""
+        return SessionLock(self, ref, mode, is_brief=True)
+
+    def alone(self, ref: SessionRef) -> SessionLock:
+        """Return a lock for work that is no turn, and may not come between the writes of one in this process."""
+        return SessionLock(self, ref, "queue", is_turn=False)
+
+    def new_holder(self) -> str:
+        """Return an identifier for a claim: the process's, `-`, and a number."""
+        return f"{self._process}-{next(self._numbers)}"
+
+    def line(self, ref: SessionRef) -> list[SessionLock]:
+        """Return the lock that holds a session in this process, and those that wait for it, in order."""
+        line = self._lines.get(ref)
+        return [line.holder, *line.waiting] if line else []
+
+    def is_busy(self, ref: SessionRef) -> bool:
+        """Return True if a turn of the session runs or waits in this process."""
+        line = self._lines.get(ref)
+        return line is not None and bool(line.turns())
+
+    def reserve(self, ref: SessionRef) -> Reservation:
+        """Keep a session for a request that was given it, until its turn opens."""
+        return Reservation(self._reserved, ref)
+
+    def is_reserved(self, ref: SessionRef) -> bool:
+        """Return True if a request was given the session, and its turn has not opened yet."""
+        return ref in self._reserved
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs, waits or is being written."""
+        return not self._lines and not self._settling
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a lock of any session waits in line."""
+        return any(line.waiting for line in self._lines.values())
+
+    async def enter(self, lock: SessionLock) -> None:
+        """Wait until a lock is first in line, and what the turn before it left to be written is; see `SessionLock.__aenter__`."""
+        line = self._lines.get(lock.ref)
+        if line is None:
+            self._lines[lock.ref] = _Line(lock)
+        elif line.holder.task is asyncio.current_task():
+            raise InvalidRequest(f"a turn of session {lock.ref.id!r} is open in this task already: end it first")
+        else:
+            await self._wait_in(line, lock)
+        if lock.ref in self._settling:
+            try:
+                while left_over := self._settling.get(lock.ref):
+                    await asyncio.wait(tuple(left_over))
+            except BaseException:
+                self.leave(lock)
+                raise
+        lock.task = asyncio.current_task()
+
+    async def _wait_in(self, line: _Line, lock: SessionLock) -> None:
+        busy = SessionBusy(lock.ref.id, until=self.clock() + LEASE)
+        turns = line.turns() if lock.is_turn else []
+        if turns and (lock.mode == "reject" or len(turns) > TURNS_WAITING):
+            raise busy
+        lock.given = asyncio.get_running_loop().create_future()
+        line.join(lock)
+        came = False
+        try:
+            await asyncio.wait((lock.given,), timeout=max(0.0, lock.seconds_left()) if lock.is_turn else None)
+            came = lock.given.done()
+        finally:
+            if not came and lock.given.done():  # cancelled in the moment in which its turn came
+                self.leave(lock)
+            elif not came:
+                line.waiting.remove(lock)
+        if not came:
+            raise busy
+
+    def leave(self, lock: SessionLock) -> None:
+        """Give the session to the next in line."""
+        lock.task = None
+        line = self._lines[lock.ref]
+        if not line.waiting:
+            del self._lines[lock.ref]
+            return
+        line.holder = line.waiting.pop(0)
+        assert line.holder.given is not None, "a waiting lock has a future"
+        line.holder.given.set_result(None)
+
+    # -- renewing claims: one timer for all, because most turns are over before it is due -----
+
+    @property
+    def every(self) -> int:
+        """Milliseconds between two looks at a claim: interrupting servers should not have to wait for the next renewal."""
+        return AGAIN if self.settings.mode == "interrupt" else RENEWED
+
+    def watch(self, lock: SessionLock) -> None:
+        """Renew the claim of a lock from now on."""
+        self._watched[lock] = asyncio.get_running_loop().time() + self.every / 1000
+        if self._renewing is None:
+            self._renewing = Repeated(self._renew_due)
+            self._renewing.begin(self.every)
+
+    def unwatch(self, lock: SessionLock) -> None:
+        """Stop renewing the claim of a lock."""
+        self._watched.pop(lock, None)
+
+    async def _renew_due(self) -> int:
+        """Renew the claims that are due; milliseconds until the next is."""
+        now = asyncio.get_running_loop().time()
+        due = [lock for lock, at in self._watched.items() if at <= now]
+        pauses = await asyncio.gather(*(lock.renew() for lock in due))
+        now = asyncio.get_running_loop().time()
+        for lock, pause in zip(due, pauses, strict=True):
+            if pause and lock in self._watched:
+                self._watched[lock] = now + pause / 1000
+            else:
+                self._watched.pop(lock, None)
+        if not self._watched:
+            self._renewing = None
+            return 0
+        return max(1, round((min(self._watched.values()) - now) * 1000))
+
+    # -- writes that outlive their callers -------------------------------------
+
+    async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` to its end even if the caller is cancelled; the session's next turn waits for it."""
+        return await asyncio.shield(self.begin(ref, work))
+
+    def begin(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin `work` as `settle` does, without waiting for it."""
+        task = asyncio.ensure_future(work)
+        self._settling.setdefault(ref, set()).add(task)
+        task.add_done_callback(lambda done: self._forget_settled(ref, done))
+        return task
+
+    def _forget_settled(self, ref: SessionRef, task: asyncio.Task[Any]) -> None:
+        tasks = self._settling[ref]
+        tasks.discard(task)
+        if not tasks:
+            del self._settling[ref]
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a turn of session %r could not be written", ref.id, exc_info=task.exception())
+
+    async def close(self) -> None:
+        """Wait for every write, and stop renewing claims."""
+        while self._settling:
+            await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
+        if self._renewing is not None:
+            self._renewing.stop(midway=True)
