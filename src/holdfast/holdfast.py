@@ -50,9 +50,8 @@ from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 from holdfast.tools.workshop import Workshop
-from holdfast.turns.delegating import delegated
-from holdfast.turns.recalling_conversations import conversations
-from holdfast.turns.recalling_memories import memories
+from holdfast.turns.delegation import delegated
+from holdfast.turns.recall import conversations, memories
 from holdfast.wire.sendable import check_text
 from holdfast.workspace import Workspaces, WorkspaceSettings
 

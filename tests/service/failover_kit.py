@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.clocks import Clock

@@ -17,7 +17,7 @@ from holdfast.engine.engine import random_id
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.tools.context import ToolContext
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from tests.service.matching_kit import landing_of
 from tests.service.told_model import REF
 from tests.service.tools_kit import Bench, content, said, short, shout

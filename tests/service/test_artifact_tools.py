@@ -22,7 +22,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.state import Standing, State
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from tests.amounts import examples
 from tests.made_up import KEY
 from tests.markers import unmarked

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.limits import COOL_DOWN_FIRST_SECONDS
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.clocks import Clock

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.models import Collector
 from holdfast.secrets import Guard, make_redactor
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn
 from tests.service.tools_kit import THEIRS, USAGE, Bench, bench, called, content, said, shout
 
@@ -125,7 +125,7 @@ async def test_the_library_says_it_too() -> None:
 async def test_it_is_logged_as_an_error_without_the_upstreams_words(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever owns the server has to know; what the upstream said may quote the conversation."""
     async with benched(DOWN) as made:
-        with caplog.at_level(logging.ERROR, "holdfast.turns.flow"):
+        with caplog.at_level(logging.ERROR, "holdfast.turns.respond"):
             await asked(made)
         (record,) = [one for one in caplog.records if one.name == "holdfast.turn"]
         assert vars(record)["fields"] == {"session_id": "s", "agent": "a", "code": "upstream_unavailable"}

@@ -20,8 +20,8 @@ from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, Store
 from holdfast.holdfast import Holdfast
 from holdfast.overlays.compacting import Compactor
 from holdfast.tools.context import ToolContext
-from holdfast.turns import afterwards, prompting
-from holdfast.turns.flow import respond
+from holdfast.turns import prompt, scope
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn
 from tests.service.told_model import REF, ToldModel
 from tests.service.tools_kit import Bench, bench, content, said
@@ -73,7 +73,7 @@ class Watch:
         self.turn: Turn | None = None
         self._patch = patch
         self._around(SessionLock, "open", "load")
-        self._around(prompting, "draft_from", "filter", of="filter")
+        self._around(prompt, "draft_from", "filter", of="filter")
         self._around(ToldModel, "stream", "run", of="run")
         self._saving()
         for step in ("index", "compact", "clear_temp"):
@@ -106,7 +106,7 @@ class Watch:
         self._patch.setattr(Turn, "append", append)
 
     def _behind(self, step: str) -> None:
-        inner = getattr(afterwards, step)
+        inner = getattr(scope, step)
 
         def noting(turn: Turn) -> None:
             self.seen[step] = (dict(turn.temp), turn.session.version if turn.wrote else -1)
@@ -114,8 +114,8 @@ class Watch:
             inner(turn)
 
         noting.__name__ = step
-        steps = tuple(noting if one.__name__ == step else one for one in afterwards.STEPS)
-        self._patch.setattr(afterwards, "STEPS", steps)
+        steps = tuple(noting if one.__name__ == step else one for one in scope.STEPS)
+        self._patch.setattr(scope, "STEPS", steps)
 
 
 ORDER = ["load", "filter", "run", "save", "index", "compact", "clear_temp"]

@@ -193,7 +193,7 @@ async def test_messages_that_ask_nothing_recall_nothing(text: str, missed: tuple
 
 async def test_who_is_late_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn goes on; the record, the response and the explanation say so."""
-    monkeypatch.setattr("holdfast.turns.recalling.RECALL_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.turns.recall.RECALL_SECONDS", 0.01)
     async with talks() as at:
         await at.said("harbour", SECRET)
 

@@ -130,7 +130,7 @@ async def test_an_embedder_that_does_not_answer_leaves_those_that_words_find(
     monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     """In time for the prompt: a memory is not late for the sake of a vector that never comes."""
-    monkeypatch.setattr("holdfast.turns.recalling_memories.RECALL_VECTOR_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.turns.recall.RECALL_VECTOR_SECONDS", 0.01)
     away = Away(hangs=hangs)
     async with bench(lambda _: "ok", agents=AGENTS, index=IndexSettings(embedder=away, mode="hybrid")) as made:
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")

@@ -230,7 +230,7 @@ async def test_a_shown_turn_has_the_block_that_was_sent() -> None:
 
 
 async def test_what_is_late_is_left_out_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.turns.session_passages.SESSION_RECALL_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_SECONDS", 0.0)
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await fill(session, FACT)
@@ -301,8 +301,8 @@ async def test_an_index_that_fails_costs_no_more_than_what_only_it_knows(monkeyp
     async def fails(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("the index is away")
 
-    monkeypatch.setattr("holdfast.turns.session_passages.rank_session", fails)
-    monkeypatch.setattr("holdfast.turns.session_passages.SESSION_RECALL_WAITS", 0)
+    monkeypatch.setattr("holdfast.turns.recall.rank_session", fails)
+    monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_WAITS", 0)
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await fill(session, FACT)

@@ -14,7 +14,7 @@ from holdfast.domain.session import TRANSFER
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import TRANSFERS
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from tests.service.team_kit import TEAM, by, over, team
 from tests.service.told_model import REF
 from tests.service.tools_kit import THEIRS, content, said, shout

@@ -14,7 +14,7 @@ from holdfast.engine.entries import new_entries
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.wire.openai import message_from
 from tests.service.team_kit import TEAM, TeamBench, over, team
 from tests.service.told_model import REF

@@ -14,7 +14,7 @@ from holdfast.errors import ModelUnavailable
 from holdfast.life.settings import LifeSettings
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.models import Collector
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from tests.service.team_kit import over, team
 from tests.service.tools_kit import THEIRS, content, said
 from tests.service.turns_kit import SHARED
@@ -92,7 +92,7 @@ async def test_a_reply_under_a_temporary_key_is_the_turns() -> None:
 async def test_a_reply_too_long_for_the_state_is_in_the_log_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     long = "x" * (STATE_VALUE_BYTES + 1)
     async with team({"coordinator": [said(long), said("short")]}, agents=KEPT) as bench:
-        with caplog.at_level(logging.WARNING, "holdfast.turns.flow"):
+        with caplog.at_level(logging.WARNING, "holdfast.turns.respond"):
             assert content(await bench.ask("x")) == long
         assert [record.message for record in caplog.records] == [
             "a reply could not be kept under its agent's output_key"

@@ -155,8 +155,9 @@ async def test_the_sweep_knows_what_is_in_use() -> None:
         await say(one, "hi")
         assert hf.engine.life.for_tenant("t1") is one.engine.life
         clock.now += 10_000
-        with one.engine.life.using(REF):
-            assert (await hf.sweep()).expired == 0
+        one.engine.life.begin_use(REF)
+        assert (await hf.sweep()).expired == 0
+        one.engine.life.end_use(REF)
         assert (await hf.sweep()).expired == 1
         assert one.engine.warm.get(REF) is None
         with pytest.raises(SessionNotFound):

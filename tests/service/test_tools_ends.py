@@ -12,8 +12,8 @@ import pytest
 from holdfast.errors import ModelUnavailable, TurnInterrupted
 from holdfast.stores.log import Append
 from holdfast.tools.running import NOT_RUN
-from holdfast.turns.flow import respond
-from holdfast.turns.showing import Progress
+from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.respond import respond
 from tests.service.told_model import REF
 from tests.service.tools_kit import THEIRS, bench, content, said, shout
 

@@ -12,7 +12,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, ModelUnavailable
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from tests.amounts import examples
 from tests.service.told_model import REF
 from tests.service.tools_kit import THEIRS, Bench, bench, said

@@ -16,8 +16,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.flow import respond
-from holdfast.turns.showing import STOPPED, Progress
+from holdfast.turns.reply_assembler import STOPPED, Progress
+from holdfast.turns.respond import respond
 from tests.service.told_model import REF
 from tests.service.tools_kit import THEIRS, Call, bench, content, said, shout
 

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable, StaleSession, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from tests.service.told_model import REF, ToldModel, chunks_of, talking, texts
 

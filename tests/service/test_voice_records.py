@@ -25,7 +25,7 @@ from holdfast.errors import BudgetTooSmall, InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.tokens import STORED
-from holdfast.turns.voice_records import addressed
+from holdfast.turns.interruptions import addressed
 from tests.service.told_model import ToldModel, talking, texts
 from tests.unit.strategies import UNLIMITED, Log, events, log_of, logs, requests
 

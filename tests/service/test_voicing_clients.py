@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.domain.messages import Message
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.matching_kit import landing_of

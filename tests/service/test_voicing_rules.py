@@ -20,7 +20,7 @@ from holdfast.models import as_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
 from holdfast.testing import anthropic_rules
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.amounts import examples

@@ -14,8 +14,8 @@ from holdfast.domain.session import HAND_OVER, TRANSFER
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import Collector
-from holdfast.turns.flow import respond
-from holdfast.turns.showing import Progress
+from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.respond import respond
 from holdfast.turns.workflow import HANDED_OVER
 from tests.service.told_model import REF
 from tests.service.tools_kit import THEIRS, content, said, short, shout

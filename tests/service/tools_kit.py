@@ -14,7 +14,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import Collector, as_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.tools.tool import ToolLimits
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.told_model import REF, ToldModel

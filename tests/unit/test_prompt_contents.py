@@ -16,7 +16,6 @@ from holdfast.evaluation.statements.matching import normalize
 from holdfast.holdfast import Holdfast
 from holdfast.life.settings import LifeSettings
 from holdfast.recall.vectors import vector_of
-from holdfast.turns import session_passages
 from holdfast.wire.sendable import messages_of, own_of
 
 MINUTE = 60_000
@@ -117,7 +116,7 @@ async def test_no_question_changes_the_next_ones_prompt() -> None:
 
 @pytest.mark.parametrize("query", [LOCKER, DENTIST], ids=["locker", "dentist"])
 async def test_a_preview_is_the_prompt_of_a_real_turn(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_passages, "SESSION_RECALL_SECONDS", 20.0)
+    monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_SECONDS", 20.0)
     monkeypatch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: MARKER)
     sample = make_sample(query)
     ((preview,),) = await prompt_contents._ask_all(sample, [make_run(700)], None, lambda: None)

@@ -232,7 +232,7 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """What it is told, in order; none where it is told nothing. `holdfast.turns.instructing` makes a system message of them."""
+        """What it is told, in order; none where it is told nothing. `holdfast.turns.prompt` makes a system message of them."""
         if self.agent is None:
             return ()
         chain = (*self.above, self.agent)

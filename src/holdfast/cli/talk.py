@@ -15,7 +15,7 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.models import Collector, closing
 from holdfast.sessions.handle import SessionHandle
-from holdfast.turns.flow import respond
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 
 if TYPE_CHECKING:

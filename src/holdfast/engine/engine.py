@@ -56,8 +56,8 @@ class Engine:
     """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
 
     Attributes:
-        delegate: has an agent answer that another one calls like a tool; see `holdfast.turns.delegating`. None: nobody does.
-        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.turns.recalling`.
+        delegate: has an agent answer that another one calls like a tool; see `holdfast.turns.delegation`. None: nobody does.
+        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.turns.recall`.
         failures: how often an agent's failure message stood in place of a reply, by the error's code.
 
     Args:

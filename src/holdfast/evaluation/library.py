@@ -19,7 +19,7 @@ from holdfast.recall.base import SearchMode
 from holdfast.search.asking import Asked
 from holdfast.search.results import SearchResults
 from holdfast.search.searching import searched
-from holdfast.turns.recalling_conversations import LEAST_SHARE
+from holdfast.turns.recall import LEAST_SHARE
 
 _ROLES: Final = ("user", "assistant")
 _DAY: Final = 86_400_000
@@ -88,7 +88,7 @@ class Library:
         return self._turns(number, await self._search(mode, number, query, limit=limit))
 
     async def recalled(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
-        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.recalling_conversations`. Raises like `find`."""
+        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.recall`. Raises like `find`."""
         most = RecallSettings().max_results
         asked = Asked(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)

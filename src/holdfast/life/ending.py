@@ -12,7 +12,6 @@ import uuid
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -88,7 +87,9 @@ class Life:
         self._clock = clock
         self._forget = forget
         self._new_id = new_id
-        self._using: Counter[SessionRef] = Counter()
+        self._using: dict[SessionRef, int] = {}
+        """Turns under way, by session."""
+        self._noting: Repeated | None = None
         self._served: OrderedDict[SessionRef, None] = OrderedDict()
         self._touched: OrderedDict[SessionRef, int] = OrderedDict()
         self._lapsed: OrderedDict[SessionRef, Session] = OrderedDict()
@@ -159,23 +160,31 @@ class Life:
         """Whether anybody wants to be told of ends for that reason."""
         return bool(self._hooks.wanting(reason))
 
-    @contextmanager
-    def using(self, ref: SessionRef) -> Iterator[None]:
-        """A session is in use while the block runs: it neither expires nor is evicted, however long that takes.
+    def begin_use(self, ref: SessionRef) -> None:
+        """Note that a turn of a session runs: until `end_use` it neither expires nor is evicted, however long that takes.
 
-        Other processes see it by notes of use; a block that ends before the first of them is due costs none.
+        Other processes see it by notes of use; a turn that ends before the first of them is due costs none.
         """
-        self._using[ref] += 1
-        kept = Repeated(partial(self._note_use, ref))
-        if self.shortest:
-            kept.begin(touch_every(self.shortest))
-        try:
-            yield
-        finally:
-            kept.stop(midway=True)
-            self._using[ref] -= 1
-            if not self._using[ref]:
-                del self._using[ref]
+        self._using[ref] = self._using.get(ref, 0) + 1
+        if self._noting is None and self.shortest:
+            self._noting = Repeated(self._note_uses)
+            self._noting.begin(touch_every(self.shortest))
+
+    def end_use(self, ref: SessionRef) -> None:
+        """Note that a turn of a session has ended."""
+        left = self._using[ref] - 1
+        if left:
+            self._using[ref] = left
+        else:
+            del self._using[ref]
+
+    async def _note_uses(self) -> int:
+        """Note the use of all sessions with a turn under way; milliseconds until the next time, 0 for none."""
+        if not self._using:
+            self._noting = None
+            return 0
+        pauses = await asyncio.gather(*(self._note_use(ref) for ref in tuple(self._using)))
+        return min(filter(None, pauses), default=touch_every(self.shortest))
 
     async def _note_use(self, ref: SessionRef) -> int:
         """Note the use of a session that a turn is under way in; milliseconds until the next time, 0 for none."""

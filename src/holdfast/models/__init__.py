@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model, closing
-from holdfast.models.collect import Collector, as_chunks, collect, opening
+from holdfast.models.collect import Collector, as_chunks, collect, says_something
 from holdfast.models.count_endpoints import endpoint_of
 from holdfast.models.counting import PromptCounter, ProviderCounter
 from holdfast.models.failures import given_up
@@ -43,8 +43,8 @@ __all__ = [
     "collect",
     "endpoint_of",
     "given_up",
-    "opening",
     "origin_of",
     "retire",
+    "says_something",
     "used",
 ]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
-from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS, MODEL_TRAILING_CHUNKS
+from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
 from holdfast.wire.openai import call_continued
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+    from collections.abc import AsyncIterable, Iterator
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Strings inside a delta that are sent whole, by some providers again and again: the first stays."""
@@ -40,28 +40,8 @@ async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
     return collector.completion()
 
 
-async def opening(chunks: AsyncIterable[dict[str, Any]]) -> AsyncGenerator[dict[str, Any], None]:
-    """`chunks`, the first ones held back until one of them says something; all that come, in their order.
-
-    Some upstreams send a role, or a filter's verdict, before they find a prompt too long. As long as nothing was said, the
-    call can be made again and nobody sees it.
-    """
-    held: list[dict[str, Any]] | None = []
-    async for chunk in chunks:
-        if held is not None:
-            held.append(chunk)
-            if len(held) < MODEL_TRAILING_CHUNKS and not _says(chunk):
-                continue
-            for earlier in held:
-                yield earlier
-            held = None
-        else:
-            yield chunk
-    for chunk in held or ():
-        yield chunk
-
-
-def _says(chunk: dict[str, Any]) -> bool:
+def says_something(chunk: dict[str, Any]) -> bool:
+    """Return True if a chunk has more than a role in it."""
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
         if choice.get("finish_reason") is not None or any(delta[key] for key in delta if key != "role"):

@@ -14,10 +14,9 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.server.http import Call, named_session
 from holdfast.server.requester import Requester
 from holdfast.server.session_locator import Request, SessionLocator, keyed_id
+from holdfast.turns.opening import NOTHING, refuse_result, unasked_result
 from holdfast.turns.placement import Placement
-from holdfast.turns.prompting import check_body
-from holdfast.turns.reconciling import NOTHING
-from holdfast.turns.tool_results import refuse_result, unasked_result
+from holdfast.turns.prompt import check_body
 
 MATCHES: Final = ("on", "off")
 """What `session_match` may say."""

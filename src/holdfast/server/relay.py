@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import quote
@@ -25,8 +24,8 @@ from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.doors.base import Door, Telling
 from holdfast.server.replies import Reply, error_body, failure, respond
-from holdfast.turns.flow import respond as answer
-from holdfast.turns.showing import Progress
+from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.respond import respond as answer
 from holdfast.turns.turn import Turn
 
 OnDisconnect = Literal["cut", "finish"]
@@ -277,8 +276,10 @@ async def _streamed(client: Client, turn: Turn) -> None:
     """
     turn.progress, last = True, []
     try:
-        async with aclosing(_events(client, turn)) as events:
-            async for event in events:
+        async with closing(answer(turn)) as chunks:
+            async for chunk in chunks:
+                if not (event := _event(client, turn, chunk)):
+                    continue
                 if turn.closed:
                     last.append(event)
                 else:
@@ -295,16 +296,11 @@ async def _streamed(client: Client, turn: Turn) -> None:
     await client.write(b"".join(last) + client.telling.end(), more=False)
 
 
-async def _events(client: Client, turn: Turn) -> AsyncGenerator[bytes, None]:
-    """The reply as the client is sent it: chunks behind its last word say what the session is now."""
-    async with closing(answer(turn)) as chunks:
-        async for chunk in chunks:
-            if isinstance(chunk, Progress):
-                event = client.telling.progress(chunk)
-            else:
-                event = client.telling.chunk(chunk, client.told(turn) if turn.closed else None)
-            if event:
-                yield event
+def _event(client: Client, turn: Turn, chunk: dict[str, Any]) -> bytes:
+    """Return a chunk as the client is sent it; chunks after the reply's last word say what the session is now."""
+    if isinstance(chunk, Progress):
+        return client.telling.progress(chunk)
+    return client.telling.chunk(chunk, client.told(turn) if turn.closed else None)
 
 
 def _seconds(value: bytes) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -40,14 +40,11 @@ from holdfast.stores.log import Append, Appended
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.tools.tool import Toolset
-from holdfast.turns.afterwards import followed
-from holdfast.turns.flow import respond
-from holdfast.turns.instructing import instructed
 from holdfast.turns.interruptions import SentMessages, separate_heard
-from holdfast.turns.introducing_memories import introduced
 from holdfast.turns.library_turn import OpenTurn, prompt_of
-from holdfast.turns.opening import opened
-from holdfast.turns.prompting import build_prompt, working_set_request
+from holdfast.turns.prompt import build_prompt, instructed, introduced, working_set_request
+from holdfast.turns.respond import respond
+from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_to, split_system
@@ -282,12 +279,7 @@ class SessionHandle(ExplainedSession):
         request = self._request(() if messages is None else messages, voice, mode, interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
         turn = Turn(self._engine, request)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(turn.lock)
-            stack.enter_context(followed(turn))
-            await self._engine.present(self.ref)
-            await opened(turn)
-            stack.enter_context(self._engine.life.using(self.ref))
+        async with TurnScope(turn, revive=True):
             await self._engine.life.use(turn.session)
             await turn.lock.interruptible(lambda: build_prompt(turn))
             under_way = OpenTurn(turn, await prompt_of(turn))

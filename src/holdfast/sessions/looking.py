@@ -31,10 +31,8 @@ from holdfast.media.leaving import for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.views import read_view
 from holdfast.recall.passages import Passage
-from holdfast.turns.instructing import instructed
-from holdfast.turns.introducing_memories import introduced
-from holdfast.turns.prompting import draft_from, provider_count, working_set_request
-from holdfast.turns.session_passages import make_item, recall_session
+from holdfast.turns.prompt import draft_from, instructed, introduced, provider_count, working_set_request
+from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic_cache import MARK

@@ -21,7 +21,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import SPEAKER_BEHIND, TRANSFERS
 from holdfast.models import origin_of
 from holdfast.tools.tool import Toolset, relaxed
-from holdfast.turns.prompting import check_body
+from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
 
 _PAGE: Final = 16

@@ -6,22 +6,26 @@ then corrected in the same write that brings the user's new words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace as evolve
 
+from holdfast.agents import Llm
+from holdfast.context.build import WorkingSet
 from holdfast.domain.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, Session
 from holdfast.engine.entries import counted
 from holdfast.engine.guarded import masked
-from holdfast.errors import HeardMismatch, NoReply
+from holdfast.errors import HeardMismatch, InvalidRequest, NoReply
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
 from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.wire.voice import INTERRUPTABLE, metadata_of
 
 
 class LastReply(msgspec.Struct, frozen=True):
@@ -209,3 +213,54 @@ def _check_reply(said: LastReply, heard: Heard, session: Session) -> None:
     turn_id = said.rounds[-1].head.turn_id
     if heard.turn_id is not None and heard.turn_id != turn_id:
         raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
+
+
+REQUEST_FIELDS: Final = frozenset({"turn_id", "timestamp", INTERRUPTABLE})
+"""Fields of a request that only such an upstream knows: another one would refuse the request for their sake."""
+
+
+def check_interruptable(body: Mapping[str, Any]) -> None:
+    """Refuse an `interruptable` that is neither true nor false. Raises `InvalidRequest`."""
+    value = body.get(INTERRUPTABLE)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidRequest(f"{INTERRUPTABLE} must be true or false, not {value!r}"[:300], param=INTERRUPTABLE)
+
+
+def addressed(
+    body: dict[str, Any], llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
+) -> dict[str, Any]:
+    """A request as its model takes it: with voice records, or without a trace of them.
+
+    Args:
+        body: the Chat Completions request; its `messages` are those of `built`, in their order.
+        llm: who is asked.
+        built: the working set.
+        turn_id: the turn that the reply belongs to.
+        now: milliseconds since the epoch; asked only where they are told.
+    """
+    plain = {name: value for name, value in body.items() if name not in REQUEST_FIELDS}
+    if not llm.records:
+        return plain
+    sources = built.sources()
+    messages = [
+        message if entry is None else {**message, **_fields(entry, sent.role)}
+        for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)
+    ]
+    told = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _interruptable(body, sources)}
+    return {**plain, "messages": messages, **told}
+
+
+def _fields(entry: Entry, role: str) -> dict[str, Any]:
+    """What a record has beside the message itself. What another agent said is sent as told, and has no source of its own."""
+    told = entry.message.role == "assistant" and role != "assistant"
+    metadata = {"agent": entry.agent} if told else metadata_of(entry)
+    return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
+
+
+def _interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
+    """False where the request says so, or the last reply that is sent was not to be interrupted."""
+    said = body.get(INTERRUPTABLE)
+    if said is not None:
+        return said is not False
+    spoken = [entry for entry in sources if entry is not None and entry.message.role == "assistant"]
+    return not spoken or (spoken[-1].metadata or {}).get(INTERRUPTABLE) is not False

@@ -12,9 +12,9 @@ from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest
 from holdfast.tools.state import State
-from holdfast.turns.calling import made_call
-from holdfast.turns.prompting import build_prompt, sendable
-from holdfast.turns.replying import append_reply, text_of_reply
+from holdfast.turns.model_call import made_call
+from holdfast.turns.prompt import build_prompt, sendable
+from holdfast.turns.replies import append_reply, text_of_reply
 from holdfast.turns.turn import Turn
 from holdfast.wire.sendable import Sendable, message_of
 

@@ -12,25 +12,34 @@ After a turn that ended whole, but without its client, it is given the stored re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import Message, canonical
-from holdfast.domain.reconcile import Plan
+from holdfast.domain.participants import SPEAKER
+from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.domain.session import Entry, Session
 from holdfast.engine.guarded import masked
+from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
+from holdfast.overlays.warm import WarmSession
+from holdfast.recognition.matching import at_end, behind, branch, goes_on, landed
+from holdfast.stores.base import Appended, SessionPatch, Store
+from holdfast.stores.walk import entries_to
 from holdfast.turns.handover import resume
-from holdfast.turns.prompting import check_body
-from holdfast.turns.reconciling import answer_again, open_turn, reconcile
-from holdfast.turns.session_mode import is_transcript
+from holdfast.turns.interruptions import apply_interruption, is_interrupting
+from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
+from holdfast.turns.turn_warnings import TurnWarning
 
 _PAGE: Final = 64
 """Entries that are read at a time on the way back to what was asked."""
 
 
-async def opened(turn: Turn) -> None:
+async def open_turn(turn: Turn) -> None:
     """Open a turn that has come up in this process (`turn.lock`).
 
     Raises:
@@ -40,21 +49,21 @@ async def opened(turn: Turn) -> None:
     """
 
     async def opening() -> Session | None:
-        await _related(turn)
+        await _relate(turn)
         return turn.session if turn.answered is None else None
 
     await turn.lock.open(opening)
 
 
-async def _related(turn: Turn) -> None:
+async def _relate(turn: Turn) -> None:
     """Relate what came to the log, and open the turn: with what is new of it, or where its first try ended."""
-    if turn.engine.unheard.of(turn.request.ref) and await _never_heard(turn):
+    if turn.engine.unheard.of(turn.request.ref) and await _repeat_undelivered(turn):
         return
     if not await _join_attempt(turn):
         if not turn.request.voice.tools and not turn.request.voice.steps:
             await reconcile(turn)
             return
-        if not await _asked_again(turn):
+        if not await _is_asked_again(turn):
             await reconcile(turn)
     if turn.answered is not None and turn.answered.message.tool_calls:
         await _answer_behind(turn, turn.answered)
@@ -63,7 +72,7 @@ async def _related(turn: Turn) -> None:
 # -- the same message again ------------------------------------------------------
 
 
-async def _never_heard(turn: Turn) -> bool:
+async def _repeat_undelivered(turn: Turn) -> bool:
     """Answer the turn with the log's last reply, where this request was answered by it and nobody was there to hear."""
     await turn.admit()
     store, request = turn.engine.store, turn.request
@@ -78,7 +87,7 @@ async def _never_heard(turn: Turn) -> bool:
 
 
 async def _join_attempt(turn: Turn) -> bool:
-    """Open the turn where the first attempt at its request ended; False where that is not known, or never opened."""
+    """Open the turn where the first attempt at its request ended; False where that is not known, or never open_turn."""
     placement, request = turn.placement, turn.request
     if (
         placement is None
@@ -103,7 +112,7 @@ async def _join_attempt(turn: Turn) -> bool:
     return True
 
 
-async def _asked_again(turn: Turn) -> bool:
+async def _is_asked_again(turn: Turn) -> bool:
     """Open the turn where the log ends in tools that ran for just these messages; False where it does not."""
     request = turn.request
     if not request.incoming:
@@ -119,7 +128,7 @@ async def _asked_again(turn: Turn) -> bool:
     turn.learned = await turn.engine.learning.of(request.voice.llm)
     check_body(request.voice, request.body, turn.learned)
     await turn.admit()
-    await open_turn(turn, session, Plan("replayed"), expect=None)
+    await write_opening(turn, session, Plan("replayed"), expect=None)
     return True
 
 
@@ -179,3 +188,284 @@ def _ready(turn: Turn, unit: Unit) -> bool:
     """Whether all calls of a message that ran here have a result, so that the client was given its own."""
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
+
+
+NOTHING = "messages is empty, and so is the session: there is nothing to answer"
+_RACES = 16
+"""Times a transcript is reconciled anew because somebody else appended in between."""
+_MOVED = 64
+"""Entries among which a message is looked for that was written once more."""
+
+
+async def reconcile(turn: Turn) -> None:
+    """Relate what came to the log, and open the turn with what is new of it."""
+    turn.learned = await turn.engine.learning.of(turn.request.voice.llm)
+    check_body(turn.request.voice, turn.request.body, turn.learned)
+    await turn.admit()
+    if await _reconcile_warm(turn):
+        return
+    for _ in range(_RACES):
+        session = (await turn.engine.store.get(turn.request.ref)).require_intact()
+        transcript = is_transcript(turn, session)
+        plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
+        plan = await apply_interruption(turn, session, plan)
+        if not plan.append and session.messages == 0:
+            raise InvalidRequest(NOTHING, param="messages")
+        expected = session.version if transcript or plan.retire_from is not None else None
+        try:
+            await write_opening(turn, session, plan, expect=expected)
+        except (StaleSession, SessionNotFound):  # of one that is gone the next look says so
+            continue
+        warn_of_retired(turn, session)
+        await remember_client(turn)
+        return
+    raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
+
+
+async def _reconcile_warm(turn: Turn) -> bool:
+    """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
+    request, warm = turn.request, turn.engine.warm.get(turn.request.ref)
+    if warm is None or is_interrupting(request):
+        return False
+    plan = _warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _warm_delta(turn, warm)
+    if plan is None or not plan.append or plan.retire_from is not None:
+        return False
+    try:
+        await write_opening(turn, warm.session, plan, expect=warm.session.version)
+    except (StaleSession, SessionNotFound):
+        turn.engine.warm.forget(request.ref)
+        return False
+    await remember_client(turn)
+    return True
+
+
+def _warm_delta(turn: Turn, warm: WarmSession) -> Plan | None:
+    incoming = turn.request.incoming
+    if not 0 < len(incoming) <= len(warm.last) or unasked_result(warm.session, incoming) is not None:
+        return None
+    return reconcile_delta(warm.last[-len(incoming) :], incoming)
+
+
+def _warm_transcript(turn: Turn, warm: WarmSession) -> Plan | None:
+    sent = goes_on(warm.session, turn.request.incoming)
+    if sent is None:
+        return None
+    turn.is_whole = True
+    tools: list[Entry] = []
+    for entry in reversed(warm.last):
+        if entry.message.visible:
+            return reconcile_behind(Behind(tools[::-1], None), turn.request.incoming[sent:])
+        tools.append(entry)
+    return None
+
+
+async def _plan_delta(turn: Turn, session: Session) -> Plan:
+    incoming = turn.request.incoming
+    if not incoming:
+        return Plan("replayed")
+    await check_results(turn.engine.store, session, incoming)
+    last = await turn.engine.store.entries(session.ref, limit=len(incoming), descending=True)
+    return reconcile_delta(last[::-1], incoming)
+
+
+async def _plan_transcript(turn: Turn, session: Session) -> Plan:
+    """See `holdfast.domain.reconcile`. What the two have in common is found by digests, what stands behind it is read."""
+    store, incoming = turn.engine.store, turn.request.incoming
+    if session.messages == 0:
+        turn.is_whole = True
+        return Plan("new", incoming)
+    sent = goes_on(session, incoming)
+    if sent is not None:
+        turn.is_whole = True
+        return reconcile_behind(await at_end(store, session), incoming[sent:])
+    whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
+    found = await landed(store, session, incoming, whole=whole)
+    if found is None:
+        first = await store.entries(session.ref, limit=1)
+        return Plan("replaced", incoming, retire_from=first[0].seq) if incoming else Plan("replayed")
+    if found.place.live:
+        return reconcile_behind(await behind(store, session.ref, found.place.seq), incoming[found.sent :])
+    return await _revive(turn, session, found.place.seq, found.sent)
+
+
+async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
+    """Plan for a request that goes on with a retired branch: what the branch had is written again, its tool messages too."""
+    incoming = turn.request.incoming
+    old = await branch(turn.engine.store, session.ref, seq)
+    if any(
+        entry.erased for entry in old.entries
+    ):  # not to be had again: what the client still has of it takes its place
+        visible = [at for at, message in enumerate(incoming[:sent]) if message.visible]
+        begin = visible[-sum(entry.message.visible for entry in old.entries)]
+        return Plan("edited", incoming[begin:], retire_from=old.retire_from)
+    plan = reconcile_behind(Behind(old.tools, None if old.ends else seq), incoming[sent:])
+    until = plan.retire_from if plan.retire_from not in {None, seq} else None
+    tools = [tool for tool in old.tools if until is None or tool.seq < until]
+    return Plan(
+        plan.relation,
+        plan.append,
+        retire_from=old.retire_from,
+        restore=(*old.entries, *tools),
+        renamed=plan.renamed,
+    )
+
+
+async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
+    """Write ahead: what came is durable before the model is called."""
+    if turn.placement is not None:
+        turn.placement.check(session, plan.retire_from)
+    if turn.request.guest and plan.retire_from is not None:
+        await _check_own(turn, plan.retire_from)
+    await resume(turn, session, plan)
+    turn.plan = plan
+    turn.session = session
+    writes = plan.append or plan.restore or plan.retire_from is not None
+    if not writes and turn.request.idempotency_key is None:
+        turn.note_opened(session.tail.next_seq)
+        return
+    appended = await turn.append(turn.as_sent(plan), plan=plan, expect=expect)
+    turn.note_opened(appended.start + len(appended.entries))
+    if appended.replayed:
+        turn.plan = Plan("replayed")
+        await answer_again(turn, await _behind_asked(turn, appended))
+
+
+async def _check_own(turn: Turn, start: int) -> None:
+    """Refuse to take back from `start` on what others said, or what they were answered. Raises `Conflict`."""
+    store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
+
+    def others(entry: Entry) -> bool:
+        said = (entry.metadata or {}).get(SPEAKER)
+        return said != speaker and (said is not None or entry.message.role == "user")
+
+    _, found = await entries_to(store, ref, others, keep=lambda _: False, start=start)
+    if found is None:
+        # Where the reply alone goes: to whose words it is.
+        _, asked = await entries_to(store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True)
+        if asked is not None and not others(asked):
+            return
+    raise Conflict(
+        "the request leaves out, or changes, what others said in this session: that is its owner's to do;"
+        " send what is new alone, with session_mode 'delta'"
+    )
+
+
+async def _behind_asked(turn: Turn, first: Appended) -> int:
+    """Where the reply to a first request begins. What was asked may stand elsewhere by now, behind a reply that was cut since."""
+    asked = first.entries[-1] if first.entries else None
+    if asked is None or asked.retired_by is None:
+        return first.start + len(first.entries)
+    stored = await turn.engine.store.entries(turn.request.ref, start=asked.retired_by, limit=_MOVED)
+    moved = (entry.seq for entry in stored if _moved(asked, entry))
+    return next(moved, first.start + len(first.entries) - 1) + 1
+
+
+def _moved(asked: Entry, entry: Entry) -> bool:
+    """Whether `entry` is `asked`, written once more."""
+    same = (entry.turn_id, entry.timestamp, entry.kind) == (asked.turn_id, asked.timestamp, asked.kind)
+    return same and canonical(entry.message) == canonical(asked.message)
+
+
+async def answer_again(turn: Turn, start: int) -> None:
+    """Find the reply that the first attempt at the same request got. What arrived of a cut one makes room."""
+    behind = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
+    if not behind or behind[0].message.role != "assistant":
+        return
+    if not (behind[0].metadata or {}).get("interrupted"):
+        turn.answered, turn.closed = behind[0], True
+    elif len(behind) == 1:
+        await turn.append((), plan=Plan("regenerated", retire_from=behind[0].seq), keyed=False)
+
+
+TRANSCRIPT_CLIENTS: Final = "transcript_clients"
+"""Key of a session's metadata: names of client programs that send whole conversations, the newest last."""
+_log = logging.getLogger("holdfast.turn")
+
+
+def is_transcript(turn: Turn, session: Session) -> bool:
+    """Return True if the request's messages are to be read as the session's whole conversation."""
+    request = turn.request
+    if mode_of(request.incoming, request.mode) == "transcript":
+        return True
+    return is_remembered_transcript(turn, session)
+
+
+def is_remembered_transcript(turn: Turn, session: Session) -> bool:
+    """Return True if only the memory of the client makes a transcript of the request: it has user messages alone."""
+    request = turn.request
+    if request.mode != "auto" or not request.incoming or request.client not in _clients(session):
+        return False
+    return all(message.role == "user" for message in request.incoming)
+
+
+def warn_of_retired(turn: Turn, session: Session) -> None:
+    """Add a warning where a remembered mode, and nothing in the request, made messages leave the live path."""
+    plan = turn.plan
+    if plan is None or plan.retire_from is None or not is_remembered_transcript(turn, session):
+        return
+    message = (
+        "this client has sent the session's whole conversation before, so the request was read as one: messages from"
+        f" {plan.retire_from} on were retired. Send session_mode: delta if it only brought new messages"
+    )
+    turn.warnings.add(TurnWarning("remembered_transcript", message, param="session_mode"))
+
+
+async def remember_client(turn: Turn) -> None:
+    """Remember that the client sends whole conversations, where this request shows it and it is not known yet.
+
+    The turn does not depend on it: a write that fails is left to the next request. A repeated request, which brings nothing
+    new, writes nothing here either.
+    """
+    request, session = turn.request, turn.session
+    if turn.plan is None or not turn.plan.append:
+        return
+    shows = turn.is_whole and request.mode == "auto" and any(one.role == "assistant" for one in request.incoming)
+    if not shows or not request.client or request.guest or request.client in (known := _clients(session)):
+        return
+    metadata = {**session.metadata, TRANSCRIPT_CLIENTS: [*known, request.client][-CLIENTS_REMEMBERED:]}
+    try:
+        patch = SessionPatch(metadata=metadata)
+        now = turn.engine.clock()
+        turn.session = await turn.engine.store.update(session.ref, patch, timestamp=now, expect=session.version)
+    except HoldfastError as exc:
+        _log.info("the mode of a client could not be remembered: %s", exc)
+        return
+    turn.engine.warm.follow(session, turn.session)
+
+
+def _clients(session: Session) -> list[str]:
+    """Return the clients that are remembered; metadata is free, so anything may be there."""
+    found = session.metadata.get(TRANSCRIPT_CLIENTS)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
+    """Return the first of the results that `messages` begin with whose call is not open in the session.
+
+    Args:
+        session: as it is; None: a new one.
+        messages: new messages, to be written after its log.
+    """
+    open_calls = session.tail.open_calls if session else ()
+    results = takewhile(lambda message: message.role == "tool", messages)
+    return next((one for one in results if one.tool_call_id not in open_calls), None)
+
+
+def refuse_result(message: Message) -> InvalidMessage:
+    """Return the error for a result without its call."""
+    text = f"the result of call {message.tool_call_id!r:.100} comes without the call: send the assistant message with it first"
+    return InvalidMessage(text, param="messages[0].tool_call_id")
+
+
+async def check_results(store: Store, session: Session, messages: Sequence[Message]) -> None:
+    """Refuse results whose call is not in the session. A result that comes late, or once more, is taken.
+
+    Raises:
+        InvalidMessage: the call is not among the last `limits.CALL_LOOKBACK` messages.
+    """
+    unasked = unasked_result(session, messages)
+    if unasked is None:
+        return
+    stored = await store.entries(session.ref, limit=CALL_LOOKBACK, descending=True) if session.messages else ()
+    if not any(call.id == unasked.tool_call_id for entry in stored for call in entry.message.tool_calls):
+        raise refuse_result(unasked)

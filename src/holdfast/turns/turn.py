@@ -1,6 +1,6 @@
 """A turn in progress: what is known of it so far, and what it writes.
 
-The layers of a turn are in `holdfast.turns.flow`; what is here is what all of them hold in hand.
+The layers of a turn are in `holdfast.turns.respond`; what is here is what all of them hold in hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Agents that speak in another one's place, one after the other or side by side, in one turn of its session.
 
-    performed -> aside … -> reply
+    run_workflow -> aside … -> reply
     aside: one agent | each of a sequence | side_by_side
     reply: one agent | the last of a sequence | side_by_side -> joined
 
@@ -29,14 +29,14 @@ from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, Model
 from holdfast.models import closing
 from holdfast.stores.walk import entries_to
 from holdfast.tools.tool import relaxed
-from holdfast.turns.afterwards import compact
-from holdfast.turns.failing import apology, words_after
 from holdfast.turns.handover import same_place
-from holdfast.turns.showing import Progress, Shown, summed
+from holdfast.turns.replies import failure_text, say_failure
+from holdfast.turns.reply_assembler import Progress, ReplyAssembler, summed
+from holdfast.turns.scope import compact
 from holdfast.turns.turn import Turn
 
 Chunks = AsyncGenerator[dict[str, Any], None]
-Speak = Callable[[Turn, Shown], Chunks]
+Speak = Callable[[Turn, ReplyAssembler], Chunks]
 """Has the agent of a turn, or of a part of it, answer: all but the end of the reply."""
 HANDED_OVER: Final = "[handed over]"
 """What stands as the result of `HAND_OVER`."""
@@ -73,11 +73,11 @@ class _Failed(NamedTuple):
     """Who did not answer."""
 
     part: Turn
-    shown: Shown
+    assembler: ReplyAssembler
     error: HoldfastError
 
 
-async def performed(turn: Turn, speak: Speak, before: Shown) -> Chunks:
+async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chunks:
     """The reply of a turn whose agent is a workflow, to its end.
 
     Args:
@@ -97,15 +97,14 @@ async def performed(turn: Turn, speak: Speak, before: Shown) -> Chunks:
                     yield chunk
             return
         except ModelError as exc:
-            closer, shown, words = await workflow.closer(exc)
+            closer, assembler, words = await workflow.closer(exc)
             if words is None:
                 raise
             failed = (exc.code, exc.public_message)
-        async with closing(apology(closer, shown, words, failed)) as chunks:
-            async for chunk in chunks:
-                turn.failure, turn.closed = closer.failure, closer.closed
-                yield chunk
-        turn.closed = True
+        for chunk in await say_failure(closer, assembler, words, failed):
+            turn.failure = closer.failure
+            yield chunk
+            turn.closed = True
     finally:
         workflow.over()
 
@@ -117,10 +116,10 @@ class _Workflow:
         turn: of the session.
         speak: see `Speak`.
         said: the texts that are handed over already, by agent; those that come are added.
-        before: see `performed`.
+        before: see `run_workflow`.
     """
 
-    def __init__(self, turn: Turn, speak: Speak, said: dict[str, str], before: Shown) -> None:
+    def __init__(self, turn: Turn, speak: Speak, said: dict[str, str], before: ReplyAssembler) -> None:
         self._turn = turn
         self._speak = speak
         self._said = said
@@ -160,17 +159,17 @@ class _Workflow:
     async def _last(self, voice: Voice, place: _Place) -> Chunks:
         """One agent, whose words are the client's as they come."""
         part = await self._part(voice, place, Share(ends=True), self._turn.request.body)
-        shown = Shown(part, self._used, self._before)
+        assembler = ReplyAssembler(part, self._used, self._before)
         try:
-            async with closing(self._speak(part, shown)) as chunks:
+            async with closing(self._speak(part, assembler)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         except ModelError as exc:
-            self._failed.append(_Failed(part, shown, exc))
+            self._failed.append(_Failed(part, assembler, exc))
             raise
         self._turn.request, self._turn.working_set = part.request, part.working_set
         self._turn.closed = True
-        for chunk in shown.ending():
+        for chunk in assembler.ending():
             yield chunk
 
     async def _joined(self, voice: Voice, place: _Place) -> Chunks:
@@ -180,12 +179,12 @@ class _Workflow:
                 yield chunk
         part = await self._part(voice, place, Share(ends=True), self._turn.request.body)
         text, llm = self._text(voice), voice.llm
-        shown = Shown(part, self._used, self._before)
-        told = shown.apart(text)
+        assembler = ReplyAssembler(part, self._used, self._before)
+        told = assembler.apart(text)
         said = Message(role="assistant", content=text)
-        await part.settle(part.append([said], metadata=shown.metadata, last=True))
+        await part.settle(part.append([said], metadata=assembler.metadata, last=True))
         self._turn.request = msgspec.structs.replace(self._turn.request, voice=voice)
-        for chunk in shown.told_instead(told, self._head(llm.model)):
+        for chunk in assembler.end_with_text(told, self._head(llm.model)):
             yield chunk
             self._turn.closed = True
 
@@ -222,26 +221,26 @@ class _Workflow:
             body["tool_choice"] = choice
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._part(voice, place, share, body)
-        shown = Shown(part)
+        assembler = ReplyAssembler(part)
         yield self._told(part, "running")
         try:
-            async with closing(self._speak(part, shown)) as chunks:
+            async with closing(self._speak(part, assembler)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Progress):
                         yield chunk
         except _ITS_OWN as exc:
-            self._failed.append(_Failed(part, shown, exc))
+            self._failed.append(_Failed(part, assembler, exc))
             yield self._told(part, "failed")
             raise
         finally:
-            self._used = summed(self._used, shown.used)
+            self._used = summed(self._used, assembler.used)
         yield self._told(part, "done")
-        if shown.returned:
+        if assembler.returned:
             self._turn.closed = True
-            for chunk in shown.asking(self._used, self._before):
+            for chunk in assembler.end_with_calls(self._used, self._before):
                 yield chunk
         else:
-            self._said[name] = shown.text
+            self._said[name] = assembler.text
 
     # -- side by side ----------------------------------------------------------
 
@@ -295,7 +294,9 @@ class _Workflow:
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._part(voice, place, share, {})
         self._said[name] = SILENT.format(agent=name, code=error.code)
-        messages, noted = handed_over(part, Message(role="assistant", content=self._said[name]), {"error": error.code})
+        messages, noted = hand_over_reply(
+            part, Message(role="assistant", content=self._said[name]), {"error": error.code}
+        )
         await part.settle(part.append(messages, metadata=noted))
 
     # -- all of them -----------------------------------------------------------
@@ -330,15 +331,15 @@ class _Workflow:
         created = self._turn.engine.clock() // 1000
         return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
 
-    async def closer(self, error: ModelError) -> tuple[Turn, Shown, str | None]:
+    async def closer(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
         """Whose failure message is said after `error`, and which: the workflow's, else that of the first who failed."""
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
-        shown = Shown(failed.part, self._used, self._before) if aside else failed.shown
+        assembler = ReplyAssembler(failed.part, self._used, self._before) if aside else failed.assembler
         voice = self._root if _agent(self._root).failure_message else failed.part.request.voice
         voice = msgspec.structs.replace(voice, branch="")
         closer = self._turn.part(voice, Share(ends=True), self._turn.lock, {})
-        return closer, shown, await words_after(closer, shown, error)
+        return closer, assembler, await failure_text(closer, assembler, error)
 
     def over(self) -> None:
         """What comes after the turn, for each that spoke in it."""
@@ -365,7 +366,7 @@ def _agent(voice: Voice) -> Agent:
 # -- handing over ------------------------------------------------------------------
 
 
-def handed_over(
+def hand_over_reply(
     turn: Turn, reply: Message, metadata: dict[str, Any] | None
 ) -> tuple[list[Message], list[dict[str, Any] | None]]:
     """What ends the reply of a turn, or of a part of it, and the metadata of each: a call and its result where others speak after it."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.server.replies import Reply
-from holdfast.turns.showing import Progress
+from holdfast.turns.reply_assembler import Progress
 
 
 class Said(NamedTuple):

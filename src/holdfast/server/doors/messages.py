@@ -12,7 +12,7 @@ from holdfast.domain.messages import Message as ChatMessage
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.server.doors.base import Said
 from holdfast.server.replies import Reply, request_id
-from holdfast.turns.showing import Progress
+from holdfast.turns.reply_assembler import Progress
 from holdfast.wire.anthropic import message_groups, system_from
 from holdfast.wire.anthropic_inbound import fields_from
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, message_of

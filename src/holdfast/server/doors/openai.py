@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.server.doors.base import Said
 from holdfast.server.replies import Reply
-from holdfast.turns.calling import PROGRESS
-from holdfast.turns.showing import Progress
+from holdfast.turns.model_call import PROGRESS
+from holdfast.turns.reply_assembler import Progress
 from holdfast.wire.exports import record_fields
 from holdfast.wire.openai import messages_from
 from holdfast.wire.voice import find_records

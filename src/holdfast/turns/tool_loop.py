@@ -18,40 +18,39 @@ from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
 from holdfast.tools.state import State
 from holdfast.turns.handover import hand_over, transfer
-from holdfast.turns.recalling import is_shared
-from holdfast.turns.recalling_conversations import looked_up, quotes, said_at
-from holdfast.turns.showing import Shown
+from holdfast.turns.recall import is_shared, looked_up, quotes, said_at
+from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn
 
 
-async def run_tools(turn: Turn, shown: Shown) -> AsyncGenerator[dict[str, Any], None]:
+async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
     """Run the calls that run here, side by side. Each result is in the log before the next call of the model.
 
     Left before its end, it cancels what still runs: what has a result by then is stored with it, the rest with an error.
     """
-    under_way = _UnderWay(turn, shown)
+    under_way = _UnderWay(turn, assembler)
     try:
-        if not shown.returned:
-            for chunk in shown.go_on():
+        if not assembler.returned:
+            for chunk in assembler.start_round():
                 yield chunk
-        for call in shown.calls:
-            for told in shown.progress(call, "running"):
+        for call in assembler.calls:
+            for told in assembler.progress(call, "running"):
                 yield told
         while under_way.left:
             done = await turn.lock.interruptible(under_way.some)
             for outcome in await under_way.write(done):
-                for told in shown.progress(outcome.call, "failed" if outcome.failed else "done"):
+                for told in assembler.progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told
-        if not shown.returned and hand_over(turn):
-            shown.goes_on_with(turn.request.voice)
+        if not assembler.returned and hand_over(turn):
+            assembler.switch_voice(turn.request.voice)
     finally:
         if under_way.left:
             await turn.settle(under_way.give_up())
 
 
-async def not_run(turn: Turn, shown: Shown) -> None:
+async def not_run(turn: Turn, assembler: ReplyAssembler) -> None:
     """Write that the calls of a message never ran, because the turn ended before."""
-    await turn.append([failure(call, NOT_RUN).message for call in shown.calls], last=True)
+    await turn.append([failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
 
 class _UnderWay:
@@ -61,15 +60,15 @@ class _UnderWay:
         left: those whose results are not being written yet, in the order of the calls.
     """
 
-    def __init__(self, turn: Turn, shown: Shown) -> None:
+    def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
         self._turn = turn
-        self._returned = bool(shown.returned)
+        self._returned = bool(assembler.returned)
         self._writing = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._read = False
-        contexts = {call.id: context_of(turn, call) for call in shown.calls}
+        contexts = {call.id: context_of(turn, call) for call in assembler.calls}
         self._marked = {name: context.marked for name, context in contexts.items()}
-        self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in shown.calls}
+        self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in assembler.calls}
 
     async def _run(self, call: ToolCall, context: ToolContext) -> Outcome:
         tools = self._turn.request.voice.tools

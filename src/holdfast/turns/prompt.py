@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Llm, Voice
+from holdfast.agents import Agent, Llm, Voice
+from holdfast.artifacts.content import text_in
 from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_on
-from holdfast.context.introduced import Introduction
+from holdfast.context.introduced import SHARE, Introduction, introduction_of
 from holdfast.context.recalled import Recall
 from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
+from holdfast.domain.participants import is_shared
 from holdfast.domain.session import Session, SessionRef, is_child
+from holdfast.domain.state import TEMP
+from holdfast.domain.templates import ARTIFACT, Template, parsed
 from holdfast.engine.engine import Engine
-from holdfast.errors import BudgetTooSmall, InvalidRequest, SessionNotFound
-from holdfast.limits import INLINE_MESSAGES
+from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, SessionNotFound, StoreUnavailable
+from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.leaving import for_model
+from holdfast.memory.checks import seen_by
 from holdfast.overlays.views import ReadView, read_view
 from holdfast.overlays.warm import WarmSession, heavy
-from holdfast.turns.instructing import instructed
-from holdfast.turns.introducing_memories import introduced
-from holdfast.turns.recalling import budgets_of, keep, recalled
-from holdfast.turns.session_passages import prepare_recall, recall_session
+from holdfast.stores.base import NewSession
+from holdfast.turns.interruptions import check_interruptable
+from holdfast.turns.recall import budgets_of, keep, prepare_recall, recall_session, recalled
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.turns.voice_records import check_interruptable
 from holdfast.wire import anthropic_request
 from holdfast.wire.anthropic_others import plain_prompt, without_anthropics
 from holdfast.wire.media import behind_results
@@ -185,12 +189,12 @@ def working_set_request(
     Args:
         request: the turn's.
         session: as it stands.
-        instruction: what the agent is told, as `holdfast.turns.instructing` makes it.
+        instruction: what the agent is told, as `holdfast.turns.prompt` makes it.
         marker: the session's, see `holdfast.engine.markers`.
         learned: what is known of the model from its provider's answers.
         input_budget: tokens for the whole prompt; None: what the model's window leaves.
         recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
-        introduction: what is known since before the session, as `holdfast.turns.introducing_memories` makes it.
+        introduction: what is known since before the session, as `holdfast.turns.prompt` makes it.
     """
     voice, body = request.voice, request.body
     tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))
@@ -260,3 +264,143 @@ def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def reply_tokens(body: Mapping[str, Any]) -> int | None:
     """Tokens that a request allows the reply; None where it does not say."""
     return body.get("max_completion_tokens") or body.get("max_tokens")
+
+
+_BETWEEN: Final = "\n\n"
+"""Between the parts of an instruction."""
+
+
+async def instructed(
+    engine: Engine, session: Session, voice: Voice, temp: Mapping[str, Any] | None = None
+) -> tuple[Message, ...]:
+    """Return the system messages of the agent's model, then what the agent is told.
+
+    That is `global_instruction` of those above it and its own, then its `instruction`, in one system message.
+
+    Args:
+        engine: of the store.
+        session: as it stands.
+        voice: whose it is.
+        temp: what the turn has under `temp:` keys; None: it is none, and all of these may be missing.
+
+    Returns:
+        The messages; empty if there are none.
+
+    Raises:
+        MissingState: it needs state, or an artifact, that is not there; says which, and whose instruction it is.
+        InvalidRequest: an artifact that it names is no text, or too long for an instruction.
+    """
+    parts = voice.instructions
+    if not parts:
+        return voice.llm.system_messages
+    templates = [parsed(part.text) for part in parts]
+    values = await _values(engine, session.ref, session.state, templates, temp or {})
+    if temp is None:
+        values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
+    told = [
+        template.rendered(values, agent=part.agent, what=part.what)
+        for part, template in zip(parts, templates, strict=True)
+    ]
+    text = _BETWEEN.join(one for one in told if one)
+    told_agent = (Message(role="system", content=text),) if text else ()
+    return (*voice.llm.system_messages, *told_agent)
+
+
+async def worded(
+    engine: Engine, session: Session | NewSession, text: str, agent: Agent, temp: Mapping[str, Any] | None = None
+) -> str:
+    """What an agent says itself: a greeting, a failure message. What it names may be missing, as if each had a `?`.
+
+    Nobody could mend it in the moment in which it is said, and a greeting without a name is better than none.
+
+    Args:
+        engine: of the store.
+        session: in which; of one that is about to be made, what its state brings to shared scopes counts too.
+        text: the template.
+        agent: whose it is.
+        temp: what the turn has under `temp:` keys.
+    """
+    template = parsed(text)
+    values = await _values(engine, session.ref, session.state, [template], temp or {}, strict=False)
+    return template.rendered(values, agent=agent.name, strict=False)
+
+
+async def _values(
+    engine: Engine,
+    ref: SessionRef,
+    state: Mapping[str, Any],
+    templates: Sequence[Template],
+    temp: Mapping[str, Any],
+    *,
+    strict: bool = True,
+) -> dict[str, Any]:
+    """What stands under the names of some templates, by name; nothing under those that are missing."""
+    keys = {key: None for one in templates for key in one.keys}
+    values = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
+    values |= await engine.scopes.named(ref.user_id, [key for key in keys if values[key] is None])
+    for name in dict.fromkeys(name for one in templates for name in one.artifacts):
+        values[ARTIFACT + name] = await _artifact(engine, ref, name, strict=strict)
+    return {key: _kept(engine, ref, key, value) for key, value in values.items() if value is not None}
+
+
+def _kept(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
+    """A value without secrets: what is stored has been looked at, `temp:` keys and artifacts have not."""
+    if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
+        return value
+    sweep = engine.guard.sweep()
+    told = sweep.value(value, key, sent=False)
+    engine.guard.note(sweep.findings, ref.id)
+    return told
+
+
+async def _artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
+    """The text of an artifact; None where there is none. Raises as `_text_of`, if `strict`."""
+    try:
+        return await _text_of(engine, ref, name)
+    except ArtifactNotFound:
+        return None
+    except InvalidRequest:
+        if strict:
+            raise
+        return None
+
+
+async def _text_of(engine: Engine, ref: SessionRef, name: str) -> str:
+    """The text of an artifact. Raises `ArtifactNotFound`; `InvalidRequest` where it is none, or too long."""
+    artifact = await engine.artifacts.get(ref, name)
+    if artifact.size > INSTRUCTED_ARTIFACT_BYTES:
+        most = f"an instruction takes artifacts of at most {INSTRUCTED_ARTIFACT_BYTES:,}"
+        raise InvalidRequest(f"artifact {name!r} has {artifact.size:,} bytes; {most}", param="artifact")
+    loaded = await engine.artifacts.load(ref, name, artifact.version)
+    text = text_in(loaded.data, artifact.mime_type)
+    if text is None:
+        message = f"artifact {name!r} is {artifact.mime_type}: an instruction takes the text of a text artifact"
+        raise InvalidRequest(message, param="artifact")
+    return text
+
+
+_log: Final = logging.getLogger("holdfast.dreams")
+
+
+async def introduced(engine: Engine, session: Session, voice: Voice) -> Introduction | None:
+    """What a voice is told of the promoted memories of the session's user, the agent and the app; None: nothing.
+
+    Args:
+        engine: of the store.
+        session: as it stands.
+        voice: who speaks; unless memories come into its prompts by themselves, it is told nothing.
+    """
+    recalls, budget = voice.recalls.get("memory"), engine.dreaming.settings.inject_budget
+    if recalls is None or not recalls.inject or not budget:
+        return None
+    try:
+        user = None if is_shared(session.metadata) else session.ref.user_id
+        found = [await engine.promoted.of(owner) for owner in seen_by(user, voice.agent_name)]
+    except StoreUnavailable as exc:  # no turn fails for the sake of what it might know
+        _log.warning("a session was told of no promoted memories: %s", exc.code)
+        return None
+    # The model's own window, and not what a provider has taught of it: that would change the block within a session.
+    room = min(budget, voice.llm.budget(None).input // SHARE)
+    memories = [one for some in found for one in some.memories]
+    marker = await engine.markers.of(session)
+    return introduction_of(memories, session.created_at, room, voice.llm.counter, marker=marker)

@@ -27,10 +27,10 @@ from holdfast.limits import AGENT_DEPTH
 from holdfast.models import Collector, closing
 from holdfast.stores.sessions import NewSession
 from holdfast.tools.context import ToolContext
-from holdfast.turns.flow import respond
 from holdfast.turns.handover import same_place
-from holdfast.turns.prompting import check_body
-from holdfast.turns.recalling import is_shared
+from holdfast.turns.prompt import check_body
+from holdfast.turns.recall import is_shared
+from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 
 _log = logging.getLogger("holdfast.turn")

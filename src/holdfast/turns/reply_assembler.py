@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.agents import Voice
 from holdfast.context.units import distinct_id
+from holdfast.domain.artifact import artifacts_to, checked_name
 from holdfast.domain.heard import APART
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.limits import METADATA_BYTES
+from holdfast.domain.session import Entry
+from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
 from holdfast.numbers import is_number
 from holdfast.tools.tool import relaxed
 from holdfast.turns.turn import Turn
@@ -41,14 +46,14 @@ class Progress(dict[str, Any]):
         return f"{'tool' if 'tool' in told else 'agent'} {told.get('tool') or told['agent']} {told['status']}"
 
 
-class Shown:
+class ReplyAssembler:
     """A turn's reply as the client is sent it: one message over all its rounds, without the calls that run here.
 
     Attributes:
         calls: those of the last message that run here.
         returned: those of the last message that are the client's.
         preface: what the client was sent before that message: the texts that stood with calls.
-        heard: whether the client was sent anything that the last message says.
+        has_spoken: whether the client was sent anything that the last message says.
 
     Args:
         turn: whose reply.
@@ -56,7 +61,7 @@ class Shown:
         before: what the client was sent already, by an agent that handed the conversation over.
     """
 
-    def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: Shown | None = None) -> None:
+    def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: ReplyAssembler | None = None) -> None:
         self._turn = turn
         self._tools = turn.request.voice.tools
         self._alone = not self._tools and turn.share is None
@@ -66,7 +71,7 @@ class Shown:
         self.calls: tuple[ToolCall, ...] = ()
         self.returned: tuple[ToolCall, ...] = ()
         self.preface: str = before.preface if before else ""
-        self.heard = False
+        self.has_spoken = False
         self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - its own kind
         self._head: dict[str, Any] = before._head if before else {}  # noqa: SLF001
         self._held: list[dict[str, Any]] = []
@@ -88,7 +93,7 @@ class Shown:
             return relaxed(self._turn.request.body.get("tool_choice"))
         return relaxed(self._choice)
 
-    def goes_on_with(self, voice: Voice) -> None:
+    def switch_voice(self, voice: Voice) -> None:
         """Another agent answers from here on, with its own tools; what the client sees stays one reply."""
         self._tools, self._first = voice.tools, True
         self._choice = {**voice.llm.params, **self._turn.request.body}.get("tool_choice")
@@ -99,7 +104,7 @@ class Shown:
 
     # -- what a round said ---------------------------------------------------
 
-    def taken(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
+    def take(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
         """A whole reply of the model as a log has it, and metadata: from here on it is known which of its calls run here."""
         if self._alone:
             return message, None
@@ -134,23 +139,23 @@ class Shown:
 
     # -- what the client is sent ---------------------------------------------
 
-    def add(self, chunk: dict[str, Any], *, finished: bool) -> Iterator[dict[str, Any]]:
-        """What of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
-        told = chunk if self._alone else self._seen(chunk)
-        if told is None:
-            return
+    def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
+        """Return what of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
+        shown = chunk if self._alone else self._seen(chunk)
+        if shown is None:
+            return ()
         if self._held or finished:
-            self._held.append(told)
-        else:
-            self.heard = self.heard or any(_says(choice, beside=_UNSAID) for choice in told.get("choices") or ())
-            yield told
+            self._held.append(shown)
+            return ()
+        self.has_spoken = self.has_spoken or any(_says(choice, beside=_UNSAID) for choice in shown.get("choices") or ())
+        return (shown,)
 
-    def go_on(self) -> Iterator[dict[str, Any]]:
+    def start_round(self) -> Iterator[dict[str, Any]]:
         """What was held back of a message that does not end the reply, without its end; the next round begins."""
         held, self._held = self._held, []
         self.preface += self._text
         self._rounds += 1
-        self._said = self.heard = False
+        self._said = self.has_spoken = False
         for chunk in held:
             choices = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
             if any(_says(choice) for choice in choices):
@@ -182,7 +187,7 @@ class Shown:
         """What all rounds used, as far as the provider said; None: it did not."""
         return self._usage
 
-    def asking(self, used: dict[str, Any] | None, before: Shown) -> Iterator[dict[str, Any]]:
+    def end_with_calls(self, used: dict[str, Any] | None, before: ReplyAssembler) -> Iterator[dict[str, Any]]:
         """The end of a reply that is the client's calls, where the client was sent nothing of the message with them.
 
         Args:
@@ -200,7 +205,7 @@ class Shown:
         """`text` in place of the last message, set apart from what the client was sent before; noted in `preface`."""
         return self._separated(text)
 
-    def told_instead(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The end of the reply where it has no other: `text`, why it ended, and what the rounds before used.
 
         Args:
@@ -316,3 +321,63 @@ def _sum(one: Any, other: Any) -> Any:
     if is_number(one) and is_number(other):
         return one + other
     return one if other is None else other
+
+
+_MENTION: Final = re.compile(r"\bartifact:((?:user:)?[^\s\"'`<>\[\]{}|\\^*]+)")
+_BEHIND: Final = ".,;:!?)"
+"""What may stand behind a name and is no part of it, unless there is an artifact that is called so."""
+
+
+async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """`metadata` of the end of a reply, with `artifacts`: what it is about; as it is where that is none.
+
+    Args:
+        turn: whose reply.
+        text: of it.
+        metadata: so far.
+    """
+    for candidates in _mentions(text or ""):
+        await _note(turn, candidates)
+    return with_artifacts(turn, metadata)
+
+
+def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The same with what is known by now."""
+    return {**(metadata or {}), "artifacts": artifacts_to(turn.artifacts)} if turn.artifacts else metadata
+
+
+def take_artifacts(turn: Turn, entry: Entry) -> None:
+    """Take from the end of a reply that is told again what it was about."""
+    for one in (entry.metadata or {}).get("artifacts", ()):
+        turn.artifacts[one["name"]] = one["version"]
+
+
+def _mentions(text: str) -> Iterator[list[str]]:
+    """Of each name that stands in a text what it may be, the longest first."""
+    if "artifact:" not in text:
+        return
+    seen: dict[str, None] = {}
+    for found in _MENTION.finditer(text):
+        if len(seen) >= ARTIFACTS_NAMED:
+            return
+        if found[1] not in seen:
+            seen[found[1]] = None
+            said = unquote(found[1])
+            yield list(dict.fromkeys([said, said.rstrip(_BEHIND), said.split(")", 1)[0]]))
+
+
+async def _note(turn: Turn, candidates: list[str]) -> None:
+    """Take note of the first of these that there is. What cannot be looked up now is not told: the reply comes first."""
+    for name in candidates:
+        try:
+            whole = checked_name(name)
+        except InvalidRequest:
+            continue
+        if whole in turn.artifacts:
+            return
+        try:
+            artifact = await turn.engine.artifacts.get(turn.request.ref, whole)
+        except HoldfastError:
+            continue
+        turn.artifacts[artifact.name] = artifact.version
+        return

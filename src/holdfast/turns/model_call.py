@@ -1,0 +1,540 @@
+"""One call of a model: sent, sent again smaller or to another model where that helps, and written down with its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.agents import Voice
+from holdfast.context.explain import encode_record
+from holdfast.domain.budget import step_down
+from holdfast.domain.messages import TEXT_PARTS
+from holdfast.domain.refusals import refusals_of
+from holdfast.domain.session import Entry, ModelCall, Session
+from holdfast.engine.session_lock import END
+from holdfast.errors import (
+    BudgetTooSmall,
+    ContextTooLong,
+    HoldfastError,
+    InvalidRequest,
+    ModelError,
+    ModelProtocolError,
+    ModelRejected,
+    ModelUnavailable,
+)
+from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
+from holdfast.models import Call, closing, given_up, origin_of, says_something, used
+from holdfast.turns.interruptions import addressed
+from holdfast.turns.prompt import build_prompt, check_body, sendable
+from holdfast.turns.turn import Turn
+from holdfast.turns.turn_warnings import TurnWarning
+from holdfast.wire.anthropic import owners
+from holdfast.wire.anthropic_others import fields_for_others
+from holdfast.wire.media import FROM_RESULT
+
+_log = logging.getLogger("holdfast.models")
+PROGRESS = "include_progress"
+"""What asks in a request's `stream_options` to be told what the tools are doing; it does not travel upstream."""
+_MODEL_NAME = 100
+"""Characters of a model's name, as it tells it, that are recorded."""
+
+
+async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
+    """Call the model, and yield its chunks as they come.
+
+    A prompt that the model finds too long is built smaller and sent again; if the model does not answer, those that stand in
+    for it are asked. Once something of the reply was said, neither is done.
+
+    Raises:
+        ContextTooLong: it found every prompt too long; says which were tried.
+        ModelError: nobody answered, or not to the end.
+        InvalidRequest: the model's client cannot send the request.
+    """
+    recovery = Recovery(turn)
+    while True:
+        await turn.lock.interruptible(recovery.settle)
+        call, has_begun = turn.roster.upstream(turn.request.voice.llm).begin(turn.engine.clock()), False
+        try:
+            stream = turn.request.voice.llm.client.stream(await _body(turn), headers=turn.request.headers or None)
+            async with closing(stream) as chunks:
+                opening = await _read_opening(turn, chunks)
+                if opening:
+                    has_begun = True
+                    call.answered()
+                    await recovery.refusals.confirm()
+                for chunk in opening:
+                    yield chunk
+                while (chunk := await turn.lock.read(chunks)) is not END:
+                    yield chunk
+            return
+        except (ModelError, InvalidRequest) as exc:
+            _note(turn, call, exc)
+            if has_begun:
+                raise
+            error = await turn.lock.interruptible(partial(recovery.recover, exc))
+            try:
+                if error is exc:
+                    raise
+                if error is not None:
+                    raise error from exc
+            finally:
+                del error  # else this frame and the error hold each other, and the prompt with them
+        finally:
+            call.over()
+
+
+async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Read the first chunks of a reply, up to one that says something; empty if the stream has none.
+
+    Some upstreams send a role, or a filter's verdict, before they find a prompt too long.
+    """
+    opening: list[dict[str, Any]] = []
+    while len(opening) < MODEL_TRAILING_CHUNKS and (chunk := await turn.lock.read(chunks)) is not END:
+        opening.append(chunk)
+        if says_something(chunk):
+            break
+    return opening
+
+
+def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
+    """Log a failure, without the upstream's words: they may quote what was said. And remember it of the upstream."""
+    if not isinstance(error, ModelError):
+        return
+    error.handed = bool(turn.request.headers)
+    now = turn.engine.clock()
+    call.failed(error, now)
+    fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.voice.llm.model, "code": error.code}
+    fields |= {"status": error.status, "seconds": round((now - call.started) / 1000, 3)}
+    _log.warning("a model did not answer", extra={"fields": fields})
+
+
+async def _body(turn: Turn) -> dict[str, Any]:
+    """Return the body of one call with the working set."""
+    assert turn.working_set is not None, "the working set is built first"
+    llm = turn.request.voice.llm
+    asked = turn.request.body
+    if turn.request.api != llm.dialect == "openai":
+        asked = fields_for_others(asked, llm.model)
+    body = {**llm.params, **turn.request.voice.tools.offered(asked)}
+    if turn.tool_choice is not None:
+        body["tool_choice"] = turn.tool_choice
+    if isinstance(options := body.get("stream_options"), Mapping):
+        body["stream_options"] = {name: value for name, value in options.items() if name != PROGRESS}
+    body["model"] = llm.model
+    body["messages"] = await sendable(turn.engine, turn.request.ref, llm, turn.working_set)
+    if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
+        body["max_tokens"] = llm.max_tokens
+    if llm.cache_key:
+        body.setdefault("prompt_cache_key", cache_key(turn.session))
+    return addressed(body, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
+
+
+def made_call(turn: Turn, model: object, usage: object) -> ModelCall:
+    """What a call was sent, and what it used as far as the provider says."""
+    built = turn.working_set
+    assert built is not None, "the working set is built first"
+    tokens = used(usage)
+    if tokens.prompt_tokens:
+        turn.learned = turn.engine.learning.reported(turn.request.voice.llm, built.total_tokens, tokens.prompt_tokens)
+    return ModelCall(
+        model=str(model or turn.request.voice.llm.model)[:_MODEL_NAME],
+        timestamp=turn.engine.clock(),
+        prompt_tokens=tokens.prompt_tokens,
+        completion_tokens=tokens.completion_tokens,
+        cached_tokens=tokens.cached_tokens,
+        turn_id=turn.session.tail.turn_id,
+        through=built.through,
+        view=turn.key,
+        hash=bytes.fromhex(built.hash),
+        build=encode_record(built.record()),
+    )
+
+
+def cache_key(session: Session) -> str:
+    """Names a session's prompts to a provider's cache without naming tenant, user or session."""
+    said = msgspec.json.encode([session.tenant, session.user_id, session.id])
+    return f"hf-{hashlib.blake2b(said, digest_size=16).hexdigest()}"
+
+
+STEPS_DOWN = 3
+"""Times that a prompt is made smaller because the provider found it too long."""
+PASSED_OVER: Final = "passed_over"
+"""The code of an upstream that was not asked, because it cools down."""
+OF_KEY: Final = frozenset({401, 402, 403})
+"""Refusals of a key, or of what it may do or has paid for."""
+OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
+"""Refusals that the server's owner can mend, by configuring an upstream right, and no client by asking otherwise."""
+
+
+def fails_over(error: HoldfastError) -> bool:
+    """Whether another model may be asked after `error`: it says nothing against the request itself.
+
+    A caller's own key that is refused is the caller's affair.
+    """
+    if isinstance(error, ModelUnavailable | ModelProtocolError | ContextTooLong):
+        return True
+    of_owner = OF_OWNER - OF_KEY if isinstance(error, ModelError) and error.handed else OF_OWNER
+    return isinstance(error, ModelRejected) and error.status in of_owner
+
+
+async def build_call(turn: Turn) -> None:
+    """Build the prompt of the turn's next call: for one that stands in, where its model is to be passed over."""
+    own = turn.request.voice
+    if len(turn.voices) > 1 and not _available(turn, own):
+        if await _stood_in(turn, own, ()):
+            return
+        await _speak_as(turn, own)
+    await build_prompt(turn)
+
+
+async def _stood_in(turn: Turn, own: Voice, asked: Sequence[Voice]) -> bool:
+    """Whether the prompt is another model's by now, which can be asked in place of one that is passed over."""
+    for voice in _others(turn, [*asked, own]):
+        if _available(turn, voice) and await _built_for(turn, voice) is None:
+            turn.roster.upstream(own.llm).failovers += 1
+            _tell(turn, own, PASSED_OVER, None)
+            return True
+    return False
+
+
+class _Failed(NamedTuple):
+    """A model that did not answer."""
+
+    voice: Voice
+    error: HoldfastError
+    """Without its traceback, whose frames hold the prompt."""
+
+
+class Recovery:
+    """One call of a turn, from failure to failure until somebody answers."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._refused: list[int] = []
+        """Tokens of the prompts that the model found too long."""
+        self._asked: list[Voice] = []
+        self._failed: list[_Failed] = []
+        self.refusals = Refusals(turn)
+
+    async def settle(self) -> None:
+        """Return when it is settled who is called next: somebody else, where the model is to be passed over by now."""
+        turn, own = self._turn, self._turn.request.voice
+        if len(turn.voices) == 1 or _available(turn, own) or await _stood_in(turn, own, self._asked):
+            return
+        if turn.request.voice is not own:
+            await _speak_as(turn, own)
+            await build_prompt(turn)
+
+    async def recover(self, error: ModelError | InvalidRequest) -> HoldfastError | None:
+        """None when the prompt of another call is built; else what the call as a whole ends with.
+
+        That is the error of the usual model where it failed, else of the first that did, with the others named.
+        """
+        told: HoldfastError = error
+        if isinstance(error, ModelError) and await self.refusals.is_sent_without(error):
+            return None
+        if isinstance(error, ContextTooLong):
+            smaller = await self._smaller(error)
+            if smaller is None:
+                return None
+            told = smaller
+        return None if await self._next(told) else self._told(told)
+
+    async def _smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
+        """None when the prompt is built again, smaller; the error where it cannot be."""
+        turn = self._turn
+        assert turn.working_set is not None, "a prompt was refused"
+        self._refused.append(turn.working_set.total_tokens)
+        if len(self._refused) > STEPS_DOWN:
+            return given_up(refusal, self._refused)
+        try:
+            await _step_down(turn, refusal)
+        except (BudgetTooSmall, InvalidRequest):
+            return given_up(refusal, self._refused)
+        return None
+
+    async def _next(self, error: HoldfastError) -> bool:
+        """Whether another model is found, and its prompt built; those that are passed over come last."""
+        turn, own = self._turn, self._turn.request.voice
+        # What one that stands in refuses may be right for the next.
+        if len(turn.voices) == 1 or not (fails_over(error) or own is not turn.voices[0]):
+            return False
+        self._note(own, error)
+        for voice in sorted(_others(turn, self._asked), key=lambda voice: not _available(turn, voice)):
+            if isinstance(error, ContextTooLong) and not await _wider(turn, voice, own, error):
+                continue
+            why = await _built_for(turn, voice)
+            if why is None:
+                turn.roster.upstream(own.llm).failovers += 1
+                self._refused = []
+                return True
+            self._note(voice, why)
+        return False
+
+    def _note(self, voice: Voice, error: HoldfastError) -> None:
+        self._asked.append(voice)
+        self._failed.append(_Failed(voice, _apart(error)))
+        _tell(self._turn, voice, error.code, error.status if isinstance(error, ModelError) else None)
+
+    def _told(self, error: HoldfastError) -> HoldfastError:
+        if len(self._failed) < 2:
+            return error
+        first, *others = sorted(self._failed, key=lambda failed: failed.voice is not self._turn.voices[0])
+        named = "; ".join(f"{failed.voice.llm.name}: {failed.error}" for failed in others)
+        told = _apart(first.error, f"{first.error}; nor did those answer that stand in: {named}")
+        if isinstance(told, ModelError):
+            asked = [wait for one in self._failed if (wait := getattr(one.error, "retry_after", None)) is not None]
+            told.retry_after = min(asked, default=None)
+        return told
+
+
+async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
+    """Build the prompt again: for what the refusal teaches of the window, and a tenth below the one that was refused."""
+    refused, llm = turn.working_set, turn.request.voice.llm
+    assert refused is not None, "a prompt was refused"
+    assert refused.request.budget is not None, "a turn's prompt has a budget"
+    counted = refused.total_tokens
+    turn.learned = turn.engine.learning.refused(llm, counted, refused.request.budget, refusal)
+    turn.input_budget = step_down(min(refused.request.input_budget, counted))
+    await build_prompt(turn)
+
+
+# -- who ---------------------------------------------------------------------------
+
+
+def _others(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
+    """Who may be asked beside these, in order. A caller's own key goes to no other place than it was meant for."""
+    place = origin_of(turn.voices[0].llm.client)
+    handed = bool(turn.request.headers)
+    return [
+        voice
+        for voice in turn.voices
+        if not any(voice is one for one in asked)
+        and (not handed or (place is not None and origin_of(voice.llm.client) == place))
+    ]
+
+
+def _available(turn: Turn, voice: Voice) -> bool:
+    return turn.roster.upstream(voice.llm).available(turn.engine.clock())
+
+
+async def _wider(turn: Turn, voice: Voice, own: Voice, refusal: ContextTooLong) -> bool:
+    """Whether a model has more room than the `own` one, which refused every prompt."""
+    window = refusal.context_limit or own.llm.budget().context_window
+    return voice.llm.budget(learned=await turn.engine.learning.of(voice.llm)).context_window > window
+
+
+async def _built_for(turn: Turn, voice: Voice) -> HoldfastError | None:
+    """Build the prompt for another model; why it cannot be."""
+    await _speak_as(turn, voice)
+    try:
+        check_body(voice, turn.request.body, turn.learned)
+        await build_prompt(turn)
+    except (BudgetTooSmall, InvalidRequest) as exc:
+        return exc
+    return None
+
+
+async def _speak_as(turn: Turn, voice: Voice) -> None:
+    turn.speak_as(voice, await turn.engine.learning.of(voice.llm))
+
+
+def _tell(turn: Turn, voice: Voice, code: str, status: int | None) -> None:
+    """Have the reply tell who did not answer; once of each way, however many rounds there are."""
+    told = {"model": voice.llm.name, "code": code, "status": status}
+    if told not in turn.failed:
+        turn.failed.append(told)
+
+
+def _apart(error: HoldfastError, message: str | None = None) -> HoldfastError:
+    """The same error without its traceback, with another `message` if one is given."""
+    made: Any = type(error).__new__(type(error), str(error) if message is None else message)
+    vars(made).update(vars(error))
+    return made  # type: ignore[no-any-return]
+
+
+_STATUS: Final = frozenset({400, 415, 422})
+_SCANNED: Final = 4_000
+"""Characters of an error that are searched for the name of a message."""
+_NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+content(?:\.?\[|\.|', ?)(\d{1,6}))?")
+"""`messages[3]` and `messages.[3].content.[0]` (OpenAI), `messages.3.content.0` (Anthropic), `'messages', 3, 'content'` (vLLM)."""
+_OF_MESSAGES: Final = re.compile(
+    r"message|content|image|audio|video|media|document|pdf|\bfile|base64|mime|decod|\burl\b|\bparts?\b|\brole\b|filter|moderat",
+    re.IGNORECASE,
+)
+_OF_OTHERS: Final = re.compile(
+    r"\b(?:tools?|functions?|schema|tool_choice|temperature|top_p|max_\w*tokens|stop|stream|response_format|logprobs|api.?key"
+    r"|credits?|quota|billing|rate.limit|parameters?|context.length|thinking)\b",
+    re.IGNORECASE,
+)
+_CODE: Final = re.compile(r"[a-z0-9_.-]{3,60}", re.IGNORECASE)
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A message that a call is made without."""
+
+    seq: int
+    reason: str
+    named: bool
+    """Whether the error named it; else this call is the turn's one probe."""
+
+
+class Refusals:
+    """What one turn has found out about refused messages."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._suspect: Suspect | None = None
+        self._misnamed: set[int] = set()
+        """Messages that errors named, though they were left out already."""
+
+    async def is_sent_without(self, error: ModelError) -> bool:
+        """Return True if the prompt is built again without the message that `error` is about.
+
+        False where it is about something else, about the current user message, or a probe was made already.
+        """
+        turn = self._turn
+        probed, self._suspect = self._suspect, None
+        if probed is not None and not probed.named:
+            turn.without[turn.request.voice.llm.name].pop(probed.seq, None)  # the probe did not help
+        left_out = turn.without.setdefault(turn.request.voice.llm.name, {})
+        if not isinstance(error, ModelRejected) or error.status not in _STATUS or len(left_out) >= REFUSED_A_TURN:
+            return False
+        suspect = await self._suspected(error)
+        if suspect is not None and suspect.named and (suspect.seq in left_out or suspect.seq in self._misnamed):
+            self._misnamed.add(suspect.seq)  # a router numbers messages otherwise
+            left_out.pop(suspect.seq, None)
+            suspect = await self._guess_suspect(error)
+        if suspect is None or (turn.probed and not suspect.named):
+            return False
+        turn.probed = turn.probed or not suspect.named
+        left_out[suspect.seq] = suspect.reason
+        self._suspect = suspect
+        await build_prompt(turn)
+        return True
+
+    async def confirm(self) -> None:
+        """Note the message in the log, because the call without it was answered. Never fails."""
+        suspect, self._suspect = self._suspect, None
+        if suspect is None:
+            return
+        turn, name = self._turn, self._turn.request.voice.llm.name
+        for seq, reason in turn.without[name].items():
+            try:
+                await self._note(seq, name, reason)
+            except HoldfastError as exc:
+                _log.warning("message %d of session %r: its refusal is not noted: %s", seq, turn.request.ref.id, exc)
+
+    async def _note(self, seq: int, upstream: str, reason: str) -> None:
+        turn = self._turn
+        ref, store = turn.request.ref, turn.engine.store
+        found = await store.entries(ref, start=seq, stop=seq + 1)
+        known = refusals_of(found[0].metadata) if found else {}
+        if not found or upstream in known:
+            return
+        await store.annotate(ref, seq, refused_by={**known, upstream: reason})
+        turn.engine.warm.forget(ref)
+        message = (
+            f"message {seq} is left out of prompts for {upstream}: the provider refused it ({reason}). "
+            f"It stays in the log; set its refused_by to [] to send it again."
+        )
+        turn.warnings.add(TurnWarning("message_left_out", message))
+
+    async def _suspected(self, error: ModelRejected) -> Suspect | None:
+        built = self._turn.working_set
+        assert built is not None, "a prompt was refused"
+        text, reason = _words(error), _reason(error)
+        current = built.window.current
+        if (found := _NAMED.search(text)) is not None:
+            places = await self._places(int(found[1]), None if found[2] is None else int(found[2]))
+            seqs = built.seqs()
+            named = {seq for at in places if at < len(seqs) and (seq := seqs[at]) is not None}
+            if len(named) == 1:
+                (only,) = named
+                return None if only == current else Suspect(only, reason, named=True)
+        return await self._guess_suspect(error)
+
+    async def _guess_suspect(self, error: ModelRejected) -> Suspect | None:
+        """Return the message that a probe leaves out; None if the error is about something else."""
+        seq = await self._likeliest() if _is_about_messages(error, _words(error)) else None
+        return None if seq is None else Suspect(seq, _reason(error), named=False)
+
+    async def _places(self, at: int, block: int | None) -> Sequence[int]:
+        """Return which messages of the working set the upstream's message `at` was made of."""
+        turn = self._turn
+        built, llm = turn.working_set, turn.request.voice.llm
+        assert built is not None, "a prompt was refused"
+        if llm.dialect == "anthropic":
+            made = owners(built.messages)
+            if at >= len(made):
+                return ()
+            return made[at] if block is None or block >= len(made[at]) else made[at][block : block + 1]
+        own = -1
+        for place, message in enumerate(await sendable(turn.engine, turn.request.ref, llm, built)):
+            own += not _is_moved(message)
+            if place == at:
+                return (own,)
+        return ()
+
+    async def _likeliest(self) -> int | None:
+        """Return a suspicious message since the last prompt that was answered, media and unknown parts first.
+
+        That is the oldest, if no user message came after them. A turn whose probe does not help adds one, so the next turn tries another.
+        """
+        turn = self._turn
+        built = turn.working_set
+        assert built is not None, "a prompt was refused"
+        calls = await turn.engine.store.calls(turn.request.ref, limit=1)
+        through = calls[0].through if calls else -1
+        left = {seq for seq in built.seqs() if seq is not None} - built.refused.keys() - {built.window.current}
+        units = (*built.window.head, *built.window.units)
+        new = [entry for unit in units for entry in unit.entries if entry.seq in left and entry.seq > through]
+        odd = [entry for entry in new if _is_odd(entry)]
+        given = [entry for entry in new if entry.message.role != "assistant"]  # not what the model said itself
+        found = odd or (given if calls else [])
+        tried = sum(entry.seq > odd[-1].seq and entry.message.role == "user" for entry in new) if odd else 0
+        return found[tried % len(found)].seq if found else None
+
+
+def _is_odd(entry: Entry) -> bool:
+    """Return True for a message with anything but text and calls in it."""
+    content = entry.message.content
+    return isinstance(content, tuple) and any(part.type not in TEXT_PARTS for part in content)
+
+
+def _is_moved(message: dict[str, Any]) -> bool:
+    """Return True for the media of tool results that are sent as a message of their own."""
+    content = message.get("content")
+    first = content[0] if message["role"] == "user" and isinstance(content, list) and content else {}
+    return str(first.get("text", "")).startswith(FROM_RESULT.partition("{")[0])
+
+
+def _words(error: ModelError) -> str:
+    body = msgspec.json.encode(error.body).decode() if error.body else ""
+    param = error.body.get("param") if error.body else None
+    return f"{param or ''} {str(error)[:_SCANNED]} {body[:_SCANNED]}"
+
+
+def _reason(error: ModelError) -> str:
+    """Return the status and the error's code: the upstream's own words may quote the message or name its address."""
+    labels = [error.body.get(key) for key in ("code", "type")] if error.body else []
+    code = next((label for label in labels if isinstance(label, str) and _CODE.fullmatch(label)), None)
+    return f"{error.status} {code}" if code else f"{error.status}"
+
+
+def _is_about_messages(error: ModelError, text: str) -> bool:
+    """Return True if the error is about what messages say, and not about tools, sampling, keys or money."""
+    param = error.body.get("param") if error.body else None
+    if (
+        isinstance(param, str)
+        and param
+        and not re.match(r"messages|contents?|url|image|file|audio|input|prompt", param)
+    ):
+        return False
+    return _OF_MESSAGES.search(text) is not None and _OF_OTHERS.search(text) is None

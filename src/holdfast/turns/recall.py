@@ -1,0 +1,549 @@
+"""What a turn recalls: looked for once, before its first call, and the same in all of its prompts.
+
+Whoever knows something (past conversations, memories) is asked side by side, for a moment. Who is late, or fails, is left out: the
+record of the call says so, and the turn goes on. What is found is data: `holdfast.context.recalled` says how it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import anyio
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.agents import Voice
+from holdfast.context.build import Draft, WorkingSet
+from holdfast.context.recalled import Held, Recall, RecalledItem, RecalledKind, RecallSettings, moment
+from holdfast.context.units import units_of
+from holdfast.context.window import Window
+from holdfast.domain.participants import is_shared as read_by_others
+from holdfast.domain.refusals import refusals_of
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.engine.engine import Engine
+from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.indexes.feeding import words_of
+from holdfast.limits import (
+    QUERY_CHARS,
+    RECALL_FRESH_SECONDS,
+    RECALL_SECONDS,
+    RECALL_VECTOR_SECONDS,
+    RECALLED_CHARS,
+    SESSION_RECALL_INLINE,
+    SESSION_RECALL_SECONDS,
+    SESSION_RECALL_WAITS,
+)
+from holdfast.overlays.passage_tables import QUESTIONS_CHARS, SessionPassages, is_recallable, least_for, questions_in
+from holdfast.recall.passages import Finding, Passage
+from holdfast.recall.questions import asks_many
+from holdfast.search.asking import Asked, zone_named
+from holdfast.search.results import SearchHit
+from holdfast.search.searching import rank_session, searched
+from holdfast.stores.walk import group_ranges
+from holdfast.tools.context import Found, Wanted
+from holdfast.tools.memory_sources import is_users
+from holdfast.turns.turn import Turn
+from holdfast.wire.times import moment_of
+
+_log: Final = logging.getLogger("holdfast.recall")
+Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]
+"""Gives what answers the turn's message (`asked_in`), of one kind; see `Engine.recalling`."""
+_LOOKED_BACK: Final = 64
+"""Messages in which the one is looked for that a turn answers, where its request has none."""
+
+
+def budgets_of(voice: Voice) -> dict[RecalledKind, int]:
+    """Tokens by kind that are kept free in the prompts of a voice."""
+    return {kind: settings.budget for kind, settings in voice.recalls.items() if settings.inject}
+
+
+async def recalled(turn: Turn) -> None:
+    """Find what the turn's prompts are to have recalled, unless that is known."""
+    name, budgets = turn.request.voice.agent_name, budgets_of(turn.request.voice)
+    if not budgets or name in turn.recalls:
+        return
+    found: dict[RecalledKind, Sequence[RecalledItem]] = {}
+    missed: list[str] = []
+    async with anyio.create_task_group() as tasks:
+        for kind in budgets:
+            if (recalling := turn.engine.recalling.get(kind)) is not None:
+                tasks.start_soon(_asked, turn, kind, recalling, found, missed)
+    items = tuple(item for kind in budgets for item in found.get(kind, ()))
+    turn.recalls[name] = Recall(budgets=budgets, items=items, missed=tuple(sorted(missed)))
+
+
+async def _asked(
+    turn: Turn,
+    kind: RecalledKind,
+    recalling: Recalling,
+    found: dict[RecalledKind, Sequence[RecalledItem]],
+    missed: list[str],
+) -> None:
+    """Ask for one kind, for a moment."""
+    try:
+        with anyio.fail_after(RECALL_SECONDS):
+            found[kind] = await recalling(turn)
+    except TimeoutError:
+        missed.append(f"{kind}: late")
+    except Exception as exc:  # noqa: BLE001 - the last place: no turn fails for the sake of what it might recall
+        missed.append(f"{kind}: failed")
+        # Neither the message nor what was found is in the log: only the kind of the error.
+        _log.warning("nothing recalled of kind %s in session %r: %s", kind, turn.request.ref.id, type(exc).__name__)
+
+
+def keep(turn: Turn, built: WorkingSet) -> None:
+    """Have the turn's further prompts recall what the first one did."""
+    recall = built.request.recall
+    turn.recalls[turn.request.voice.agent_name] = msgspec.structs.replace(
+        recall, items=(), block=built.recalled, searched=True, spare=False
+    )
+
+
+async def asked_in(turn: Turn) -> str:
+    """The text of the user's message that the turn answers; empty: there is none."""
+    for message in reversed(turn.request.incoming):
+        if message.role == "user":
+            return message.text
+    last = await turn.engine.store.entries(turn.request.ref, limit=_LOOKED_BACK, descending=True)
+    return next((entry.message.text for entry in last if entry.message.role == "user"), "")
+
+
+def is_shared(turn: Turn) -> bool:
+    """Whether others than its user take part in the session, or asked: what the user has said elsewhere is not for them."""
+    return turn.request.guest or read_by_others(turn.session.metadata)
+
+
+LATE: Final = "recall: late"
+FAILED: Final = "recall: failed"
+ERASED: Final = "(erased)"
+"""Stands for a passage in a prompt that is assembler again, where its words are not in the log any more."""
+_AT_ONCE: Final = 16
+"""Entries that are analysed at once in advance: half as many as a prompt would wait for."""
+_GAP: Final = 4
+"""Entries that lie so near to each other are read at once, with those between them."""
+_HITS: Final = 12
+"""Entries that the index is asked for."""
+_COVERED: Final = 0.6
+"""Part of what a question holds from which a passage of the table is an answer, and the index is not asked for older ones."""
+_STRETCH: Final = 12
+"""Characters of which two texts hardly have as many in common by accident."""
+_SAID: Final = 0.75
+"""Part of a sentence that is in the prompt if the sentence is: a digest shortens, and writes marks in another way."""
+_WORDS: Final = re.compile(r"\w+")
+
+
+Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
+"""Searches the table for the current message, with what entries count on top, by `seq`."""
+
+
+class Recollection(NamedTuple):
+    """What was found of the session itself, and why there may be more."""
+
+    items: Sequence[RecalledItem] = ()
+    missed: tuple[str, ...] = ()
+
+
+async def recall_session(
+    engine: Engine, session: Session, drafted: Draft, *, seconds: float | None = None
+) -> Recollection:
+    """Find what the current user message of a prompt asks about, in what the prompt does not show as it was said.
+
+    Args:
+        engine: of the session.
+        session: whose prompt it is.
+        drafted: the prompt, without what it recalls of the session.
+        seconds: how long to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
+    """
+    if not drafted.recalls:
+        return Recollection()
+    if seconds is None:
+        seconds = SESSION_RECALL_SECONDS
+    # What is late ends by itself: a thread cannot be stopped.
+    task = engine.passages.run(_find(engine, session, drafted, seconds))
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done or task.cancelled():
+        return Recollection(missed=(LATE,))
+    try:
+        return Recollection(task.result())
+    except Exception as exc:  # noqa: BLE001 - the last place: no prompt fails for the sake of what it might recall
+        _log.warning("nothing of the session recalled: %s", type(exc).__name__)
+        return Recollection(missed=(FAILED,))
+
+
+async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
+    window, ref = drafted.fitted.window, session.ref
+    query = _current_text(window)[:QUERY_CHARS]
+    if (least := least_for(query)) is None:
+        return []
+    passages = engine.passages.of(engine.store, ref, session.identity)
+    held = window.whole() | ({window.current} if window.current is not None else set())
+
+    async def search(boosts: Mapping[int, float]) -> list[Finding]:
+        long = len(passages.table) > SESSION_RECALL_INLINE
+        return await run_cpu(passages.search, query, least, engine.clock(), boosts, window.current, long=long)
+
+    boosts, found = await _catch_up(engine, ref, passages, window, query, search=search, seconds=seconds)
+    entries: dict[int, Entry] = {}
+    for again in (False, True):  # once more if the log does not show any more what was found
+        if again or not found:
+            found = await search(boosts)
+        if not found:
+            return []
+        wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None} - held
+        entries |= await _read(engine, ref, wanted - entries.keys())
+        if not (gone := wanted - entries.keys()):
+            break
+        passages.gone |= gone
+    sees = drafted.request.policy.sees
+    assembler = {
+        seq: entry
+        for seq, entry in entries.items()
+        if is_recallable(entry) and not refusals_of(entry.metadata) and sees(units_of([entry])[0]) is not None
+    }
+    return list(_items(ref, found, assembler, held, _Sent(window)))
+
+
+async def _answer_by_words(search: Search) -> list[Finding]:
+    """Return what the table has of a question, if it is so much that the index need not be asked for older passages; else nothing."""
+    found = await search({})
+    return found if any(one.passage.covered >= _COVERED for one in found) else []
+
+
+def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
+    """Begin to analyse what will leave a window that is half full: nobody waits for it then."""
+    window = drafted.fitted.window
+    if drafted.request.policy.recall and window.tokens * 2 > window.room.tokens and window.units:
+        passages = engine.passages.of(engine.store, session.ref, session.identity)
+        if (stop := window.units[-1].first) - passages.table.through >= _AT_ONCE:
+            passages.fill(stop)
+
+
+def _current_text(window: Window) -> str:
+    """Return what the current user message says."""
+    units = (unit for unit in (*window.head, *window.units) if unit.first == window.current)
+    return next((unit.entries[0].message.text for unit in units), "")
+
+
+async def _catch_up(
+    engine: Engine,
+    ref: SessionRef,
+    passages: SessionPassages,
+    window: Window,
+    query: str,
+    *,
+    search: Search,
+    seconds: float,
+) -> tuple[dict[int, float], list[Finding]]:
+    """Have the table hold what has left.
+
+    Returns:
+        How near entries are by vectors, by `seq`; and what the table answers, if it was searched for that as it is now.
+    """
+    missing = _first_whole(window) - passages.table.through
+    task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
+    if task is not None and missing > 0 and (index is None or missing <= SESSION_RECALL_WAITS):
+        await asyncio.shield(task)
+        missing = 0
+    if index is None or not (missing > 0 or passages.table.begins > 0 or index.embedder is not None):
+        return {}, []
+    near: dict[int, float] = {}
+    found: list[Finding] = []
+    asked = questions_in(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
+    if asked and index.embedder is None:
+        found = await _answer_by_words(search)
+    if asked and not found:
+        near = await _look_up(engine, ref, passages, asked, seconds / 2)
+    if task is not None and missing > 0 and not near:
+        await asyncio.shield(task)
+        found = []
+    return ({} if index.embedder is None else near), found  # by words the table ranks better
+
+
+def _first_whole(window: Window) -> int:
+    """Return from which `seq` on everything is sent as it was said."""
+    cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
+    return max([window.units[0].first if window.units else 0, *cuts])
+
+
+async def _look_up(
+    engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
+) -> dict[int, float]:
+    """Ask the index, and have the table hold what it finds."""
+    asked = Asked(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
+    try:
+        seqs = await rank_session(engine, ref, query, asked)
+    except HoldfastError as exc:
+        _log.warning("the session is recalled without the index: %s", exc.code)
+        return {}
+    fresh = await _read(engine, ref, {seq for seq in seqs if seq not in passages.table})
+    await run_cpu(passages.add, list(fresh.values()))
+    return {seq: 1 / (1 + place / 3) for place, seq in enumerate(seqs)}
+
+
+async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
+    """Read entries of the live path, those near each other at once."""
+    ranges = group_ranges(sorted(seqs), gap=_GAP)
+    read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
+    return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
+
+
+# -- items ---------------------------------------------------------------------
+
+
+class _Sent:
+    """What a prompt says already in other forms: in compactions, and in messages that are cut."""
+
+    def __init__(self, window: Window) -> None:
+        said = zip(window.messages(), window.seqs(), strict=True)
+        texts = (message.text for message, seq in said if seq is None or (seq in window.cuts and seq != window.current))
+        self._text = _plain("\n".join(texts))
+
+    def has(self, text: str) -> bool:
+        """Return True if nearly all of a text is there, a stretch of `_STRETCH` characters at a time."""
+        text = _plain(text)
+        starts = range(0, len(text) - _STRETCH + 1, _STRETCH // 2)
+        return bool(starts) and sum(text[at : at + _STRETCH] in self._text for at in starts) >= _SAID * len(starts)
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORDS.findall(text.casefold()))
+
+
+def _items(
+    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _Sent
+) -> Iterator[RecalledItem]:
+    """Yield the passages as items, each part of an entry once; before an answer its question, and before both what was said later instead."""
+    taken: list[Passage] = []
+
+    def is_known(one: Passage) -> bool:
+        entry = entries.get(one.seq)
+        return one.seq in held or (entry is not None and sent.has(words_of(entry)[one.start : one.stop]))
+
+    for passage, whole, question, newer in found:
+        if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
+            continue
+        start = passage.start if is_known(whole._replace(stop=passage.start)) else whole.start
+        stop = passage.stop if is_known(whole._replace(start=passage.stop)) else whole.stop
+        assembler = whole._replace(start=start, stop=stop)
+        for one in (newer, question, passage if _overlaps(assembler, taken) else assembler):
+            if one is not None and one.seq in entries and one.seq not in held and not _overlaps(one, taken):
+                taken.append(one)
+                yield make_item(ref, entries[one.seq], one, score=passage.score)
+
+
+def _overlaps(one: Passage, taken: Sequence[Passage]) -> bool:
+    return any(one.seq == other.seq and one.start < other.stop and other.start < one.stop for other in taken)
+
+
+def make_item(
+    ref: SessionRef, entry: Entry | None, passage: Passage, *, size: int = -1, score: float = 0.0
+) -> RecalledItem:
+    """Make the item of a passage: the same for the same entry.
+
+    Args:
+        ref: of the session.
+        entry: as it stands in the log; None: it does not any more.
+        passage: which part of its words.
+        size: characters that are assembler of that; -1: all.
+        score: see `RecalledItem.score`.
+    """
+    words = "" if entry is None else words_of(entry)
+    text = " ".join(words[passage.start : passage.stop].split()) or ERASED
+    author = "" if entry is None else entry.message.role
+    if entry is not None and (name := entry.message.name or entry.agent) and name != author:
+        author = f"{author} {name}"
+    return RecalledItem(
+        kind="session",
+        id=f"{ref.id}#{passage.seq}",
+        text=text if size < 0 else text[:size] + "…",
+        at=0 if entry is None else entry.timestamp,
+        author=author,
+        score=score,
+        seq=passage.seq,
+        cut=size >= 0,
+        span=(passage.start, passage.stop),
+    )
+
+
+_SPARE: Final = 2
+"""How many times as many hits are looked up as are wanted, as some may be in the prompt already."""
+_MANY: Final = 20
+"""Hits where a message asks for a list or a count."""
+_MANY_CHARS: Final = 400
+"""Characters of each of these."""
+LEAST_SHARE: Final = 0.5
+"""Part of the best hit's score below which a hit has too little to do with the message to come into its prompt by itself."""
+_DEFAULT: Final = RecallSettings()
+
+
+async def conversations(turn: Turn) -> list[RecalledItem]:
+    """What was said in past conversations that answers the turn's message."""
+    settings, query = _settings(turn), (await asked_in(turn))[:QUERY_CHARS]
+    if turn.engine.index is None or not query.strip():
+        return []
+    own, since, tail = turn.request.ref.id, _sent_from(turn), turn.session.tail.turn_id
+    many = asks_many(query)
+    most = max(settings.max_results, _MANY) if many else settings.max_results  # the block's budget is what bounds them
+    asked = Asked(
+        limit=most * (_SPARE if since is None else 1),
+        session_id=own if is_shared(turn) else None,
+        zone=settings.zone,
+        not_session=own if since == 0 else None,  # else its own messages might be all that an index gives of a subject
+        width=_MANY_CHARS if many else RECALLED_CHARS,
+        fresh=RECALL_FRESH_SECONDS,
+        known=turn.request.ref,
+        bare=True,
+        least=LEAST_SHARE,
+        sure=True,
+        rerank="prompt",
+        patience=RECALL_VECTOR_SECONDS,
+    )
+    results = await searched(
+        turn.engine,
+        turn.request.ref.user_id,
+        query,
+        asked,
+        leave_out=lambda session, seq: session == own and since is not None and seq >= since,
+    )
+    hits = [hit for hit in results.hits if hit.session_id != own or hit.turn_id != tail]
+    return [_item(hit, own) for hit in hits[:most]]
+
+
+def _settings(turn: Turn) -> RecallSettings:
+    return turn.request.voice.recalls.get("conversation", _DEFAULT)
+
+
+def _sent_from(turn: Turn) -> int | None:
+    """From which `seq` on the session itself is in the prompt, so that there is nothing to look up; None: it is not known here."""
+    if turn.plan is not None and turn.session.messages == len(turn.plan.append):
+        return 0
+    warm = turn.engine.warm.get(turn.request.ref)
+    return warm.saved if warm is not None and warm.key == turn.key else None
+
+
+def _item(hit: SearchHit, own: str) -> RecalledItem:
+    return RecalledItem(
+        kind="conversation",
+        id=hit.id,
+        text=hit.snippet,
+        at=hit.timestamp,
+        author=_author(hit),
+        score=hit.score,
+        source="" if hit.session_id == own else hit.session_id,
+        seq=hit.seq if hit.session_id == own else None,
+        cut=hit.snippet.startswith("…") or hit.snippet.endswith("…"),
+    )
+
+
+def _author(hit: SearchHit) -> str:
+    who = hit.name or hit.agent
+    return f"{hit.role} {who}" if who and who != hit.role else hit.role
+
+
+def quotes(turn: Turn) -> bool:
+    """Whether the turn's prompt has something recalled in it that others than its user said."""
+    block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
+    return block is not None and any(
+        one.kind == "conversation" and not is_users(one.author, user) for one in block.items
+    )
+
+
+async def said_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
+    """What an entry of one of the user's sessions says; None: it is not there any more."""
+    ref = SessionRef(turn.request.ref.user_id, session_id)
+    try:
+        if (await turn.engine.store.get(ref)).identity != identity:
+            return None
+        entries = await turn.engine.store.entries(ref, start=seq, stop=seq + 1)
+    except HoldfastError:
+        return None
+    return entries[0].message.text if entries and not entries[0].erased else None
+
+
+# -- the tool ------------------------------------------------------------------
+
+
+async def looked_up(turn: Turn, wanted: Wanted) -> list[Found]:
+    """What the tool `search_conversations` finds for the user whose turn it is: nothing that the prompt has.
+
+    Raises:
+        InvalidRequest: something that cannot be asked.
+    """
+    settings, built = _settings(turn), turn.working_set
+    sent = built.window.whole() if built else set()
+    injected = {item.id: item for item in built.recalled.items} if built and built.recalled else {}
+    whole = {id_ for id_, item in injected.items() if not item.cut and item.span is None}
+    own = turn.request.ref.id
+    if is_shared(turn):
+        if wanted.session_id not in (None, own):
+            raise InvalidRequest("several users take part in this conversation: no other one is searched here")
+        wanted = wanted._replace(session_id=own)
+    zone = zone_named(settings.zone)
+    asked = Asked(
+        limit=min(wanted.most or settings.max_results, settings.max_results),
+        session_id=wanted.session_id,
+        since=None if wanted.since is None else moment_of(wanted.since, "since", zone),
+        until=None if wanted.until is None else moment_of(wanted.until, "until", zone),
+        zone=settings.zone,
+        width=RECALLED_CHARS,
+        bare=True,
+        sure=True,
+    )
+    results = await searched(
+        turn.engine,
+        turn.request.ref.user_id,
+        wanted.query,
+        asked,
+        leave_out=lambda session, seq: (session == own and seq in sent) or f"{session}#{seq}" in whole,
+    )
+    held = Held(sent, [message.text for message in built.messages] if built else ())
+    new = [
+        hit
+        for hit in results.hits
+        if (hit.id not in injected or hit.snippet not in injected[hit.id].text)
+        and not held.has(msgspec.structs.replace(_item(hit, own), text=hit.snippet.strip("… \n")))
+    ]
+    return [Found(hit.session_id, moment(hit.timestamp), _author(hit), hit.snippet) for hit in new]
+
+
+LEAST_SCORE: Final = 0.12
+"""Score below which a memory has too little to do with the message; above `holdfast.memory.lookup.UNASKED`."""
+USUAL: Final = 5
+
+
+async def memories(turn: Turn) -> list[RecalledItem]:
+    """What the user's, the agent's and the app's memories have that answers the turn's message; none that is held for review.
+
+    Where several users take part the owner's are not for them, as past conversations are not.
+    """
+    query = (await asked_in(turn))[:QUERY_CHARS]
+    if not query.strip():
+        return []
+    ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
+    found = await turn.engine.memories.recall(
+        query,
+        user_id=None if is_shared(turn) else ref.user_id,
+        agent=turn.request.voice.agent_name,
+        limit=settings.max_results if settings else USUAL,
+        min_score=LEAST_SCORE,
+        include_quarantined=False,
+        sure=True,
+        session=turn.root or ref.id,
+        patience=RECALL_VECTOR_SECONDS,
+    )
+    return [
+        RecalledItem(
+            kind="memory",
+            id=one.memory.id,
+            text=one.memory.content,
+            at=one.memory.updated_at,
+            author=one.memory.origin,
+            score=one.score,
+            note=one.memory.type,
+        )
+        for one in found.found
+    ]

@@ -1,0 +1,130 @@
+"""Writing what an agent says: with the reply's text under the agent's `output_key`, in the write that records the reply."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry
+from holdfast.domain.state import TEMP
+from holdfast.errors import InvalidRequest, ModelError, ModelRejected
+from holdfast.limits import ERROR_CHARS
+from holdfast.stores.base import Appended
+from holdfast.turns.model_call import OF_KEY
+from holdfast.turns.prompt import worded
+from holdfast.turns.reply_assembler import ReplyAssembler, with_artifacts
+from holdfast.turns.turn import Turn
+
+_log = logging.getLogger("holdfast.turn")
+
+
+async def append_reply(
+    turn: Turn,
+    messages: Sequence[Message],
+    text: str | None,
+    *,
+    state_delta: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Appended:
+    """Write messages that end the reply of the turn's agent.
+
+    Where the state refuses the text (it is too long for a value, say), the reply is written without it: it must not be lost
+    for that. A log line tells.
+
+    Args:
+        turn: whose agent replies.
+        messages: the reply, and what is written with it.
+        text: of the whole reply; None, or nothing: it is none that is kept.
+        state_delta: other changes of the state.
+        how: see `Turn.append`.
+
+    Raises:
+        InvalidRequest: the store refuses the messages, or the other changes.
+    """
+    agent = turn.request.voice.agent
+    key = agent.output_key if agent is not None and text else None
+    if key is None:
+        return await turn.append(messages, state_delta=state_delta, **how)
+    if key.startswith(TEMP):
+        appended = await turn.append(messages, state_delta=state_delta, **how)
+        turn.temp[key] = text
+        return appended
+    try:
+        return await turn.append(messages, state_delta={**(state_delta or {}), key: text}, **how)
+    except InvalidRequest as exc:
+        appended = await turn.append(messages, state_delta=state_delta, **how)
+        fields = {
+            "session_id": turn.request.ref.id,
+            "agent": turn.request.voice.agent_name,
+            "key": key,
+            "code": exc.code,
+        }
+        _log.warning("a reply could not be kept under its agent's output_key", extra={"fields": fields})
+        return appended
+
+
+def text_of_reply(messages: Sequence[Message]) -> str | None:
+    """The text of the last of these messages that is a whole reply: an assistant's without calls; None: there is none."""
+    last = next((one for one in reversed(messages) if one.role == "assistant"), None)
+    return None if last is None or last.tool_calls else last.text
+
+
+SOURCE: Final = "llm_failure"
+"""`metadata.source` of a failure message."""
+_AGAIN: Final = "no model answered when this was asked first"
+
+
+async def failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
+    """The failure message that the turn's agent says after `error`; None: it says none.
+
+    It has to have one, and nothing may have been said yet. A caller's own key that the model's provider refuses is the caller's
+    to mend, so it is told.
+    """
+    agent = turn.request.voice.agent
+    own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
+    if agent is None or not agent.failure_message or assembler.has_spoken or own_key:
+        return None
+    text = await worded(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
+    return text if text.strip() else None
+
+
+async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: tuple[str, str]) -> list[dict[str, Any]]:
+    """Record the failure message as the end of the reply, and return the chunks that say it.
+
+    Args:
+        turn: whose agent has one.
+        assembler: its reply so far.
+        text: as `failure_text` gives it.
+        error: code and message of the error.
+    """
+    agent, (code, message) = turn.request.voice.agent, error
+    assert agent is not None, "only an agent has a failure message"
+    sent = assembler.apart(text)
+    metadata = with_artifacts(turn, {**(assembler.metadata or {}), "source": SOURCE, "error": code})
+    turn.failure = {"code": code, "message": _error_text(turn, message)}
+    turn.engine.failures[code] += 1
+    # Without the upstream's words: they may quote what was said.
+    fields = {"session_id": turn.request.ref.id, "agent": agent.name, "code": code}
+    _log.error("no model answered: the agent's failure message was said", extra={"fields": fields})
+    reply = Message(role="assistant", content=text)
+    await turn.settle(turn.append([reply], metadata=metadata, last=True))
+    now, llm = turn.engine.clock(), turn.request.voice.llm
+    head = {"id": f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}", "object": "chat.completion.chunk"}
+    return list(assembler.end_with_text(sent, {**head, "created": now // 1000, "model": llm.model}))
+
+
+def failure_in(entry: Entry) -> dict[str, str] | None:
+    """What a response tells of a failure message that is told again; None for any other reply."""
+    metadata = entry.metadata or {}
+    if metadata.get("source") != SOURCE:
+        return None
+    return {"code": str(metadata.get("error", ModelError.code)), "message": _AGAIN}
+
+
+def _error_text(turn: Turn, words: str) -> str:
+    """An error's words without the secrets in them, as long as an error may be."""
+    guard = turn.engine.guard
+    told = words if guard is None else guard.told(words)
+    return told if len(told) <= ERROR_CHARS else told[:ERROR_CHARS] + "…"

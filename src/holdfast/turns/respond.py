@@ -1,0 +1,264 @@
+"""Answer a turn: call the model, run its tools, call it again, and write each part down before anything that follows from it.
+
+    respond: TurnScope (lock, open) -> speak -> end of the reply
+    speak:   build_call -> call_model -> Round.record -> run_tools -> build_call ...
+
+Streaming is the only path inside. Nothing is locked or held open in a database while a model is thinking. What must not be lost
+is written before the next step: the user's message before the model is called, a message with calls before they run, each result
+before the next call, the reply before its last chunk leaves; and the part of a reply that arrived is written even when the caller
+has disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.domain.log import as_sent
+from holdfast.domain.messages import Message
+from holdfast.domain.session import STEP, Entry
+from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
+from holdfast.limits import MODEL_TRAILING_CHUNKS
+from holdfast.media.leaving import whole_entries
+from holdfast.models import Collector, as_chunks, closing
+from holdfast.turns.model_call import build_call, call_model, made_call
+from holdfast.turns.replies import append_reply, failure_in, failure_text, say_failure, text_of_reply
+from holdfast.turns.reply_assembler import (
+    Progress,
+    ReplyAssembler,
+    take_artifacts,
+    with_artifacts,
+    with_named_artifacts,
+)
+from holdfast.turns.scope import TurnScope
+from holdfast.turns.tool_loop import not_run, run_tools
+from holdfast.turns.turn import Turn
+from holdfast.turns.workflow import hand_over_reply, run_workflow
+from holdfast.wire.openai import message_from, message_to
+
+
+async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
+    """Answer a turn: yield the reply as Chat Completions chunks. The last ones leave when the reply is in the log.
+
+    Raises:
+        SessionNotFound: no such session.
+        SessionBusy: another turn of it runs; this one is refused, or has waited for too long.
+        TurnInterrupted: another one asked for its place; what arrived is in the log.
+        TurnLost: another server took the session over; what arrived is not in the log.
+        BudgetTooSmall: no legal prompt fits; the user's message is in the log.
+        MissingState: the agent's instruction needs state, or an artifact, that is not there; the same holds.
+        ModelError: the model did not answer, or not to the end; what arrived is in the log. Where nothing did, an agent with a
+            failure message says that instead.
+    """
+    async with TurnScope(turn):
+        if turn.on_open is not None:
+            turn.on_open()
+        if turn.answered is not None:
+            for chunk in await _repeat_reply(turn, turn.answered):
+                yield chunk
+            return
+        assembler, completion_id = ReplyAssembler(turn), _keyed_id(turn)
+        speaking = run_workflow(turn, speak, assembler) if turn.request.voice.steps else speak(turn, assembler)
+        while True:
+            async with closing(speaking) as chunks:
+                async for chunk in chunks:
+                    if turn.progress or not isinstance(chunk, Progress):
+                        yield _identified(chunk, completion_id)
+            if turn.closed or turn.failure is not None:
+                return
+            if not turn.request.voice.steps:
+                break
+            speaking = run_workflow(turn, speak, assembler)  # the agent that spoke handed the conversation over to one
+        turn.closed = True
+        for chunk in assembler.ending():
+            yield _identified(chunk, completion_id)
+
+
+async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
+    """Call the model, run the tools that it calls and that run here, and call it again until it answers.
+
+    Yields everything but the end of the reply. If the model fails before it said anything, and the agent has a failure
+    message, that is the reply.
+    """
+    while True:
+        await turn.lock.interruptible(lambda: build_call(turn))
+        async with Round(turn, assembler) as model_round:
+            async for chunk in model_round.chunks:
+                for sent in model_round.add(chunk):
+                    yield sent
+                if model_round.is_over:
+                    break
+        for chunk in model_round.failure_message:
+            yield chunk
+            turn.closed = True
+        if turn.failure is not None or not assembler.calls:
+            return
+        async with closing(run_tools(turn, assembler)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        if assembler.returned or turn.request.voice.steps:
+            return
+        turn.tool_choice = assembler.tool_choice
+
+
+class Round:
+    """One reply of the model: passed on as it comes, and written down at its end, whole or as far as it arrived.
+
+    The chunks from the one that says why the reply ended are held back: they may leave when the reply is durable.
+
+    Attributes:
+        chunks: the model's.
+        is_over: whether nothing more of them is read.
+        is_whole: whether the reply came to its end.
+        failure_message: chunks that say the agent's failure message, where the model said nothing and failed.
+    """
+
+    def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
+        self.chunks = call_model(turn)
+        self.is_over = False
+        self.is_whole = False
+        self.failure_message: Sequence[dict[str, Any]] = ()
+        self._turn = turn
+        self._assembler = assembler
+        self._session = turn.session
+        self._collector = Collector()
+        self._trailing = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        try:
+            await self.chunks.aclose()
+            self.is_whole = kind is None
+        finally:
+            try:
+                await self._record_to_end()
+            except ModelError as exc:
+                if not await self._say_instead(exc):
+                    raise
+                return True
+        return isinstance(error, ModelError) and await self._say_instead(error)
+
+    async def _say_instead(self, error: ModelError) -> bool:
+        """Record the agent's failure message as the reply; False if there is none to say, or some of the reply is in the log."""
+        turn, assembler = self._turn, self._assembler
+        wrote = turn.session is not self._session
+        if turn.share is not None:  # the workflow says the failure message of one of its agents
+            assembler.has_spoken = assembler.has_spoken or wrote
+            return False
+        text = None if wrote else await failure_text(turn, assembler, error)
+        if text is None:
+            return False
+        self.failure_message = await say_failure(turn, assembler, text, (error.code, error.public_message))
+        return True
+
+    def add(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        """Add a chunk; return what can be sent on now."""
+        self._collector.add(chunk)
+        finished = self._collector.finished
+        self._trailing += finished
+        self.is_over = self._trailing > MODEL_TRAILING_CHUNKS  # all of these are held back
+        return self._assembler.add(chunk, finished=finished)
+
+    async def _record_to_end(self) -> None:
+        """Write the reply even if the caller is cancelled.
+
+        The caller may disconnect while the chunks after the last word are still on their way: the reply is whole all the same.
+        """
+        recording = self._turn.begin(self._record())
+        try:
+            await asyncio.shield(recording)
+        except asyncio.CancelledError:
+            if self.is_whole:
+                self._turn.begin(self._record_calls_not_run(recording))
+            raise
+
+    async def _record_calls_not_run(self, recording: asyncio.Task[None]) -> None:
+        """Write, after a reply whose calls no one is there to run, that they were not run."""
+        await asyncio.wait((recording,))
+        if not recording.exception() and self._assembler.calls:
+            await not_run(self._turn, self._assembler)
+
+    async def _record(self) -> None:
+        turn, assembler, collector = self._turn, self._assembler, self._collector
+        if not self.is_whole and not collector.finished:
+            await self._record_part(collector.partial())
+            return
+        completion = collector.completion()
+        reply, metadata = assembler.take(_reply(completion), collector.usage)
+        call = made_call(turn, completion.get("model"), completion.get("usage"))
+        text = text_of_reply([reply])
+        if not assembler.calls:
+            metadata = await with_named_artifacts(turn, reply.text, metadata)
+        messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
+        await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
+        if assembler.calls and not self.is_whole:
+            await not_run(turn, assembler)
+
+    async def _record_part(self, completion: dict[str, Any]) -> None:
+        """Write the text that arrived of a cut reply, if any did: half a tool call is of no use to anyone."""
+        turn, choices = self._turn, completion.get("choices") or [{}]
+        if not (choices[0].get("message") or {}).get("content"):
+            return
+        choices[0]["message"].pop("tool_calls", None)
+        call = made_call(turn, completion.get("model"), completion.get("usage"))
+        cut = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(self._assembler.metadata or {})}
+        messages, noted = hand_over_reply(turn, _reply(completion), with_artifacts(turn, cut))
+        await turn.append(messages, metadata=noted, calls=[call], last=True)
+
+
+def _reply(completion: Mapping[str, Any]) -> Message:
+    """Return the first choice's message. Raises `ModelProtocolError` if it is none."""
+    choices = completion.get("choices") or [{}]
+    data = dict(choices[0].get("message") or {})
+    for at, call in enumerate(data.get("tool_calls") or []):
+        if isinstance(call, dict) and not call.get("id"):
+            call["id"] = f"call_{at}"
+    try:
+        return message_from({**data, "role": "assistant"}, "the model's reply")
+    except InvalidMessage as exc:
+        raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
+
+
+def _identified(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
+    """Return a chunk with the completion id of its request, if that has one."""
+    return chunk if completion_id is None or isinstance(chunk, Progress) else {**chunk, "id": completion_id}
+
+
+def _keyed_id(turn: Turn) -> str | None:
+    """Return the completion id of a request with an idempotency key; the same for each answer to it. None without a key.
+
+    An id made of the key needs no storing, and is known before the first chunk of the first answer.
+    """
+    key = turn.request.idempotency_key
+    if key is None:
+        return None
+    return "chatcmpl-" + hashlib.sha256(f"{turn.session.identity}\0{key}".encode()).hexdigest()[:32]
+
+
+async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
+    """Return the stored reply as chunks, as the client was sent it, for a request that is answered a second time."""
+    turn.failure = failure_in(stored)
+    take_artifacts(turn, stored)
+    (entry,) = await whole_entries(turn.engine.store, turn.request.ref, [stored])
+    message, returned = as_sent(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
+    if returned is not None:
+        ids = [entry.message.tool_calls[at].id for at in returned]
+        message = message.evolve(tool_calls=tuple(call for call in message.tool_calls if call.id in ids))
+    if STEP in (entry.metadata or {}):
+        message = message.evolve(content=None)
+    reason = "tool_calls" if message.tool_calls else "stop"
+    completion = {
+        "id": _keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
+        "object": "chat.completion",
+        "created": entry.timestamp // 1000,
+        "model": turn.request.voice.llm.model,
+        "choices": [{"index": 0, "message": message_to(message), "finish_reason": reason}],
+    }
+    return list(as_chunks(completion))

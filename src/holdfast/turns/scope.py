@@ -1,0 +1,103 @@
+"""What a turn holds while it runs, and what comes after it.
+
+A turn holds its session's lock, and keeps its session from expiring. However it ends (answered, failed, interrupted, or left by
+its caller) the steps after it run:
+
+    index -> compact -> clear_temp
+
+Each step begins its work in the background and waits for nothing. A step that fails does not keep the others from running.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from holdfast.turns.opening import open_turn
+from holdfast.turns.placement import MatchLost
+from holdfast.turns.turn import Turn
+
+_log = logging.getLogger("holdfast.turn")
+
+
+class TurnScope:
+    """A turn from its opening to its end: `async with TurnScope(turn)`.
+
+    Entering it waits for the session, relates the request to the log, and writes what is new of it. If the request was matched to
+    a session that another request changed meanwhile, the turn moves to another session.
+
+    Args:
+        turn: what runs.
+        revive: make a session in memory anew, empty, that has expired since its handle was made.
+    """
+
+    def __init__(self, turn: Turn, *, revive: bool = False) -> None:
+        self._turn = turn
+        self._revive = revive
+        self._in_use = False
+
+    async def __aenter__(self) -> None:
+        """Open the turn. Raises as `open_turn` and `SessionLock.__aenter__` do."""
+        turn = self._turn
+        while True:
+            await turn.lock.__aenter__()
+            try:
+                if self._revive:
+                    await turn.engine.present(turn.request.ref)
+                await open_turn(turn)
+                turn.engine.life.begin_use(turn.request.ref)
+                self._in_use = True
+                return
+            except MatchLost as exc:
+                await self.__aexit__(type(exc), exc, exc.__traceback__)
+                await turn.move()
+            except BaseException as exc:
+                await self.__aexit__(type(exc), exc, exc.__traceback__)
+                raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        turn = self._turn
+        try:
+            if self._in_use:
+                turn.engine.life.end_use(turn.request.ref)
+            for step in STEPS:
+                try:
+                    step(turn)
+                except Exception as exc:  # noqa: BLE001 - the last place: the turn is over, and its reply is what counts
+                    message = "%s: not done after a turn of session %r"
+                    _log.error(message, step.__name__, turn.request.ref.id, exc_info=exc)
+        finally:
+            await turn.lock.__aexit__(kind, error, trace)
+
+
+def index(turn: Turn) -> None:
+    """Have what the turn wrote indexed, in the background."""
+    if turn.wrote:
+        turn.engine.indexing.soon(turn.request.ref, turn.session)
+
+
+def compact(turn: Turn) -> None:
+    """Have a summary made of each view that is due for one, and new messages rated, in the background.
+
+    Nothing happens where no prompt was built.
+    """
+    ref, prompts = turn.request.ref, dict(turn.prompts)
+    if turn.working_set is not None:
+        prompts[turn.key] = (turn.request.voice, turn.working_set)
+    for voice, built in prompts.values():
+        turn.engine.compactor.after_turn(ref, voice, built, turn.session)
+        if built.request.policy.scorer is not None:
+            turn.engine.scoring.soon(ref, built.request.policy.scorer)
+
+
+def clear_temp(turn: Turn) -> None:
+    """Drop the values of `temp:` keys of the state, and the agent's instruction, which may contain some."""
+    turn.temp.clear()
+    turn.instruction = ()
+
+
+STEPS: Final[tuple[Callable[[Turn], None], ...]] = (index, compact, clear_temp)
