@@ -12,7 +12,9 @@ from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.stores import open_store
-from holdfast.stores.base import Append, NewSession, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from holdfast.turns.opening import reconcile
 from holdfast.turns.turn import Turn, TurnRequest
 from tests.service.matching_kit import landing_of

@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.domain.session import BRANCH, JOINED, STEP
 from holdfast.engine.session_lock import END, SessionLock, SessionLocks
-from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 
 T = TypeVar("T")
 

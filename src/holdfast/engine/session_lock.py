@@ -36,7 +36,8 @@ from holdfast.limits import TURNS_WAITING
 from holdfast.liveness import is_dead
 from holdfast.numbers import is_number
 from holdfast.repeating import Repeated
-from holdfast.stores.base import Append, Appended, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic.claims import held_until
 
 T = TypeVar("T")

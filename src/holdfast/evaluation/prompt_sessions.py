@@ -27,7 +27,7 @@ from holdfast.life.settings import LifeSettings
 from holdfast.limits import PAGE
 from holdfast.overlays.views import read_view
 from holdfast.sessions.handle import SessionHandle
-from holdfast.stores.base import Append, SavedView
+from holdfast.stores.log import Append, SavedView
 from holdfast.turns.prompt import draft_from, instructed, introduced, working_set_request
 from holdfast.turns.recall import recall_session
 from holdfast.turns.turn import TurnRequest

@@ -28,7 +28,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.sessions.interrupting import TRIES, in_place_of
-from holdfast.stores.base import Append, NewSession
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import cut_of, last_reply
 from holdfast.turns.prompt import worded
 from holdfast.wire.voice import INTERRUPTABLE

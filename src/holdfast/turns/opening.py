@@ -27,7 +27,9 @@ from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequ
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
 from holdfast.overlays.warm import WarmSession
 from holdfast.recognition.matching import at_end, behind, branch, goes_on, landed
-from holdfast.stores.base import Appended, SessionPatch, Store
+from holdfast.stores.base import Store
+from holdfast.stores.log import Appended
+from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.walk import entries_to
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting

@@ -27,7 +27,7 @@ from holdfast.media.leaving import for_model
 from holdfast.memory.checks import seen_by
 from holdfast.overlays.views import ReadView, read_view
 from holdfast.overlays.warm import WarmSession, heavy
-from holdfast.stores.base import NewSession
+from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import budgets_of, keep, prepare_recall, recall_session, recalled
 from holdfast.turns.turn import Turn, TurnRequest

@@ -11,7 +11,7 @@ from holdfast.domain.session import Entry
 from holdfast.domain.state import TEMP
 from holdfast.errors import InvalidRequest, ModelError, ModelRejected
 from holdfast.limits import ERROR_CHARS
-from holdfast.stores.base import Appended
+from holdfast.stores.log import Appended
 from holdfast.turns.model_call import OF_KEY
 from holdfast.turns.prompt import worded
 from holdfast.turns.reply_assembler import ReplyAssembler, with_artifacts
