@@ -6,7 +6,8 @@ from benchmarks.lengths import Cell, by_length
 from benchmarks.run import Run
 from benchmarks.tables import Table
 from benchmarks.timing import Block, clock, in_turn, told
-from holdfast.context import corrections, statements
+from holdfast.context import corrections
+from holdfast.context.analysis_cache import ANALYSES
 from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.standing_facts import CANDIDATES, decode_candidates
@@ -75,7 +76,7 @@ def _steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
         view, seconds = FoldedView(made, room, state, kept, entries[state.frontier : length]), list[float]()
         for entry in entries[length:]:
             before = view.frontier
-            statements._analyse.cache_clear()  # noqa: SLF001
+            ANALYSES.clear()
             corrections._features.cache_clear()  # noqa: SLF001
             corrections._values.cache_clear()  # noqa: SLF001
             started = clock()

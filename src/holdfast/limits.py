@@ -313,6 +313,8 @@ SESSION_RECALL_WAITS: Final = 32
 """Entries up to which a prompt waits for that; for more of them the index is asked meanwhile, if there is one."""
 SESSION_RECALL_INLINE: Final = 1_000
 """Sentences of a table that is searched on the event loop (1 to 2 ms); a larger one is searched in a thread."""
+ANALYSIS_CACHE_BYTES: Final = 33_554_432
+"""Bytes of the analyses of messages that a process keeps for digests and standing facts: of some 80 sessions of 50,000 tokens each."""
 SESSION_RECALL_TABLES: Final = 64
 """Sessions of which a process remembers an analysis for that, of a tenant: up to 1 MB each."""
 SNIPPET_CHARS: Final = 200_000

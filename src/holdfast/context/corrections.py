@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
@@ -61,61 +63,80 @@ def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statemen
     Args:
         statements: in the order of the log.
     """
-    index = _Index(statements)
+    features = [_features(one.text) for one in statements]
+    wanted = frozenset[str]().union(*(of for one, of in zip(statements, features, strict=True) if one.corrects))
+    if not wanted:
+        return {}
+    shareable = [wanted.intersection(of) for of in features]
+    index = _Index(len(statements), Counter(chain.from_iterable(shareable)))
     corrected: dict[Position, Statement] = {}
-    for one in statements:
-        if one.corrects and (earlier := index.find_replaced(one)) is not None:
+    for one, of, shared in zip(statements, features, shareable, strict=True):
+        if one.corrects and (earlier := index.find_replaced(one, of)) is not None:
             corrected[earlier.position] = one
-        index.add(one)
+        if shared:
+            index.add(one, shared)
     return corrected
 
 
 class _Index:
-    """Earlier statements, by their rare words and their values."""
+    """Earlier statements, by their rare words and their values.
 
-    def __init__(self, statements: Sequence[Statement]) -> None:
-        total = max(len(statements), FEWEST)
-        frequency = Counter(feature for one in statements for feature in _features(one.text))
-        self._rarity: Mapping[str, float] = {
-            feature: math.log(total / number) for feature, number in frequency.items() if number <= COMMON * total
+    Args:
+        number: statements in all.
+        frequency: in how many of them each word and value of a correction occurs.
+    """
+
+    def __init__(self, number: int, frequency: Mapping[str, int]) -> None:
+        total = max(number, FEWEST)
+        self._rarity = {
+            feature: math.log(total / often) for feature, often in frequency.items() if often <= COMMON * total
         }
-        self._holders: dict[str, list[Statement]] = {}
-        self._least = LEAST + math.log(max(len(statements), 1))
+        self._holders: dict[str, list[tuple[Position, Statement]]] = {feature: [] for feature in self._rarity}
+        self._least = LEAST + math.log(max(number, 1))
 
-    def add(self, one: Statement) -> None:
-        for feature in self._rare_features(one.text):
-            self._holders.setdefault(feature, []).append(one)
+    def add(self, one: Statement, features: AbstractSet[str]) -> None:
+        for feature in self._holders.keys() & features:
+            self._holders[feature].append((one.position, one))
 
-    def find_replaced(self, later: Statement) -> Statement | None:
+    def find_replaced(self, later: Statement, features: Iterable[str]) -> Statement | None:
         """Return the earlier statement that a later one replaces; the newer of equal ones."""
-        values = _values(later.text)
-        shared: dict[Position, list[str]] = {}
+        topics: dict[Position, float] = {}
+        repeated: dict[Position, list[float]] = {}
         others: dict[Position, Statement] = {}
-        for feature in self._rare_features(later.text):
-            for earlier in self._holders.get(feature, ()):
-                undone = earlier.choice == "pinned" and later.choice == "dropped"
-                if earlier.seq != later.seq and not undone:
-                    others[earlier.position] = earlier
-                    shared.setdefault(earlier.position, []).append(feature)
-        evidence = {
-            position: self._weigh(shared[position], _values(earlier.text), values)
-            for position, earlier in others.items()
-        }
-        best = max(evidence, key=lambda position: (evidence[position], position), default=None)
-        return others[best] if best is not None and evidence[best] >= self._least else None
+        for feature in features:
+            rarity = self._rarity.get(feature, 0.0)
+            for position, earlier in self._holders.get(feature, ()):
+                others[position] = earlier
+                if feature.startswith("="):
+                    repeated.setdefault(position, []).append(rarity)
+                else:
+                    topics[position] = topics.get(position, 0.0) + rarity
+        values = _values(later.text)
+        best, most = None, (self._least, (-1, -1))
+        for position, earlier in others.items():
+            topic, same = topics.get(position, 0.0), repeated.get(position, ())
+            undone = earlier.choice == "pinned" and later.choice == "dropped"
+            if topic + sum(same) + SAME_KIND < self._least or earlier.seq == later.seq or undone:
+                continue
+            if (found := (_weigh(topic, same, _values(earlier.text), values), position)) >= most:
+                best, most = earlier, found
+        return best
 
-    def _weigh(self, shared: Iterable[str], before: Collection[Value], after: Collection[Value]) -> float:
-        """Weigh what two sentences share; a value that both state counts only if they share a topic or change a value, too."""
-        topics = [self._rarity[one] for one in shared if not one.startswith("=")]
-        repeated = [self._rarity[one] for one in shared if one.startswith("=")]
-        changes = any(old.kind and old.kind == new.kind and old.text != new.text for old in before for new in after)
-        changes = changes and len({value.text for value in after}) > len(repeated)
-        if not (topics or changes):
-            return 0.0
-        return sum(topics) + sum(repeated) + (SAME_KIND if changes else 0.0 if repeated else -NO_VALUE)
 
-    def _rare_features(self, text: str) -> Iterator[str]:
-        return (feature for feature in _features(text) if feature in self._rarity)
+def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after: Collection[Value]) -> float:
+    """Weigh what two sentences share; a value that both state counts only if they share a topic or change a value, too.
+
+    Args:
+        topic: how rare the words are that both have.
+        same: how rare each of the values is that both have.
+        before: values of the earlier one.
+        after: values of the later one.
+    """
+    changes = any(old.kind and old.kind == new.kind and old.text != new.text for old in before for new in after)
+    changes = changes and len({value.text for value in after}) > len(same)
+    if not (topic or changes):
+        return 0.0
+    return topic + sum(same) + (SAME_KIND if changes else 0.0 if same else -NO_VALUE)
 
 
 @lru_cache(maxsize=2_048)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Final, Literal
 
 import msgspec
 
 from holdfast.context.corrections import find_corrections
+from holdfast.context.digest.page import count_piece
 from holdfast.context.escaping import END, escape_inline, tag
 from holdfast.context.statements import Position, Statement, statements_of
 from holdfast.context.units import Unit
@@ -33,8 +36,8 @@ LEAST_ROOM: Final = 768
 CANDIDATES: Final = 500
 """Most statements that are remembered; the least promising leave first."""
 _KEPT: Final[Mapping[Choice | None, int]] = {None: CANDIDATES, "pinned": FACT_PINS, "dropped": FACT_DROPS}
-LEAST: Final = 0.03
-"""Probability of being worth keeping below which a statement is not sent, however much room there is."""
+LEAST: Final = math.log(0.03 / 0.97)
+"""Log odds of being worth keeping below which a statement is not sent, however much room there is: of 3 in 100."""
 POWER: Final = 0.6
 """How strongly cost counts against promise."""
 LINE_TOKENS, LEAST_LINE = 3, 8
@@ -80,12 +83,15 @@ class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.source is not None
 
 
+_position = attrgetter("seq", "place")
+"""`Statement.position`, at a fifth of its price: a step asks for it thousands of times."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Candidates)
 
 
+@lru_cache(maxsize=8)
 def decode_candidates(saved: bytes) -> Candidates:
-    """Return the candidates as they were saved."""
+    """Return the candidates as they were saved, not to be changed. A step asks for the same ones several times."""
     return _decoder.decode(saved)
 
 
@@ -99,10 +105,15 @@ def reserve_for_facts(window: Window) -> int:
     limit = limit_of(window.room.tokens)
     if not limit:
         return 0
-    statements = (*decode_candidates(window.candidates).statements, *_stated_in(window.units))
-    costs = {one.position: one.cost for one in statements if _is_worth_it(one)}
-    overhead = 2 * len(HEADER) // 5
-    return min(limit, int(sum(costs.values()) + overhead)) if costs else 0
+    costs: dict[Position, float] = {}
+    total, overhead = 0.0, 2 * len(HEADER) // 5
+    for one in chain(decode_candidates(window.candidates).statements, _stated_in(window.units)):
+        if _is_worth_it(one) and (position := _position(one)) not in costs:
+            costs[position] = one.cost
+            total += one.cost
+            if total + overhead > limit:
+                return limit
+    return int(total + overhead) if costs else 0
 
 
 def lay_facts(window: Window, room: int) -> Window:
@@ -117,13 +128,13 @@ def lay_facts(window: Window, room: int) -> Window:
     new = [*_stated_in(window.left)]
     if not new and (window.facts is None or window.facts.tokens <= limit):
         return window
-    merged = {one.position: one for one in (*known.statements, *new)}
-    statements = sorted(_most_promising(merged.values()), key=attrgetter("position"))
+    merged = {_position(one): one for one in (*known.statements, *new)}
+    statements = sorted(_most_promising(merged.values()), key=_position)
     task = [*_stated_in(window.head)]
-    corrected = find_corrections(sorted((*task, *statements), key=attrgetter("position")))
+    corrected = find_corrections(sorted((*task, *statements), key=_position))
     first = {corrected[one.position].position for one in task if one.position in corrected}
     block, chosen = _compose(statements, corrected, first, limit, window.room)
-    saved = _encoder.encode(Candidates(statements, [one.position for one in chosen], sorted(corrected)))
+    saved = _encoder.encode(Candidates(statements, [*map(_position, chosen)], sorted(corrected)))
     return window.with_facts(block, saved)
 
 
@@ -182,24 +193,29 @@ def _stated_in(units: Iterable[Unit]) -> Iterator[Statement]:
 
 
 def _is_worth_it(one: Statement) -> bool:
-    return one.choice == "pinned" or (one.choice is None and _probability(one) >= LEAST)
+    return one.choice == "pinned" or (one.choice is None and one.score >= LEAST)
 
 
-def _probability(one: Statement) -> float:
-    return 1 / (1 + math.exp(-one.score))
+@lru_cache(maxsize=4_096)
+def _promise(score: float, cost: float) -> float:
+    """Return the probability of being worth keeping for what a statement costs."""
+    return float(1 / (1 + math.exp(-score)) / cost**POWER)
 
 
 def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Position]:
     """Order statements by promise for their cost, after those that are chosen by hand or `first`; of equal ones the newest is first."""
     seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
-    return -math.inf if by_hand else -_probability(one) / one.cost**POWER, (-seq, -place)
+    return -math.inf if by_hand else -_promise(one.score, one.cost), (-seq, -place)
 
 
-def _most_promising(statements: Iterable[Statement]) -> list[Statement]:
+def _most_promising(statements: Collection[Statement]) -> list[Statement]:
     """Keep `CANDIDATES` of them, and those that were chosen by hand; whatever order they come in, the same ones stay."""
-    ranked = sorted(statements, key=_rank)
-    return [one for choice, most in _KEPT.items() for one in [two for two in ranked if two.choice == choice][:most]]
+    kept: list[Statement] = []
+    for choice, most in _KEPT.items():
+        same = [one for one in statements if one.choice == choice]
+        kept += same if len(same) <= most else sorted(same, key=_rank)[:most]
+    return kept
 
 
 # -- the block -----------------------------------------------------------------
@@ -225,14 +241,15 @@ def _compose(
     pinned = _pinned(statements, corrected, first)
     room = limit - count.message(Message(role="user", content=_text((), {}, marker)))
     chosen: dict[Position, Statement] = {}
-    worthy = (one for one in statements if one.choice != "dropped" and (one.position in pinned or _is_worth_it(one)))
-    for one in sorted(worthy, key=lambda one: _rank(one, pinned)):
+    worthy = [one for one in statements if one.choice != "dropped" and (_is_worth_it(one) or _position(one) in pinned)]
+    ranked = [(_rank(one, pinned), one) for one in worthy]
+    for _, one in sorted(ranked, key=itemgetter(0)):
         if room < LEAST_LINE:
             break
         later = corrected.get(one.position)
         if one.cost > 3 * room or not (later is None or later.position in chosen):
             continue
-        if (tokens := count.text(one.text) + LINE_TOKENS) <= room:
+        if (tokens := count_piece(count, one.text) + LINE_TOKENS) <= room:
             chosen[one.position] = one
             room -= tokens
     kept = list(chosen.values())
@@ -267,7 +284,7 @@ def _without_last(kept: list[Statement], corrected: Mapping[Position, Statement]
 
 def _text(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:
     """Write statements in the order of the log, a line a message; one that was corrected stands after its correction."""
-    kept = sorted(kept, key=attrgetter("position"))
+    kept = sorted(kept, key=_position)
     earlier: dict[Position, list[str]] = {}
     for one in kept:
         if (later := corrected.get(one.position)) is not None:

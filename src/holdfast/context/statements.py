@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast.context.analysis_cache import ANALYSES, analysis_key
 from holdfast.context.cues import DENSE_LANGUAGES, count_cues, cues_of, spoken_language
 from holdfast.context.own_words import own_words
 from holdfast.context.values import cost_of
@@ -53,6 +54,8 @@ words; and for every sentence."""
 LEAST_CONTENT: Final = 2
 """Words that a sentence with a courtesy in it must have besides, not counting those that say nothing by themselves."""
 LEAST_WORDS: Final = 3
+STATEMENT_BYTES: Final = 250
+"""What a statement takes in memory besides its text."""
 DENSE_WORD: Final = 1.7
 """Characters of a script without spaces that stand for a word."""
 _DENSE: Final = re.compile("[\u2e80-\u9fff\u3041-\u30ff\uac00-\ud7ff]")
@@ -126,9 +129,17 @@ def statements_of(
     ]
 
 
-@lru_cache(maxsize=512)
 def _analyse(text: str) -> tuple[Statement, ...]:
     """Cached: a message is looked at before it leaves, to know how much room its statements need, and when it does."""
+    key = analysis_key(b"statements", text.encode(errors="surrogatepass"))
+    kept: tuple[Statement, ...] | None = ANALYSES.get(key)
+    if kept is None:
+        kept = _rate_all(text)
+        ANALYSES.put(key, kept, sum(STATEMENT_BYTES + len(one.text) for one in kept))
+    return kept
+
+
+def _rate_all(text: str) -> tuple[Statement, ...]:
     if len(text) > LONG_MESSAGE:
         text = text.rstrip().rpartition("\n\n")[2][-LONG_MESSAGE:]
     own = own_words(text, strict=False).own

@@ -79,6 +79,12 @@ def words_of(text: str) -> list[str]:
     return [word for piece in found if (word := piece.strip(_EDGE))]
 
 
+def words_in(texts: list[str]) -> list[str]:
+    """The words of several texts, one after the other."""
+    whole = " ".join(texts)
+    return words_of(whole) if whole.isascii() else [word for text in texts for word in words_of(text)]
+
+
 @lru_cache(maxsize=8_192)
 def pieces_of(value: str) -> frozenset[str]:
     """The pieces of a short text in lower case, without punctuation: `Full-size` has those of `full size`."""

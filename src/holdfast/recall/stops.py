@@ -176,4 +176,6 @@ def language_of(words: Iterable[str]) -> str | None:
     hits = 0
     for word in islice(words, _LOOKED_AT):
         hits += _COUNTS.get(word if word.isalpha() else word.partition("'")[0].partition("-")[0], 0)
-    return max(LANGUAGES, key=lambda language: hits >> _PLACES[language] & 255) if hits else None
+    if hits < 256:  # of the first language, or none
+        return LANGUAGES[0] if hits else None
+    return max(LANGUAGES, key=lambda language: hits >> _PLACES[language] & 255)

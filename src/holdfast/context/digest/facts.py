@@ -13,6 +13,9 @@ from collections import Counter
 from itertools import islice
 from typing import Any
 
+import msgspec
+
+from holdfast.context.analysis_cache import ANALYSES, analysis_key
 from holdfast.context.digest.handles import head_of, name_call, names_in
 from holdfast.context.digest.lines import Fact, Line
 from holdfast.context.digest.listings import is_source
@@ -36,10 +39,13 @@ from holdfast.context.values import (
     weight_of,
     weight_under,
 )
-from holdfast.domain.messages import ToolCall
+from holdfast.domain.messages import ToolCall, encode_payload
 from holdfast.domain.session import TRANSFER
 
 __all__ = ["ends_of", "lines_of"]
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[Line])
 
 MAX_DEPTH = 12
 OUTCOME, OUTCOME_MORE = 60, 1.0
@@ -61,9 +67,22 @@ CONSTANT = 3
 
 def lines_of(unit: Unit) -> list[Line]:
     """What `unit` says, a line a source, in order."""
-    first = unit.entries[0]
     if unit.instructs or unit.refused:
         return []  # the one is no data, and a provider refused the other
+    handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
+    messages = (encode_payload(entry.message) for entry in unit.entries)
+    key = analysis_key(b"lines", str(unit.first).encode(), unit.by.encode(errors="replace"), handed_over, *messages)
+    saved = ANALYSES.get(key)
+    if saved is not None:
+        return _decoder.decode(saved)
+    lines = _read(unit)
+    saved = _encoder.encode(lines)
+    ANALYSES.put(key, saved, len(saved))
+    return lines
+
+
+def _read(unit: Unit) -> list[Line]:
+    first = unit.entries[0]
     if first.kind == "calls":
         return said_lines(first.message, first.seq, unit.by) if is_hand_over(first) else _call_lines(unit)
     if first.kind == "result":

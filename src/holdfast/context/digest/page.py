@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final, cast
 
 import msgspec
 
@@ -41,6 +42,14 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         return f"{self.header}{text}{self.closing}"
 
 
+def _count(count: Count, piece: str) -> int:
+    return count.text(piece)
+
+
+count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count))
+"""Return the tokens of a line or a statement: most of those of one step come again in the next."""
+
+
 class _Page:
     """Chosen facts as text, and about how many tokens it takes: counted line by line, each text once."""
 
@@ -49,13 +58,12 @@ class _Page:
         self._facts: dict[int, list[Fact]] = {}
         self._lines: dict[int, Line] = {}
         self._count = count
-        self._tokens: dict[str, int] = {}
         self._texts: dict[tuple[int, int, int], str] = {}
 
     def holding(self, chosen: Iterable[Chosen]) -> _Page:
         """A page of these facts that knows what has been counted."""
         page = _Page(self._count, self._marker)
-        page._tokens, page._texts = self._tokens, self._texts
+        page._texts = self._texts
         facts, lines = page._facts, page._lines
         for line, fact in chosen:
             place = id(line)
@@ -85,10 +93,7 @@ class _Page:
         return "".join(self._pieces())
 
     def _size(self, piece: str) -> int:
-        size = self._tokens.get(piece)
-        if size is None:
-            size = self._tokens[piece] = self._count.text(piece)
-        return size
+        return count_piece(self._count, piece)
 
     def _pieces(self) -> Iterator[str]:
         """The lines in order of the log; what one side said in a row on one line."""

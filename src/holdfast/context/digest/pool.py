@@ -22,7 +22,7 @@ from holdfast.context.digest.weighing import likeliest
 from holdfast.context.digest.wording import is_idle
 from holdfast.context.escaping import END, tag
 from holdfast.context.units import Unit
-from holdfast.context.values import IDENTIFIER, QUESTION, cost_of, tells_error, weighed_words, weight_under
+from holdfast.context.values import IDENTIFIER, QUESTION, cost_of, tells_error, weight_under, words_in
 
 POOL_FACTOR = 1.25
 """The pool keeps about this many times the tokens of the text made from it: what may still become important."""
@@ -181,16 +181,15 @@ class _Index:
         for name in line.names:
             self._lines.setdefault(name.casefold(), []).append(line)
 
-    def mention(self, words: Iterable[str], seq: int) -> None:
+    def mention(self, words: Mapping[str, int], seq: int) -> None:
         facts, lines = self._facts, self._lines
-        for word in words:
-            if word in facts:
-                for fact in facts[word][-HOLDERS:]:
-                    fact.used += 1
-                    fact.last = seq
-            if word in lines:
-                for line in lines[word]:
-                    line.last = seq
+        for word in facts.keys() & words:
+            for fact in facts[word][-HOLDERS:]:
+                fact.used += 1
+                fact.last = seq
+        for word in lines.keys() & words:
+            for line in lines[word]:
+                line.last = seq
 
     def mark(self, line: Line) -> None:
         """Note which of its facts an earlier source told already."""
@@ -273,7 +272,8 @@ def _note(pool: Pool, line: Line, index: _Index) -> None:
     for key in line.asked:
         pool.asked[key] = pool.asked.get(key, 0) + 1
     if line.kind != "call":
-        words = {word: line.seq for fact in line.facts for word, _ in weighed_words(fact.value) if len(word) > 2}
+        found = words_in([fact.value for fact in line.facts])
+        words = dict.fromkeys([folded for word in found if len(folded := word.casefold()) > 2], line.seq)
         index.mention(words, line.seq)
         said.update(words)
         return

@@ -8,7 +8,7 @@ make than all that is done with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from math import log
@@ -392,22 +392,35 @@ def _unsent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
     """Return the facts of a message that what is sent of it does not say already."""
     if not said:
         return [fact for fact in facts if fact.bundle or fact.value not in sent]
-    words, runs = {word.casefold() for word in words_of(sent)}, set(_runs(sent))
-    return [fact for fact in facts if fact.value not in sent and not _is_sent(fact.value, words, runs)]
+    return [fact for fact in facts if not _is_sent(fact.value, sent)]
 
 
-def _is_sent(sentence: str, words: AbstractSet[str], runs: AbstractSet[tuple[str, ...]]) -> bool:
-    """Return True if half of a sentence stands among `runs`, and all of its values among `words`."""
-    own = list(_runs(sentence))
+@lru_cache(maxsize=2_048)
+def _is_sent(sentence: str, sent: str) -> bool:
+    """Return True if a sentence stands in what is sent, or half of it does in runs and all of its values do.
+
+    Cached: most of what is sent beside one digest is sent beside the next.
+    """
+    if sentence in sent:
+        return True
+    words, runs = _sent_words(sent)
+    own = _runs(sentence)
     covered = {at + step for at, run in enumerate(own) if run in runs for step in range(RUN)}
-    values = {word for word, weight in weighed_words(sentence) if weight >= SHORT}
-    return len(covered) >= CONTAINED * (len(own) + RUN - 1) and values <= words
+    if len(covered) < CONTAINED * (len(own) + RUN - 1):
+        return False
+    return {word for word, weight in weighed_words(sentence) if weight >= SHORT} <= words
 
 
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
-    """Yield every `RUN` words in a row, folded to one case."""
+@lru_cache(maxsize=64)
+def _sent_words(sent: str) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
+    """Return the words of what is sent, and its runs of them."""
+    return frozenset([word.casefold() for word in words_of(sent)]), frozenset(_runs(sent))
+
+
+def _runs(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return every `RUN` words in a row, folded to one case."""
     words = [word.casefold() for word in words_of(text)]
-    return zip(*(words[start:] for start in range(RUN)), strict=False)
+    return tuple(zip(*(words[start:] for start in range(RUN)), strict=False))
 
 
 def _is_outcome(fact: Fact, given: int) -> bool:

@@ -8,6 +8,7 @@ The lists are short and of several languages; what they do not know is kept.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from holdfast.context.statements import LEAST_CONTENT
@@ -103,6 +104,7 @@ def has_value(sentence: str) -> bool:
     )
 
 
+@lru_cache(maxsize=4_096)
 def is_idle(sentence: str) -> bool:
     """Return True for a question, a request to proceed or a promise that names nothing: later messages say what became of it."""
     sentence = sentence.replace("’", "'")
