@@ -15,7 +15,7 @@ import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.tokens import _Vocabulary
+from holdfast.tokens import Vocabulary
 
 DEFAULT_DATA = Path(__file__).parents[2] / "shared" / "data"
 COUNTS, LONG = 8_192, 65_536
@@ -79,15 +79,15 @@ def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def counted_once() -> Iterator[None]:
     """What a text comes to in tokens does not change, and properties count the same made-up texts a thousand times."""
-    count = _Vocabulary.count
+    count = Vocabulary.count
     known = lru_cache(COUNTS)(count)
 
-    def counted(vocabulary: _Vocabulary, text: str) -> int:
-        loaded = vocabulary._encoding is not None
+    def counted(vocabulary: Vocabulary, text: str) -> int:
+        loaded = vocabulary.is_loaded
         return (known if loaded and len(text) < LONG else count)(vocabulary, text)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_Vocabulary, "count", counted)
+        patched.setattr(Vocabulary, "count", counted)
         yield
 
 

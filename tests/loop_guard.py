@@ -70,7 +70,7 @@ def _first(*args: Any, **_: Any) -> int:
 
 
 WATCHED: Final[Mapping[str, tuple[Any, str, Callable[..., int]]]] = {
-    "count": (tokens._Vocabulary, "count", lambda self, text: len(text)),
+    "count": (tokens.Vocabulary, "count", lambda self, text: len(text)),
     "terms": (terms, "terms_of", _first),
     "analysis": (details, "analyse", _first),
     "snippet": (snippets, "snippet_of", _first),

@@ -124,7 +124,7 @@ def counter_for(model: str) -> TokenCounter:
 
 def load_vocabularies() -> None:
     """Load what any counter counts with. Otherwise the first count with each of them does, which takes up to a second."""
-    for vocabulary in (_O200K, _CL100K):
+    for vocabulary in (O200K, CL100K):
         vocabulary.count("")
 
 
@@ -168,7 +168,7 @@ class _Counter:
     def __init__(
         self,
         name: str,
-        *vocabularies: _Vocabulary,
+        *vocabularies: Vocabulary,
         factor: float,
         margin: float = 0.0,
         pictures: Pricing,
@@ -198,7 +198,7 @@ class _Counter:
         if not text:
             return 0
         # System prompts and tool schemas come with every call, and are long; messages are counted once.
-        return self._known(text) if _KEPT_FROM <= len(text) <= _CHUNK else self._count(text)
+        return self._known(text) if _KEPT_FROM <= len(text) <= CHUNK_CHARS else self._count(text)
 
     def _count(self, text: str) -> int:
         count = max(vocabulary.count(text) for vocabulary in self._vocabularies)
@@ -258,7 +258,8 @@ def _json(value: Any) -> str:
 
 # -- vocabularies -------------------------------------------------------------
 
-_CHUNK: Final = 65_536
+CHUNK_CHARS: Final = 65_536
+"""How much of a text is tokenized at once."""
 _LOOK_BACK: Final = 1_024
 # Where both patterns begin a new token whatever follows: a single space between two things that are not white space.
 _SAFE_CUT: Final = re.compile(r"(?<=\S) (?=\S)")
@@ -266,7 +267,7 @@ _SAFE_CUT: Final = re.compile(r"(?<=\S) (?=\S)")
 DATA: Final = Path(__file__).with_name("data")
 
 
-class _Vocabulary:
+class Vocabulary:
     """One tokenizer, loaded and verified by the first count."""
 
     def __init__(self, name: str, *, sha256: str, pattern: str, special: dict[str, int]) -> None:
@@ -279,10 +280,10 @@ class _Vocabulary:
 
     def count(self, text: str) -> int:
         """Tokens of `text`. Above 64 Ki characters it is cut, which can add a token a cut and bounds the time."""
-        encode = (self._encoding or self._load()).encode_ordinary
-        if len(text) <= _CHUNK:
+        encode = (self._encoding or self.load_encoding()).encode_ordinary
+        if len(text) <= CHUNK_CHARS:
             return len(encode(text))
-        return sum(len(encode(chunk)) for chunk in _chunks(text))
+        return sum(len(encode(chunk)) for chunk in split_text(text))
 
     def ranks(self) -> dict[bytes, int]:
         """The tokens with their ranks, read from the packed file.
@@ -303,7 +304,13 @@ class _Vocabulary:
             start = end
         return ranks
 
-    def _load(self) -> tiktoken.Encoding:
+    @property
+    def is_loaded(self) -> bool:
+        """Whether something was counted already."""
+        return self._encoding is not None
+
+    def load_encoding(self) -> tiktoken.Encoding:
+        """Return the tokenizer; the first call reads and verifies the packed file."""
         import tiktoken  # 20 ms that `import holdfast` need not pay
 
         with self._lock:
@@ -317,11 +324,11 @@ class _Vocabulary:
             return self._encoding
 
 
-def _chunks(text: str) -> Iterator[str]:
-    """`text` in pieces of at most 64 Ki characters, cut where a token begins anyway if such a place is near."""
+def split_text(text: str) -> Iterator[str]:
+    """Split a text into pieces of at most 64 Ki characters, cut where a token begins anyway if such a place is near."""
     start = 0
-    while len(text) - start > _CHUNK:
-        end = start + _CHUNK
+    while len(text) - start > CHUNK_CHARS:
+        end = start + CHUNK_CHARS
         near = _SAFE_CUT.finditer(text, max(start + 1, end - _LOOK_BACK), end)
         cut = max((found.start() for found in near), default=end)
         yield text[start:cut]
@@ -330,7 +337,7 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 # Patterns and special tokens are those of tiktoken_ext.openai_public; a test compares them.
-_O200K: Final = _Vocabulary(
+O200K: Final = Vocabulary(
     "o200k_base",
     sha256="237883613c799b57337f9bda254d004913ab133c879f4cd55cc4d5b66992a450",
     pattern=(
@@ -340,7 +347,7 @@ _O200K: Final = _Vocabulary(
     ),
     special={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
 )
-_CL100K: Final = _Vocabulary(
+CL100K: Final = Vocabulary(
     "cl100k_base",
     sha256="f93a1dc1bc9057b7fde539f594216737bfd8ff0afc93326c685a5ce9cec68d29",
     pattern=(
@@ -359,13 +366,13 @@ _CL100K: Final = _Vocabulary(
 # -- the counters and their models --------------------------------------------
 
 _FLAT: Final = Flat(IMAGE, IMAGE_LOW_DETAIL)
-_O200K_COUNTER: Final = _Counter("o200k_base", _O200K, factor=1.0, pictures=_FLAT)
+_O200K_COUNTER: Final = _Counter("o200k_base", O200K, factor=1.0, pictures=_FLAT)
 STORED: Final[TokenCounter] = _O200K_COUNTER
 """The counter of stored counts. What it counts never changes: logs are full of it."""
-_CL100K_COUNTER: Final = _Counter("cl100k_base", _CL100K, factor=1.1, pictures=_FLAT)
+_CL100K_COUNTER: Final = _Counter("cl100k_base", CL100K, factor=1.1, pictures=_FLAT)
 # Private tokenizers need up to a quarter more than the public ones on English and code. On other scripts they range
 # from o200k's thrift to cl100k's waste, so the dearer of the two counts.
-_ESTIMATE: Final = _Counter("estimate", _O200K, _CL100K, factor=1.4, margin=0.25, pictures=_FLAT)
+_ESTIMATE: Final = _Counter("estimate", O200K, CL100K, factor=1.4, margin=0.25, pictures=_FLAT)
 
 # `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`, `us.anthropic.claude-…`
 _PROVIDER: Final = re.compile(r"^(?:.*/)?(?:(?:ft|openai|azure|anthropic):)*(?:(?:[a-z-]+\.)?anthropic\.)?")

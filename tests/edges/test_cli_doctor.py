@@ -311,7 +311,7 @@ def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
 def test_a_damaged_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "o200k_base.ranks").write_bytes((DATA / "o200k_base.ranks").read_bytes() + b"x")
     monkeypatch.setattr("holdfast.tokens.DATA", tmp_path)
-    monkeypatch.setattr("holdfast.tokens._O200K._encoding", None)
+    monkeypatch.setattr("holdfast.tokens.O200K._encoding", None)
     told = machine.tokenizer()
     assert told.level == "fail"
     assert "is damaged" in told.message

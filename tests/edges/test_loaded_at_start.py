@@ -9,10 +9,10 @@ _PROGRAM = """
 import sys
 from holdfast.config import ServerSettings, load
 from holdfast.server import run
-from holdfast.tokens import _CL100K, _O200K
+from holdfast.tokens import CL100K, O200K
 
 async def startup(self, *arguments, **more):
-    print("aiohttp" in sys.modules, _CL100K._encoding is not None, _O200K._encoding is not None)
+    print("aiohttp" in sys.modules, CL100K.is_loaded, O200K.is_loaded)
     self.should_exit = True
 
 run._Server.startup = startup

@@ -51,7 +51,7 @@ async def get(served: Served, name: str, method: str = "GET", **headers: str) ->
 
 async def kept(served: Served) -> list[str]:
     """The keys of all contents that are there."""
-    return sorted([key async for key in served.hf.artifacts._blobs.old(2**60)])
+    return sorted([key async for key in served.hf.artifacts.blobs.old(2**60)])
 
 
 # -- there and back ------------------------------------------------------------
@@ -229,13 +229,13 @@ async def test_a_range_of_a_large_content_is_read_alone(served: Served, monkeypa
     content = bytes(range(250)) * 20_000
     await put(served, "a.bin", content)
     read: list[tuple[int, int]] = []
-    real = served.hf.artifacts._blobs.get
+    real = served.hf.artifacts.blobs.get
 
     def noted(key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         read.append((start, stop))
         return real(key, start, stop)
 
-    monkeypatch.setattr(served.hf.artifacts._blobs, "get", noted)
+    monkeypatch.setattr(served.hf.artifacts.blobs, "get", noted)
     assert (await get(served, "a.bin", range="bytes=2000000-2000999")).content == content[2_000_000:2_001_000]
     assert read == [(2_000_000, 2_001_000)]
 
@@ -446,7 +446,7 @@ async def test_a_content_that_comes_too_slowly_is_refused() -> None:
 async def test_a_client_that_goes_in_the_middle_leaves_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """No name, no content."""
     ended, begun = asyncio.Event(), asyncio.Event()
-    real = served.hf.artifacts._blobs.put
+    real = served.hf.artifacts.blobs.put
 
     async def noted(key: str, chunks: Any) -> None:
         begun.set()
@@ -455,7 +455,7 @@ async def test_a_client_that_goes_in_the_middle_leaves_nothing(served: Served, m
         finally:
             ended.set()
 
-    monkeypatch.setattr(served.hf.artifacts._blobs, "put", noted)
+    monkeypatch.setattr(served.hf.artifacts.blobs, "put", noted)
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     head = f"PUT {BASE}/b.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000000\r\n\r\n"
     writer.write(head.encode() + bytes(3_000_000))

@@ -30,8 +30,8 @@ async def test_a_damaged_content_is_a_failure() -> None:
         session = await served.hf.session("s")
         for size in (10, CHUNK * 8):
             saved = await session.artifacts.save("a.bin", bytes(size))
-            await served.hf.artifacts._blobs.delete([saved.blob])
-            await served.hf.artifacts._blobs.put(saved.blob, _one(bytes(size - 1) + b"x"))
+            await served.hf.artifacts.blobs.delete([saved.blob])
+            await served.hf.artifacts.blobs.put(saved.blob, _one(bytes(size - 1) + b"x"))
             if size == 10:
                 loaded = await served.http.get(f"{BASE}/a.bin")
                 assert (loaded.status_code, loaded.json()["error"]["code"]) == (500, "store_corrupt")

@@ -47,16 +47,23 @@ def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[we
 
 
 @asynccontextmanager
-async def ended(*entries: NewEntry, **fields: Any) -> AsyncIterator[EndedSession]:
-    """A session that has ended, with those entries."""
+async def stored(*entries: NewEntry, **fields: Any) -> AsyncIterator[Store]:
+    """A store with a session of those entries."""
     store = await open_store("sqlite://:memory:", tenant="default")
     try:
         await store.create(NewSession(id=REF.id, user_id=REF.user_id, timestamp=NOW - 60_500, **fields))
         for at in range(0, len(entries), 1000):
             await store.append(REF, Append(entries=entries[at : at + 1000], timestamp=NOW))
-        yield await end_of(store)
+        yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def ended(*entries: NewEntry, **fields: Any) -> AsyncIterator[EndedSession]:
+    """A session that has ended, with those entries."""
+    async with stored(*entries, **fields) as store:
+        yield await end_of(store)
 
 
 async def end_of(store: Store, attempts: int = 0) -> EndedSession:
@@ -298,10 +305,9 @@ async def test_turns_go_on_while_a_receiver_is_slow() -> None:
         await released.wait()
         return web.Response()
 
-    async with receiving() as receiver, ended(user("Hi")) as session:
+    async with receiving() as receiver, stored(user("Hi")) as store:
         receiver.answer = slow
-        told = asyncio.ensure_future(hook(receiver)(session))
-        store = session._store
+        told = asyncio.ensure_future(hook(receiver)(await end_of(store)))
         await store.append(REF, Append(entries=[user("and?")], timestamp=NOW))
         assert not told.done()
         released.set()

@@ -54,7 +54,7 @@ async def session(hf: Holdfast) -> SessionHandle:
 
 async def kept(hf: Holdfast) -> list[str]:
     """The keys of all contents that are there."""
-    return sorted([key async for key in hf.artifacts._blobs.old(2**60)])
+    return sorted([key async for key in hf.artifacts.blobs.old(2**60)])
 
 
 async def pieces(*chunks: bytes) -> AsyncGenerator[bytes, None]:
@@ -328,9 +328,9 @@ async def test_damaged_contents_are_told(hf: Holdfast, session: SessionHandle) -
     """Another content, a shorter one, none; the last chunk of it never comes."""
     saved = await session.artifacts.save("a", bytes(CHUNK * 2 + 5))
     for damaged in (bytes(CHUNK * 2 + 4) + b"x", bytes(CHUNK * 2), None):
-        await hf.artifacts._blobs.delete([saved.blob])
+        await hf.artifacts.blobs.delete([saved.blob])
         if damaged is not None:
-            await hf.artifacts._blobs.put(saved.blob, pieces(damaged))
+            await hf.artifacts.blobs.put(saved.blob, pieces(damaged))
         with pytest.raises(StoreCorrupt):
             await session.artifacts.load("a")
         async with session.artifacts.open("a") as opened:
@@ -377,7 +377,7 @@ async def test_a_sweep_goes_through_many(clock: Clock, monkeypatch: pytest.Monke
         session = await hf.session("s1")
         for at in range(5):
             await session.artifacts.save(f"a{at}", "named")
-            await hf.artifacts._blobs.put(f"orphan{at}", pieces(b"x"))
+            await hf.artifacts.blobs.put(f"orphan{at}", pieces(b"x"))
         assert await hf.artifacts.sweep(clock.now + 1, older_than=0) == 5
         assert len(await kept(hf)) == 5
 
@@ -426,7 +426,7 @@ async def test_contents_that_cannot_be_removed_now_are_left_to_the_sweep(
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf.artifacts._blobs, "delete", away)
+        patch.setattr(hf.artifacts.blobs, "delete", away)
         await session.artifacts.delete("a")
     assert await session.artifacts.list() == ()
     assert len(await kept(hf)) == 1

@@ -34,17 +34,6 @@ async def here() -> AsyncIterator[Days]:
         yield Days(hf, clock)
 
 
-class Instead:
-    """A store with other methods in place of some."""
-
-    def __init__(self, store: Any, **methods: Any) -> None:
-        self._store = store
-        vars(self).update(methods)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-
 async def told(days: Days, one: Memory) -> dict[str, Any]:
     """What the newest entry of the diary says of a memory."""
     (entry, *_) = await days.hf.dreams.diary(one.owner, limit=1)
@@ -161,14 +150,14 @@ async def test_an_owner_whose_dream_fails_is_tried_again_and_keeps_no_other_one_
 ) -> None:
     anns = await recalled_on_three_days(here)
     bobs = await recalled_on_three_days(here, user_id="bob")
-    change, failing = here.hf.dreams._store.change_memories, True
+    change, failing = here.hf.store.change_memories, True
 
     async def fails(owner: Owner, *args: Any, **fields: Any) -> Any:
         if failing and owner == ANN:
             raise StoreUnavailable("gone for a moment")
         return await change(owner, *args, **fields)
 
-    monkeypatch.setattr(here.hf.dreams, "_store", Instead(here.hf.dreams._store, change_memories=fails))
+    monkeypatch.setattr(here.hf.store, "change_memories", fails, raising=False)
     await here.hf.sweep()
     assert [await here.is_promoted(one) for one in (anns, bobs)] == [False, True]
     failing = False
@@ -181,7 +170,7 @@ async def test_a_memory_that_changes_while_it_is_decided_on_is_decided_anew(
     here: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await recalled_on_three_days(here)
-    read, raced = here.hf.dreams._store.signals, False
+    read, raced = here.hf.store.signals, False
 
     async def meanwhile(*args: Any, **fields: Any) -> Any:
         nonlocal raced
@@ -190,7 +179,7 @@ async def test_a_memory_that_changes_while_it_is_decided_on_is_decided_anew(
             await here.hf.memories.forget(one.id)
         return await read(*args, **fields)
 
-    monkeypatch.setattr(here.hf.dreams, "_store", Instead(here.hf.dreams._store, signals=meanwhile))
+    monkeypatch.setattr(here.hf.store, "signals", meanwhile, raising=False)
     dreamt = await here.hf.dreams.dream(ANN)
     assert (dreamt.promotions, dreamt.written) == (0, False)
 
@@ -213,7 +202,7 @@ async def test_whoever_is_always_too_late_is_told(here: Days, monkeypatch: pytes
     async def stale(*_: Any, **__: Any) -> Any:
         raise StaleMemories(expected=1, version=2)
 
-    monkeypatch.setattr(here.hf.dreams, "_store", Instead(here.hf.dreams._store, change_memories=stale))
+    monkeypatch.setattr(here.hf.store, "change_memories", stale, raising=False)
     with pytest.raises(StaleMemories):
         await here.hf.dreams.dream(ANN)
 

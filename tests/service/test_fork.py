@@ -124,7 +124,7 @@ async def test_an_erased_message_is_erased_in_its_fork(hf: holdfast.Holdfast, se
 
 
 @pytest.mark.parametrize("turn", [3, -1, 1.0, "1", True])
-async def test_turns_that_are_none(session: SessionHandle, turn: Any) -> None:
+async def test_turns_that_are_none(hf: holdfast.Holdfast, session: SessionHandle, turn: Any) -> None:
     """Refused, for both, and nothing is made."""
     with pytest.raises(InvalidRequest) as error:
         await session.fork(at_turn=turn, id="x")
@@ -132,7 +132,7 @@ async def test_turns_that_are_none(session: SessionHandle, turn: Any) -> None:
     with pytest.raises(InvalidRequest):
         await session.rewind(turn)
     with pytest.raises(SessionNotFound):
-        await session._engine.store.get(SessionRef("ada", "x"))
+        await hf.store.get(SessionRef("ada", "x"))
     assert (await session.info()).messages == 9
 
 
@@ -224,11 +224,13 @@ async def test_a_session_goes_on_after_a_rewind(session: SessionHandle) -> None:
     assert "three" not in told
 
 
-async def test_a_fork_reads_what_it_copies(session: SessionHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fork_reads_what_it_copies(
+    hf: holdfast.Holdfast, session: SessionHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a long log a few small reads, and the part that is copied."""
     await session.append([{"role": ("user", "assistant")[at % 2], "content": f"m{at}"} for at in range(3_000)])
     read: list[int] = []
-    store, entries = session._engine.store, session._engine.store.entries
+    store, entries = hf.store, hf.store.entries
 
     async def counted(*args: Any, **kwargs: Any) -> Any:
         found = await entries(*args, **kwargs)

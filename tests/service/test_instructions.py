@@ -21,7 +21,6 @@ from holdfast.errors import (
 from holdfast.limits import INSTRUCTED_ARTIFACT_BYTES
 from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
-from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tools.context import ToolContext
 from holdfast.turns.respond import respond
 from tests.made_up import KEY
@@ -279,16 +278,6 @@ async def test_a_failure_message_is_told_with_the_turns_state() -> None:
 # -- what it costs, and what must not leave ----------------------------------------------------
 
 
-class Watched(StoreWrapper):
-    """Notes which shared keys are read."""
-
-    read: list[tuple[str | None, Any]] = []  # noqa: RUF012  # of all handles of the test's store
-
-    async def state(self, user_id: str | None, **more: Any) -> Any:
-        self.read.append((user_id, more.get("names")))
-        return await self.inner.state(user_id, **more)
-
-
 @pytest.mark.parametrize(
     ("text", "read"),
     [
@@ -298,12 +287,19 @@ class Watched(StoreWrapper):
         ("{app:v?}", [(None, ["v"])]),
     ],
 )
-async def test_just_the_named_keys_of_shared_scopes_are_read(text: str, read: list[Any]) -> None:
+async def test_just_the_named_keys_of_shared_scopes_are_read(
+    text: str, read: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with bench(["ok"], agents=agent(text)) as made:
-        Watched.read = []
-        made.hf.engine.scopes._store = Watched(made.hf.engine.store)  # type: ignore[abstract]  # the rest is passed on
+        state, noted = made.hf.store.state, []
+
+        async def watched(user_id: str | None, **more: Any) -> Any:
+            noted.append((user_id, more.get("names")))
+            return await state(user_id, **more)
+
+        monkeypatch.setattr(made.hf.store, "state", watched, raising=False)
         await made.ask("Hi", agent="a")
-        assert Watched.read == read
+        assert noted == read
 
 
 async def test_no_secret_of_an_artifact_or_of_temporary_state_reaches_the_model(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -164,7 +163,7 @@ async def test_nothing_is_told_where_the_budget_is_none() -> None:
 
 async def test_a_turn_that_does_not_look_costs_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     async with at(Clock()) as made:
-        read, reads = made.hf.engine.promoted._known._store.memories, list[Owner]()
+        read, reads = made.hf.store.memories, list[Owner]()
 
         async def counted(owner: Owner, **asked: Any) -> Any:
             reads.append(owner)
@@ -173,7 +172,7 @@ async def test_a_turn_that_does_not_look_costs_no_reads(monkeypatch: pytest.Monk
             return found
 
         await put(made, *(promoted(n, f"Fact {n}") for n in range(1, 50)))
-        monkeypatch.setattr(made.hf.engine.promoted._known, "_store", _Counting(counted))
+        monkeypatch.setattr(made.hf.store, "memories", counted, raising=False)
         await asked(made, "b")
         assert reads == []
         await asked(made)
@@ -182,18 +181,13 @@ async def test_a_turn_that_does_not_look_costs_no_reads(monkeypatch: pytest.Monk
         assert len(reads) == first + 3, "one small read for each owner"
 
 
-class _Counting:
-    def __init__(self, memories: Callable[..., Any]) -> None:
-        self.memories = memories
-
-
 async def test_a_turn_goes_on_where_memories_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("away")
 
     async with at(Clock()) as made:
         await put(made, promoted(1, "Ann is allergic to peanuts"))
-        monkeypatch.setattr(made.hf.engine.promoted._known, "_store", _Counting(fails))
+        monkeypatch.setattr(made.hf.store, "memories", fails, raising=False)
         assert await asked(made) == []
         assert made.model.bodies
 

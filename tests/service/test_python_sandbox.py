@@ -358,7 +358,7 @@ class TestProcesses:
         assert is_there(os.getpid())
 
     async def test_the_system_calls_that_are_refused_are(self, start: Start) -> None:
-        numbers = {name: both[HERE] for name, both in seccomp._DENIED.items() if both[HERE] >= 0}
+        numbers = {name: both[HERE] for name, both in seccomp.DENIED.items() if both[HERE] >= 0}
         code = f"{{name: call(number, 0, 0, 0, 0, 0, 0) for name, number in {numbers}.items()}}"
         assert eval(await tried(start, code)) == dict.fromkeys(numbers, -errno.EPERM)
 
@@ -371,19 +371,19 @@ class TestProcesses:
             ("call(9999)", -errno.ENOSYS),
             ("call(436, 1000, 1000, 2)", -errno.EPERM),
             ("call(436, 1000, 1000, 0)", 0),
-            (f"call({seccomp._CLONE[HERE]}, 0x10b00, 0, 0, 0, 0)", -errno.EPERM),  # a thread with open files of its own
-            (f"call({seccomp._PRCTL[HERE]}, 4, 0, 0, 0, 0)", -errno.EPERM),
-            (f"call({seccomp._NOTHING['sync'][HERE]})", 0),
+            (f"call({seccomp.CLONE[HERE]}, 0x10b00, 0, 0, 0, 0)", -errno.EPERM),  # a thread with open files of its own
+            (f"call({seccomp.PRCTL[HERE]}, 4, 0, 0, 0, 0)", -errno.EPERM),
+            (f"call({seccomp.NOTHING['sync'][HERE]})", 0),
             ("attempt(lambda: os.listxattr('/etc/shadow'))", f"'OSError {errno.EOPNOTSUPP}'"),
             ("attempt(lambda: os.getxattr(os.__file__, 'user.any'))", f"'OSError {errno.EOPNOTSUPP}'"),
-            (f"call({seccomp._CLONE[HERE]}, 17, 0, 0, 0, 0)", -errno.EPERM),
-            (f"call({seccomp._CLONE[HERE]}, 0x10000000, 0, 0, 0, 0)", -errno.EPERM),
-            (f"call({seccomp._PRCTL[HERE]}, 1, 0)", -errno.EPERM),
-            (f"call({seccomp._PRLIMIT[HERE]}, 0, 7, 1, 0)", -errno.EPERM),
-            (f"call({seccomp._PRLIMIT[HERE]}, 0, 7, 1 << 40, 0)", -errno.EPERM),
-            (f"call({seccomp._FCNTL[HERE]}, 1, 10, 9)", -errno.EPERM),
-            (f"call({seccomp._IOCTL[HERE]}, 1, 0x8901, 0)", -errno.EPERM),
-            (f"call({seccomp._OWN_SIGNALS['tgkill'][HERE]}, os.getppid(), os.getppid(), 0)", -errno.EPERM),
+            (f"call({seccomp.CLONE[HERE]}, 17, 0, 0, 0, 0)", -errno.EPERM),
+            (f"call({seccomp.CLONE[HERE]}, 0x10000000, 0, 0, 0, 0)", -errno.EPERM),
+            (f"call({seccomp.PRCTL[HERE]}, 1, 0)", -errno.EPERM),
+            (f"call({seccomp.PRLIMIT[HERE]}, 0, 7, 1, 0)", -errno.EPERM),
+            (f"call({seccomp.PRLIMIT[HERE]}, 0, 7, 1 << 40, 0)", -errno.EPERM),
+            (f"call({seccomp.FCNTL[HERE]}, 1, 10, 9)", -errno.EPERM),
+            (f"call({seccomp.IOCTL[HERE]}, 1, 0x8901, 0)", -errno.EPERM),
+            (f"call({seccomp.OWN_SIGNALS['tgkill'][HERE]}, os.getppid(), os.getppid(), 0)", -errno.EPERM),
         ],
     )
     async def test_so_are_others_by_their_arguments(self, start: Start, call: str, answer: object) -> None:
@@ -472,9 +472,9 @@ class TestWhere:
 
     @pytest.mark.parametrize("machine", [0, 1])
     def test_no_number_stands_for_two_things(self, machine: int) -> None:
-        groups = (seccomp._DENIED, seccomp._UNKNOWN, seccomp._NOTHING, seccomp._UNSUPPORTED, seccomp._OWN_SIGNALS)
+        groups = (seccomp.DENIED, seccomp.UNKNOWN, seccomp.NOTHING, seccomp.UNSUPPORTED, seccomp.OWN_SIGNALS)
         numbers = [both[machine] for group in groups for both in group.values() if both[machine] >= 0]
-        numbers += [both[machine] for both in (seccomp._CLONE, seccomp._SOCKETPAIR, seccomp._PRLIMIT, seccomp._FCNTL)]
-        numbers += [both[machine] for both in (seccomp._IOCTL, seccomp._OPENAT, seccomp._PRCTL, seccomp._AFFINITY)]
+        numbers += [both[machine] for both in (seccomp.CLONE, seccomp.SOCKETPAIR, seccomp.PRLIMIT, seccomp.FCNTL)]
+        numbers += [both[machine] for both in (seccomp.IOCTL, seccomp.OPENAT, seccomp.PRCTL, seccomp.AFFINITY)]
         assert len(numbers) == len(set(numbers))
         assert len(seccomp.program(("x86_64", "aarch64")[machine], 1)) < 8 * 4096

@@ -212,7 +212,7 @@ async def test_a_turn_that_does_not_look_at_shared_state_reads_none(monkeypatch:
             raise AssertionError("nobody asked for it")
 
         with monkeypatch.context() as patched:
-            patched.setattr(hf.engine.scopes._store, "state", refused, raising=False)
+            patched.setattr(hf.store, "state", refused, raising=False)
             async with session.turn("hi") as turn:
                 turn.state.increment("user:turns")
                 turn.state["topic"] = "x"
@@ -286,7 +286,7 @@ async def test_a_write_is_not_done_twice_where_reading_it_back_fails(monkeypatch
             turn.add("hello")
             turn.state.increment("user:n")
             with monkeypatch.context() as patched:
-                patched.setattr(hf.engine.scopes._store, "state", away, raising=False)
+                patched.setattr(hf.store, "state", away, raising=False)
                 await turn.next()
             with pytest.raises(InvalidRequest, match="load_state"):
                 turn.state["user:n"]

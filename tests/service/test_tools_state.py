@@ -222,14 +222,14 @@ async def test_who_does_not_look_at_shared_state_does_not_pay_for_it(monkeypatch
     both: list[Any] = [("a", "look", {}), ("b", "look", {})]
     script = [said(None, ("s", "shout", {"text": "x"})), said("ok"), said(None, *both), said(None, *both), said("ok")]
     async with bench(script, look, shout) as desk:
-        read = desk.hf.engine.scopes._store.state
+        read = desk.hf.store.state
 
         async def noted(user_id: str | None, **how: Any) -> Any:
             found = await read(user_id, **how)
             reads.append((user_id, how["known"], found.values is None))
             return found
 
-        monkeypatch.setattr(desk.hf.engine.scopes._store, "state", noted, raising=False)
+        monkeypatch.setattr(desk.hf.store, "state", noted, raising=False)
         await desk.hf.user_state("default").set("user:a", 1)
         await desk.ask("go")
         assert reads == []

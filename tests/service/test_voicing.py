@@ -16,7 +16,7 @@ from holdfast.sessions.handle import SessionHandle
 from tests.amounts import examples
 from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.turns_kit import REF, SHARED
-from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, result, said, told, user
+from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, opened_both, result, said, told, user
 from tests.stores.servers import place
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 
@@ -35,7 +35,7 @@ async def test_the_seeds_contents_are_a_history() -> None:
 async def test_nothing_is_half_written() -> None:
     """A wrong source in the last message keeps all of them out, by every way in."""
     wrong = [user("a"), user("b"), user("c"), {**user("d"), "metadata": {"source": "llm"}}]
-    async with opened() as session:
+    async with opened_both() as (hf, session):
 
         async def turn() -> None:
             async with session.turn(wrong):
@@ -45,7 +45,7 @@ async def test_nothing_is_half_written() -> None:
             with pytest.raises(InvalidMetadata, match=r"messages\[3\]\.metadata\.source"):
                 await way()
         assert (await session.info()).messages == 0
-        assert session._engine.locks.is_empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_a_long_history_is_told_page_by_page() -> None:
@@ -58,8 +58,8 @@ async def test_a_long_history_is_told_page_by_page() -> None:
 
 async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where somebody interrupts while its pages are read, it is read again: nothing is missing, nothing doubled."""
-    async with opened(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as session:
-        store = session._engine.store
+    async with opened_both(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as (hf, session):
+        store = hf.store
         entries = store.entries
         done: list[bool] = []
 
@@ -155,7 +155,7 @@ async def test_the_same_twice_takes_no_earlier_reply() -> None:
 
 async def test_what_cannot_be_interrupted() -> None:
     """No reply, another turn's, another text; nothing is written."""
-    async with opened() as session:
+    async with opened_both() as (hf, session):
         with pytest.raises(NoReply):
             await session.interrupt()
         await session.append([user("a")])
@@ -170,7 +170,7 @@ async def test_what_cannot_be_interrupted() -> None:
         with pytest.raises(InvalidRequest):
             await session.interrupt("Why", chars=3)
         assert (await session.info()).version == version
-        assert session._engine.locks.is_empty
+        assert hf.engine.locks.is_empty
 
 
 async def test_a_session_that_is_not_there() -> None:
@@ -230,8 +230,8 @@ async def test_a_picture_behind_it_stays() -> None:
 
 
 async def test_of_what_was_erased_nobody_can_tell() -> None:
-    async with opened(user("a"), said(JOKE)) as session:
-        await session._engine.store.erase(REF, 1, tokens=1)
+    async with opened_both(user("a"), said(JOKE)) as (hf, session):
+        await hf.store.erase(REF, 1, tokens=1)
         with pytest.raises(NoReply, match="erased"):
             await session.interrupt("Why")
         assert not (await session.interrupt()).interrupted
@@ -254,8 +254,8 @@ async def test_secrets_stay_out_of_it() -> None:
 
 async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The place is looked for again, and what came in follows."""
-    async with opened(user("a"), said(JOKE)) as session:
-        store = session._engine.store
+    async with opened_both(user("a"), said(JOKE)) as (hf, session):
+        store = hf.store
         entries = store.entries
         done: list[bool] = []
 
@@ -274,8 +274,8 @@ async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.M
 @pytest.mark.parametrize("answered", [False, True])
 async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> None:
     """Those that nobody answered go, as they do where nothing is erased."""
-    async with opened(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as session:
-        await session._engine.store.erase(REF, 1)
+    async with opened_both(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as (hf, session):
+        await hf.store.erase(REF, 1)
         with pytest.raises(NoReply):
             await session.interrupt(chars=2)
         assert (await session.interrupt()).interrupted
@@ -288,8 +288,8 @@ async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     """Neither where the reply is the last of many messages, nor where there has been none for long."""
     many = [user(str(number)) for number in range(5000)]
     for messages in ([*many, said(JOKE)], [said(JOKE), *many]):
-        async with opened(*messages) as session:
-            store, read = session._engine.store, 0
+        async with opened_both(*messages) as (hf, session):
+            store, read = hf.store, 0
             entries = store.entries
 
             async def counted(*args: Any, entries: Any = entries, **kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from
 from tests.service.matching_kit import landing_of
 from tests.service.turns_kit import REF, SHARED, log, on_stage, say
-from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, result, said, told, user
+from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, opened_both, result, said, told, user
 from tests.stores.servers import place
 from tests.unit.seed_voice import JOKE
 from tests.words import says
@@ -39,14 +39,14 @@ async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -
 
 
 async def test_a_client_that_names_no_session_is_known_again() -> None:
-    async with opened(user("joke?"), said(JOKE)) as session:
+    async with opened_both(user("joke?"), said(JOKE)) as (hf, session):
         await session.interrupt(HEARD)
         for knows in (HEARD, JOKE, "Why did the"):
             sent = [
                 Message(role=role, content=text)
                 for role, text in (("user", "joke?"), ("assistant", knows), ("user", "x"))
             ]
-            found = await landing_of(session._engine.store, "default", sent)
+            found = await landing_of(hf.store, "default", sent)
             assert found is not None, knows
             assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
 

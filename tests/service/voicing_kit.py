@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import holdfast
+from holdfast import Holdfast
 from holdfast.sessions.handle import SessionHandle
 from tests.clocks import START
 
@@ -34,14 +35,21 @@ def result(name: str = "c") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
-    """A session with these messages, at a time that stands."""
+async def opened_both(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[tuple[Holdfast, SessionHandle]]:
+    """A session with these messages, at a time that stands, and what opened it."""
     async with holdfast.open(MEMORY, clock=lambda: NOW, **settings) as hf:
         session = await hf.session("s")
         if messages:
             await session.append(list(messages))
-        yield session
+        yield hf, session
         await session.verify()
+
+
+@asynccontextmanager
+async def opened(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
+    """The session alone."""
+    async with opened_both(*messages, **settings) as (_, session):
+        yield session
 
 
 async def told(session: SessionHandle) -> list[tuple[Any, ...]]:

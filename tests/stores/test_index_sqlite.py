@@ -327,7 +327,7 @@ async def test_vectors_are_compared_by_whatever_is_there(
     if engine != "vec1":
         monkeypatch.setattr(sqlite_extra, "has", lambda _: False)
     if engine == "python":
-        monkeypatch.setattr("holdfast.recall.vectors._numpy", lambda: None)
+        monkeypatch.setattr("holdfast.recall.vectors.import_arrays", lambda: None)
     index = await open_index(f"sqlite:///{database}", tenant="acme")
     assert (await index.status()).vector_engine == engine
     chance = random.Random(11)

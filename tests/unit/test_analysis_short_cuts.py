@@ -21,7 +21,7 @@ AT = 1_700_000_000_000
 NOW = datetime(2023, 11, 14, 22, 13)  # noqa: DTZ001 - local time
 ENDS = "[.!?…]{1,8}[\"')\\]*”’»]{0,4}(?=\\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"  # noqa: RUF001 - ends of sentences
 PLAIN_SENTENCE = re.compile(rf"[^\n]+?(?:{ENDS}|$|(?=\n))")
-RULES = [*expressions._RULES, *expressions._FURTHER_RULES, *expressions._DENSE_RULES, *mentions._RULES]
+RULES = [*expressions.RULES, *expressions.FURTHER_RULES, *expressions.DENSE_RULES, *mentions.RULES]
 WORDS = [
     "I",
     "you",
@@ -128,16 +128,16 @@ def test_no_sentence_ends_at_an_abbreviation(text: str, sentences: list[str]) ->
 @given(text=texts)
 def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
     sentences = [text[start:stop] for start, stop in find_sentences(text)]
-    assert [*mentions._sentences(text)] == [one for one in sentences if mentions._may_name(one)]
+    assert [*mentions.find_dated_sentences(text)] == [one for one in sentences if mentions.may_name_time(one)]
 
 
 def test_half_a_word_may_name_a_time() -> None:
     text = "x" * (SENTENCE_CHARS - 4) + " mon" + "key"
-    assert [*mentions._sentences(text)] == [text[:SENTENCE_CHARS]]
+    assert [*mentions.find_dated_sentences(text)] == [text[:SENTENCE_CHARS]]
 
 
 @given(data=st.data())
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule._text[:40])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text[:40])
 def test_a_rule_needs_no_word_that_its_pattern_does_not(rule: Rule, data: st.DataObject) -> None:
     said = data.draw(st.from_regex(rule.pattern))
     if [*match_rule(rule, said, NOW)]:

@@ -119,7 +119,7 @@ async def test_a_preview_is_the_prompt_of_a_real_turn(query: Query, monkeypatch:
     monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_SECONDS", 20.0)
     monkeypatch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: MARKER)
     sample = make_sample(query)
-    ((preview,),) = await prompt_contents._ask_all(sample, [make_run(700)], None, lambda: None)
+    ((preview,),) = await prompt_contents.ask_all(sample, [make_run(700)], None, lambda: None)
     clock = [sample.turns[-1].at + MINUTE]
     async with Holdfast("sqlite://:memory:", life=LifeSettings(session_ttl=0), clock=lambda: clock[0]) as hf:
         session = await hf.session("walks")
@@ -128,7 +128,7 @@ async def test_a_preview_is_the_prompt_of_a_real_turn(query: Query, monkeypatch:
             pass
         clock[0] = query.asked or 0
         async with session.turn(query.text, budget=700) as turn:
-            real = prompt_contents._read(turn.working_set)
+            real = prompt_contents.read_contents(turn.working_set)
     assert preview is not None
     assert preview.value == real
 
@@ -140,12 +140,12 @@ def make_run(budget: int) -> Run:
 async def test_previews_write_nothing() -> None:
     sample = make_sample()
     texts = messages_of_turns(sample, range(len(sample.turns)))[0]
-    async with open_session([make_run(700)], prompt_contents._read, clock=lambda: 90 * DAY) as session:
+    async with open_session([make_run(700)], prompt_contents.read_contents, clock=lambda: 90 * DAY) as session:
         await session.append(messages_of(texts), own_of(texts))
         await session.save_views()
-        before = await session._hf.store.get(session._ref)
+        before = await session.hf.store.get(session.ref)
         await session.previews("What is the combination of my locker?")
-        after = await session._hf.store.get(session._ref)
+        after = await session.hf.store.get(session.ref)
     assert (before.version, before.messages) == (after.version, after.messages)
 
 
@@ -159,7 +159,7 @@ def make_contents(*lines: str) -> Contents:
 
 def is_there(turn: str, query: Query, *lines: str) -> bool:
     sample = Sample("s", ("s",), (Turn("0", 0, "user", None, turn, 0),), (query,))
-    return prompt_contents._Needs(sample).need_of(query, 0).is_in(make_contents(*lines))
+    return prompt_contents.Needs(sample).need_of(query, 0).is_in(make_contents(*lines))
 
 
 def ask(text: str, *values: str) -> Query:

@@ -361,7 +361,7 @@ def test_of_a_pattern_that_is_stopped_all_of_the_text_counts_as_a_hit() -> None:
             assert 1 <= limits["timeout"] < 2
             raise TimeoutError
 
-    assert list(own_patterns._found(Stuck(), "some text")) == [(0, 9)]
+    assert list(own_patterns.find_matches(Stuck(), "some text")) == [(0, 9)]
 
 
 def test_a_search_can_be_stopped() -> None:
@@ -416,12 +416,12 @@ def test_nothing_of_the_library_is_passed_over_unseen() -> None:
         for name, plugin in vars(import_module(f"detect_secrets.plugins.{module.name}")).items():
             if inspect.isclass(plugin) and issubclass(plugin, BasePlugin) and module.name != "base":
                 found.add(name)
-    used = {row[1].partition(".")[2] for row in rule_table._LIBRARY}
+    used = {row[1].partition(".")[2] for row in rule_table.LIBRARY_RULES}
     assert found - used - LEFT_OUT.keys() <= {"BasePlugin", "RegexBasedDetector", "LineBasedPlugin"}
-    for _, place, which, _, _ in rule_table._LIBRARY:
+    for _, place, which, _, _ in rule_table.LIBRARY_RULES:
         module_name, _, plugin_name = place.partition(".")
         denylist = tuple(getattr(import_module(f"detect_secrets.plugins.{module_name}"), plugin_name).denylist)
-        left = set(range(len(denylist))) - {at for row in rule_table._LIBRARY if row[1] == place for at in row[2]}
+        left = set(range(len(denylist))) - {at for row in rule_table.LIBRARY_RULES if row[1] == place for at in row[2]}
         assert left == ({1} if plugin_name == "ArtifactoryDetector" else set()), place
         assert max(which) < len(denylist)
 

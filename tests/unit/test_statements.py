@@ -313,31 +313,31 @@ async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
     monkeypatch.setattr("holdfast.engine.markers.marker_of", lambda secret, identity: prompt_sessions.MARKER)
     talk, (run,) = conversation(tmp_path), runs(label, budget=400)
     questions = [one.question for one in talk.statements]
-    async with prompts._open_session(talk, [run], lambda: None) as played:
+    async with prompts.open_conversation(talk, [run], lambda: None) as played:
         await played.prompts()
-        await prompts._append(played, talk, range(talk.last_user + 1, len(talk.messages)))
+        await prompts.append_messages(played, talk, range(talk.last_user + 1, len(talk.messages)))
         measured: list[Any] = []
         for question in questions:
             await played.ask(question)
-            measured += map(prompts._value, await played.prompts())
+            measured += map(prompts.get_prompt, await played.prompts())
     for question, prompt in zip(questions, measured, strict=True):
         async with Holdfast("sqlite://:memory:", clock=lambda: 1_767_226_380_000) as hf:
             session = await hf.session("other")
             at = (1_767_225_600_000 + 60_000 * number for number in range(len(talk.messages)))
             await session.append([{"role": role, "content": text, "timestamp": next(at)} for role, text in SAID])
             async with session.turn(question, strategy=label, budget=400) as turn:
-                assert prompts._to_prompt(turn.working_set) == prompt
+                assert prompts.to_prompt(turn.working_set) == prompt
 
 
 async def test_a_prompt_in_which_a_search_was_late_is_built_again_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built, late = prompts._to_prompt, [True, True, False, False]
+    built, late = prompts.to_prompt, [True, True, False, False]
 
     def make(working_set: Any) -> Any:
         return msgspec.structs.replace(built(working_set), text="") if late[0] else built(working_set)
 
-    monkeypatch.setattr(prompts, "_to_prompt", make)
+    monkeypatch.setattr(prompts, "to_prompt", make)
     monkeypatch.setattr(prompt_sessions, "is_late", lambda working_set: late.pop(0))
     (told,) = await measure_statements([conversation(tmp_path)] * 2, runs("none", budget=1))
     assert (told.prompts, told.late, told.all.with_topic) == (2, 1, 1.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
 import tiktoken_ext.openai_public as openai_public
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from holdfast.tokens import STORED, TokenCounter, counter_for
 CL100K = counter_for("gpt-4")
 ESTIMATE = counter_for("somebody-elses-model")
 COUNTERS = [STORED, CL100K, ESTIMATE]
-VOCABULARIES = [(tokens._O200K, openai_public.o200k_base), (tokens._CL100K, openai_public.cl100k_base)]
+VOCABULARIES = [(tokens.O200K, openai_public.o200k_base), (tokens.CL100K, openai_public.cl100k_base)]
 
 texts = st.text() | st.text(alphabet=st.characters(categories=["L", "N", "P", "Z", "Cs", "So"]))
 
@@ -42,7 +43,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("vocabulary", "define"), VOCABULARIES, ids=lambda value: getattr(value, "name", ""))
 def test_vocabulary_is_the_published_one(
-    vocabulary: tokens._Vocabulary, define: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    vocabulary: tokens.Vocabulary, define: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda url, expected_hash: asked.append(expected_hash))
@@ -59,12 +60,12 @@ def test_damaged_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "cl100k_base.ranks").write_bytes(packed)
     monkeypatch.setattr(tokens, "DATA", tmp_path)
     with pytest.raises(HoldfastError, match="damaged"):
-        tokens._CL100K.ranks()
+        tokens.CL100K.ranks()
 
 
 def test_vocabulary_is_loaded_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = tokens._CL100K
-    fresh = tokens._Vocabulary("cl100k_base", sha256=theirs._sha256, pattern=theirs.pattern, special=theirs.special)
+    theirs = tokens.CL100K
+    fresh = tokens.Vocabulary("cl100k_base", sha256="", pattern=theirs.pattern, special=theirs.special)
     loads: list[int] = []
 
     def load() -> dict[bytes, int]:
@@ -123,30 +124,29 @@ def test_estimate_is_the_dearest(text: str) -> None:
 def test_pieces_are_the_text(words: list[str], size: int) -> None:
     text = "".join(words)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_CHUNK", size)
-        pieces = list(tokens._chunks(text))
+        patch.setattr(tokens, "CHUNK_CHARS", size)
+        pieces = list(tokens.split_text(text))
     assert "".join(pieces) == text
     assert all(len(piece) <= size for piece in pieces)
 
 
 def test_long_prose_is_counted_exactly() -> None:
     text = "The quick brown fox jumps over 13 lazy dogs, and so on.\n" * 6000
-    assert len(text) > 4 * tokens._CHUNK
+    assert len(text) > 4 * tokens.CHUNK_CHARS
     for vocabulary, _ in VOCABULARIES:
-        assert vocabulary.count(text) == len(vocabulary._load().encode_ordinary(text))
+        assert vocabulary.count(text) == len(vocabulary.load_encoding().encode_ordinary(text))
 
 
 @pytest.mark.parametrize("text", ["a", " ", "^", "\n", "中", "x1", "a ", "é", "=-"])
 def test_a_megabyte_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tokenizer's time grows with the square of what it is given at once, which would be minutes for a megabyte."""
-    encode, pieces = tokens._CL100K._load().encode_ordinary, list[str]()
+    encode, pieces = tiktoken.Encoding.encode_ordinary, list[str]()
 
-    class Noted:
-        def encode_ordinary(self, piece: str) -> list[int]:
-            pieces.append(piece)
-            return encode(piece)
+    def noted(encoding: tiktoken.Encoding, piece: str) -> list[int]:
+        pieces.append(piece)
+        return encode(encoding, piece)
 
-    monkeypatch.setattr(tokens._CL100K, "_encoding", Noted())
+    monkeypatch.setattr(tiktoken.Encoding, "encode_ordinary", noted)
     megabyte = text * (1_000_000 // len(text))
     assert CL100K.text(megabyte) > 1_000
     assert "".join(pieces) == megabyte

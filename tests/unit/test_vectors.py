@@ -27,9 +27,9 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if name == "numpy" and find_spec("numpy") is None:
         pytest.skip("NumPy is not installed")
     if name == "python":
-        monkeypatch.setattr(vectors, "_numpy", lambda: None)
+        monkeypatch.setattr(vectors, "import_arrays", lambda: None)
     else:
-        assert vectors._numpy() is not None
+        assert vectors.import_arrays() is not None
     return name
 
 
@@ -106,7 +106,7 @@ def engines() -> Iterator[str]:
     if find_spec("numpy") is not None:
         yield "numpy"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors, "_numpy", lambda: None)
+        patch.setattr(vectors, "import_arrays", lambda: None)
         yield "python"
 
 

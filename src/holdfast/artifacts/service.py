@@ -82,18 +82,18 @@ class ArtifactService:
         key: Callable[[], str] = new_key,
     ) -> None:
         self._store = store
-        self._blobs = blobs
+        self.blobs = blobs
         self._clock = clock
         self._key = key
         self.settings = settings or ArtifactSettings()
 
     def on(self, store: Store) -> ArtifactService:
         """The same with the names in another handle of the store: one that looks whether sessions have expired, say."""
-        return ArtifactService(store, self._blobs, self._clock, self.settings, key=self._key)
+        return ArtifactService(store, self.blobs, self._clock, self.settings, key=self._key)
 
     def of(self, store: Store) -> ArtifactService:
         """The artifacts of another tenant, in the same place: of the one that `store` is a handle of."""
-        return ArtifactService(store, self._blobs.of(store), self._clock, self.settings, key=self._key)
+        return ArtifactService(store, self.blobs.of(store), self._clock, self.settings, key=self._key)
 
     async def save(
         self,
@@ -122,7 +122,7 @@ class ArtifactService:
             content = Measured(chunks, self.settings.max_bytes)
             kind = type_of(name, await content.head(), mime_type)
             check_allowed(kind, self.settings.types)
-            await self._blobs.put(key, content)
+            await self.blobs.put(key, content)
         new = NewArtifact(
             name=name,
             blob=key,
@@ -155,7 +155,7 @@ class ArtifactService:
         """
         key = self._key()
         async with aclosing(self.read(artifact)) as chunks:
-            await self._blobs.put(key, chunks)
+            await self.blobs.put(key, chunks)
         said = {name: getattr(artifact, name) for name in NewArtifact.__struct_fields__}
         try:
             return await self._store.add_artifact(scope_of(ref, artifact.name), NewArtifact(**{**said, "blob": key}))
@@ -192,7 +192,7 @@ class ArtifactService:
             return
         whole = (start, stop) == (0, artifact.size)
         found, left, held = hashlib.sha256(), stop - start, b""
-        async with aclosing(self._blobs.get(artifact.blob, start, stop)) as chunks:
+        async with aclosing(self.blobs.get(artifact.blob, start, stop)) as chunks:
             async for chunk in chunks:
                 if held:
                     yield held
@@ -302,7 +302,7 @@ class ArtifactService:
         """
         removed = 0
         keys: list[str] = []
-        async with aclosing(self._blobs.old(now - older_than)) as found:
+        async with aclosing(self.blobs.old(now - older_than)) as found:
             async for key in found:
                 keys.append(key)
                 if len(keys) == PAGE:
@@ -313,7 +313,7 @@ class ArtifactService:
     async def _swept(self, keys: list[str]) -> int:
         used = await self._store.blobs_in_use(keys)
         orphans = [key for key in keys if key not in used]
-        await self._blobs.delete(orphans)
+        await self.blobs.delete(orphans)
         return len(orphans)
 
     async def _remove(self, keys: list[str]) -> None:
@@ -321,7 +321,7 @@ class ArtifactService:
         if not keys:
             return
         try:
-            await self._blobs.delete(keys)
+            await self.blobs.delete(keys)
         except StoreError as exc:
             _log.warning("%d contents of artifacts are left to the sweep: %s", len(keys), exc)
 

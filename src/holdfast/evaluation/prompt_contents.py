@@ -109,8 +109,8 @@ async def measure_prompts(
     built: list[list[Built[Contents] | None]] = [[] for _ in runs]
     findings: list[list[PromptFinding]] = [[] for _ in runs]
     for sample in dataset.samples:
-        prompts = await _ask_all(sample, runs, open_embedder, on_prompt)
-        needs = _Needs(sample)
+        prompts = await ask_all(sample, runs, open_embedder, on_prompt)
+        needs = Needs(sample)
         for at, contents in enumerate(prompts):
             built[at] += contents
             findings[at] += _find_all(sample, needs, [one and one.value for one in contents])
@@ -118,7 +118,7 @@ async def measure_prompts(
     return [_figures(mode, *row) for row in zip(budgets, built, findings, strict=True)]
 
 
-async def _ask_all(
+async def ask_all(
     sample: Sample, runs: Sequence[Run], open_embedder: Callable[[], Any] | None, on_prompt: Callable[[], None]
 ) -> list[list[Built[Contents] | None]]:
     """Return for each run the prompt of each question; None: it was refused."""
@@ -128,7 +128,7 @@ async def _ask_all(
         return prompts
     said = messages_of_turns(sample, range(len(sample.turns)))[0]
     embedder = None if open_embedder is None else open_embedder()
-    opened = open_session(runs, _read, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
+    opened = open_session(runs, read_contents, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
     async with opened as session:
         await session.append(messages_of(said), own_of(said))
         await session.save_views()
@@ -139,7 +139,7 @@ async def _ask_all(
     return prompts
 
 
-def _read(built: WorkingSet) -> Contents:
+def read_contents(built: WorkingSet) -> Contents:
     """Return what a working set says."""
     current, seqs = current_place(built), built.seqs()
     parts: dict[str, list[str]] = {part: [] for part in PARTS}
@@ -192,7 +192,7 @@ class _Words:
         )
 
 
-class _Needs:
+class Needs:
     """The parts of a sample's turns that must be in a prompt."""
 
     def __init__(self, sample: Sample) -> None:
@@ -244,7 +244,7 @@ def _terms(text: str, language: str) -> frozenset[str]:
 # -- figures -------------------------------------------------------------------
 
 
-def _find_all(sample: Sample, needs: _Needs, prompts: Sequence[Contents | None]) -> Iterator[PromptFinding]:
+def _find_all(sample: Sample, needs: Needs, prompts: Sequence[Contents | None]) -> Iterator[PromptFinding]:
     for at, query in enumerate(sample.queries):
         wanted = [needs.need_of(query, turn) for turn in query.evidence]
         contents = prompts[at]

@@ -82,12 +82,12 @@ class PromptSession(Generic[_T]):
         read: Callable[[WorkingSet], _T],
         on_prompt: Callable[[], None],
     ) -> None:
-        self._hf = hf
+        self.hf = hf
         self._read = read
         self._on_prompt = on_prompt
         voices = [hf.roster.with_context(handle.voice, run.settings) for run in runs]
         self._handles = [SessionHandle(hf.engine, handle.ref, voice) for voice in voices]
-        self._ref = handle.ref
+        self.ref = handle.ref
         self._views: dict[str, SavedView] = {}
         self._question: int | None = None
 
@@ -143,13 +143,13 @@ class PromptSession(Generic[_T]):
 
     async def _preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
         """Build a prompt with a message after the log, as `holdfast.sessions.looking` builds one without."""
-        engine, voice = self._hf.engine, handle.voice
-        view = await read_view(engine.store, self._ref, voice.view_key())
+        engine, voice = self.hf.engine, handle.voice
+        view = await read_view(engine.store, self.ref, voice.view_key())
         entries, tail = continued(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
         request = working_set_request(
-            TurnRequest(ref=self._ref, voice=voice, incoming=(message,)),
+            TurnRequest(ref=self.ref, voice=voice, incoming=(message,)),
             session,
             await instructed(engine, session, voice),
             marker=MARKER,
@@ -163,12 +163,12 @@ class PromptSession(Generic[_T]):
 
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
         """Write messages with the views; return the first one's `seq`."""
-        now = self._hf.clock()
+        now = self.hf.clock()
         entries = await new_entries(messages, own, timestamp=now)
         write = Append(entries=entries, timestamp=now, views=self._views, retire_from=self._question)
-        appended = await self._hf.store.append(self._ref, write)
-        if self._hf.index is not None:
-            await self._hf.index.settled()
+        appended = await self.hf.store.append(self.ref, write)
+        if self.hf.index is not None:
+            await self.hf.index.settled()
         return appended.start
 
 

@@ -165,11 +165,11 @@ def spans_in(text: str, now: datetime) -> list[Named]:
         now: local time, without a zone.
     """
     words = set(WORDS.findall(text.casefold()))
-    rules: tuple[Rule, ...] = () if HINTS.isdisjoint(words) else _RULES
+    rules: tuple[Rule, ...] = () if HINTS.isdisjoint(words) else RULES
     if not _FURTHER_HINTS.isdisjoint(words):
-        rules += _FURTHER_RULES
+        rules += FURTHER_RULES
     if not text.isascii() and _DENSE_HINT.search(text):
-        rules += _DENSE_RULES
+        rules += DENSE_RULES
     found = [named for rule in possible_rules(rules, text) for named in match_rule(rule, text, now)]
     found.sort(key=lambda named: (named.start - named.stop, named.start))
     kept: list[Named] = []
@@ -373,7 +373,7 @@ _JOINING = "".join(
 ).removeprefix("|")
 """Behind these words a day or a month needs no other: "since Monday", "between May and July"."""
 _OF_MONTH = rf"(?P<month>{_MONTH})\.?"
-_RULES: Final = (
+RULES: Final = (
     word_rule(r"earlier today|today|heute|hoy|aujourd'hui", _back("day", 0), "today heute hoy aujourd"),
     word_rule(r"yesterday|gestern|ayer|hier", _back("day", 1), "yesterday gestern ayer hier"),
     word_rule(
@@ -447,7 +447,7 @@ _RULES: Final = (
 )
 _FURTHER_N = rf"(?P<n>\d{{1,4}}|{any_of(_ALL_NUMBERS)})"
 _FURTHER_MONTH = rf"(?P<month>{any_of(_ALL_MONTHS)})"
-_FURTHER_RULES: Final = (
+FURTHER_RULES: Final = (
     *(word_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.BACK.items()),
     *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _ago) for one in timewords.AGO),
     *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _past) for one in timewords.PAST),
@@ -461,7 +461,7 @@ _DENSE_COUNT = (
     rf"(?<![\d.,:])(?P<n>\d{{1,4}}|{any_of(_each(enumerate(timewords.DENSE_NUMBERS, 1)))})"
     rf" ?(?P<unit>{any_of(_each(timewords.DENSE_UNITS.items()))})"
 )
-_DENSE_RULES: Final = (
+DENSE_RULES: Final = (
     *(dense_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.DENSE_BACK.items()),
     dense_rule(rf"{_DENSE_COUNT} ?(?:之?前|전)", _ago),
     dense_rule(

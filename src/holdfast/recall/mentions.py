@@ -83,7 +83,7 @@ def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, in
         return ()
     text = normal(text[:MAX_CHARS])
     found: dict[tuple[int, int], None] = {}
-    for sentence in _sentences(text):
+    for sentence in find_dated_sentences(text):
         for span in _spans(sentence, now):
             first, last = (span[0].date() - _EPOCH).days, (span[1] - timedelta(microseconds=1)).date() - _EPOCH
             if last.days + 1 - first <= LONGEST:
@@ -93,7 +93,7 @@ def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, in
     return tuple(sorted(list(found)[:MAX_MENTIONS]))
 
 
-def _sentences(text: str) -> Iterator[str]:
+def find_dated_sentences(text: str) -> Iterator[str]:
     """Yield the sentences that may name a time. Most do not, which is seen by the few hints that the whole text has."""
     folded = fold(text)
     hints = [
@@ -110,11 +110,12 @@ def _sentences(text: str) -> Iterator[str]:
         sentence = text[start:stop]
         said = fold(sentence)
         likely = dense or stop - start == SENTENCE_CHARS or any(hint in said for hint in hints)
-        if (likely or any(one.search(said) for one in patterns)) and _may_name(sentence):
+        if (likely or any(one.search(said) for one in patterns)) and may_name_time(sentence):
             yield sentence
 
 
-def _may_name(sentence: str) -> bool:
+def may_name_time(sentence: str) -> bool:
+    """Return True if a sentence has a word that a time is named with."""
     words = set(_WORDS.findall(sentence.casefold()))
     if not _HINTS.isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(sentence) is not None):
         return True
@@ -128,7 +129,7 @@ _AHEAD: Final = re.compile(rf"{'|'.join(_AHEAD_WORDS)}|{_NUMBERED}", re.IGNORECA
 
 
 def _spans(sentence: str, now: datetime) -> Iterator[Span]:
-    ahead = [named for rule in possible_rules(_RULES, sentence) for named in match_rule(rule, sentence, now)]
+    ahead = [named for rule in possible_rules(RULES, sentence) for named in match_rule(rule, sentence, now)]
     for named in spans_in(sentence, now):
         if any(named.start < other.stop and other.start < named.stop for other in ahead):
             continue
@@ -198,7 +199,7 @@ def _day_of_month(match: re.Match[str], now: datetime) -> Span | None:
     return whole_days(min(near, key=lambda day: abs(day - now.date())))
 
 
-_RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[Rule, ...]] = (
     word_rule(
         r"day after tomorrow|übermorgen|pasado mañana|après-demain", _after_days(2), "tomorrow übermorgen mañana demain"
     ),

@@ -49,7 +49,7 @@ class Rule:
     """
 
     def __init__(self, text: str, flags: re.RegexFlag, read: Read, *, relative: bool, needs: Needs) -> None:
-        self._text, self._flags = text, flags
+        self.text, self._flags = text, flags
         self.read = read
         self.relative = relative
         self.needs = needs
@@ -57,7 +57,7 @@ class Rule:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Made when it is first asked for: all of them together would be a tenth of a server's start."""
-        return re.compile(self._text, self._flags)
+        return re.compile(self.text, self._flags)
 
 
 def fold(text: str) -> str:

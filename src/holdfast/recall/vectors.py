@@ -104,7 +104,7 @@ def similarities(query: Vector, block: bytes | Sequence[Vector], dimension: int)
         for one in block:
             _same(one, size)
         joined = b"".join(block)
-    fast = _numpy()
+    fast = import_arrays()
     if fast is not None:
         found: list[float] = fast.similarities(query, joined, dimension)
         return found
@@ -115,12 +115,12 @@ def similarities(query: Vector, block: bytes | Sequence[Vector], dimension: int)
 
 def engine() -> str:
     """What compares vectors here: `numpy`, or `python`."""
-    return "python" if _numpy() is None else "numpy"
+    return "python" if import_arrays() is None else "numpy"
 
 
 def packed(vectors: bytes) -> bytes:
     """One vector or many in half the bytes, as little-endian float16; similarities change by less than 0.001."""
-    fast = _numpy()
+    fast = import_arrays()
     if fast is not None:
         half: bytes = fast.packed(vectors)
         return half
@@ -130,7 +130,7 @@ def packed(vectors: bytes) -> bytes:
 
 def unpacked(halves: bytes) -> bytes:
     """What `packed` packed. Not of unit length to the last digit any more."""
-    fast = _numpy()
+    fast = import_arrays()
     if fast is not None:
         whole: bytes = fast.unpacked(halves)
         return whole
@@ -169,7 +169,8 @@ def _bytes(values: array[float]) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _numpy() -> ModuleType | None:
+def import_arrays() -> ModuleType | None:
+    """Return the functions that need NumPy; None if it is not installed."""
     try:
         from holdfast.recall import arrays
     except MissingExtra:

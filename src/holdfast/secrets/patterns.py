@@ -89,10 +89,10 @@ def own_rule(pattern: Any) -> Rule:
     import regex
 
     compiled = regex.compile(pattern.regex)
-    return Rule(pattern.label, lambda text: _found(compiled, text))
+    return Rule(pattern.label, lambda text: find_matches(compiled, text))
 
 
-def _found(compiled: Any, text: str) -> Iterator[Span]:
+def find_matches(compiled: Any, text: str) -> Iterator[Span]:
     """Where it is. A search that takes too long is begun once more: the machine may have been busy."""
     group = "secret" if "secret" in compiled.groupindex else 0
     seconds = PATTERN_SECONDS + PATTERN_SECONDS_A_MIB * len(text) / (1 << 20)

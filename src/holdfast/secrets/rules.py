@@ -91,7 +91,7 @@ _OWN: Final[tuple[tuple[str, str, tuple[str, ...], int], ...]] = (
 
 # -- the library's ---------------------------------------------------------------
 
-_LIBRARY: Final[tuple[tuple[str, str, tuple[int, ...], tuple[str, ...], int], ...]] = (
+LIBRARY_RULES: Final[tuple[tuple[str, str, tuple[int, ...], tuple[str, ...], int], ...]] = (
     ("artifactory_token", "artifactory.ArtifactoryDetector", (0,), ("akc",), 13),
     ("aws_access_key", "aws.AWSKeyDetector", (0,), ("akia", "asia", "abia", "acca", "a3t"), 20),
     ("aws_secret_key", "aws.AWSKeyDetector", (1,), ("aws",), 40),
@@ -115,7 +115,7 @@ _LIBRARY: Final[tuple[tuple[str, str, tuple[int, ...], tuple[str, ...], int], ..
 )
 """Id, where its patterns are, which of them, signs, word."""
 
-RULES: Final[tuple[str, ...]] = tuple(sorted({*(row[0] for row in _OWN), *(row[0] for row in _LIBRARY)}))
+RULES: Final[tuple[str, ...]] = tuple(sorted({*(row[0] for row in _OWN), *(row[0] for row in LIBRARY_RULES)}))
 """Ids of all built-in rules."""
 PRIVATE: Final[tuple[str, ...]] = ("hex_token_64", "home_path")
 """Of those the ones whose hits need not be secrets: a directory's name, a hash."""
@@ -131,7 +131,7 @@ def installed() -> bool:
 def builtin_rules(ids: tuple[str, ...]) -> list[Rule]:
     """The built-in rules of these ids. Raises `MissingExtra` where the library is needed and not there."""
     own = [_own(*row) for row in _OWN if row[0] in ids]
-    return own + [_borrowed(*row) for row in _LIBRARY if row[0] in ids]
+    return own + [_borrowed(*row) for row in LIBRARY_RULES if row[0] in ids]
 
 
 def _own(name: str, pattern: str, signs: tuple[str, ...], word: int) -> Rule:

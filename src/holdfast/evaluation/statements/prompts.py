@@ -38,8 +38,8 @@ async def measure_statements(
     """
     tallies = [Tally() for _ in runs]
     for conversation in conversations:
-        async with _open_session(conversation, runs, on_prompt) as session:
-            prompts = list(map(_value, await session.prompts()))
+        async with open_conversation(conversation, runs, on_prompt) as session:
+            prompts = list(map(get_prompt, await session.prompts()))
             answers = await _ask_all(conversation, session, tallies) if asked else [{} for _ in runs]
         for tally, prompt, found in zip(tallies, prompts, answers, strict=True):
             tally.count_prompt(prompt)
@@ -51,39 +51,41 @@ async def _ask_all(
     conversation: Conversation, session: PromptSession[Prompt], tallies: Sequence[Tally]
 ) -> list[dict[str, tuple[bool, bool]]]:
     """Ask each statement's question at the end of the conversation; for each run, by statement id, what was found."""
-    await _append(session, conversation, range(conversation.last_user + 1, len(conversation.messages)))
+    await append_messages(session, conversation, range(conversation.last_user + 1, len(conversation.messages)))
     answers: list[dict[str, tuple[bool, bool]]] = [{} for _ in tallies]
     for statement in conversation.statements:
         await session.ask(statement.question)
         for tally, found, built in zip(tallies, answers, await session.prompts(), strict=True):
-            prompt = _value(built)
+            prompt = get_prompt(built)
             tally.count_prompt(prompt)
             found[statement.id] = find_asked(conversation, statement, prompt)
     return answers
 
 
-async def _append(session: PromptSession[Prompt], conversation: Conversation, places: range) -> None:
+async def append_messages(session: PromptSession[Prompt], conversation: Conversation, places: range) -> None:
+    """Append the messages at these places, a minute apart."""
     own = [{"timestamp": _START + _MINUTE * at, **conversation.fields[at]} for at in places]
     await session.append([conversation.messages[at] for at in places], own)
 
 
 @asynccontextmanager
-async def _open_session(
+async def open_conversation(
     conversation: Conversation, runs: Sequence[Run], on_prompt: Callable[[], None]
 ) -> AsyncIterator[PromptSession[Prompt]]:
     """Yield a session that holds the conversation up to its last user message."""
     now = _START + _MINUTE * (len(conversation.messages) + 1)
-    opened = open_session(runs, _to_prompt, clock=lambda: now, system=conversation.system, on_prompt=on_prompt)
+    opened = open_session(runs, to_prompt, clock=lambda: now, system=conversation.system, on_prompt=on_prompt)
     async with opened as session:
-        await _append(session, conversation, range(conversation.last_user + 1))
+        await append_messages(session, conversation, range(conversation.last_user + 1))
         yield session
 
 
-def _value(built: Built[Prompt] | None) -> Prompt | None:
+def get_prompt(built: Built[Prompt] | None) -> Prompt | None:
+    """Return the prompt with a note whether a search was late; None if it was refused."""
     return None if built is None else msgspec.structs.replace(built.value, is_late=built.is_late)
 
 
-def _to_prompt(built: WorkingSet) -> Prompt:
+def to_prompt(built: WorkingSet) -> Prompt:
     """Return what a working set says, without its system prompt."""
     leading = len(built.request.leading())
     messages, seqs = built.messages[leading:], built.seqs()

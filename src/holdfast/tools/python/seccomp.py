@@ -23,7 +23,7 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NEWEST_CALL = 451
 """The last system call that this file knows of; newer ones are not there for what runs here. They are the same everywhere."""
 
-_DENIED: dict[str, tuple[int, int]] = {
+DENIED: dict[str, tuple[int, int]] = {
     # Other processes: to make them, to become them, to look into them.
     "fork": (57, -1),
     "vfork": (58, -1),
@@ -131,9 +131,9 @@ _DENIED: dict[str, tuple[int, int]] = {
     "vhangup": (153, 58),
 }
 """Refused with EPERM: a system call's number on x86_64 and on aarch64; -1: it has none there."""
-_UNKNOWN: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
+UNKNOWN: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
 """Their arguments are in memory, where a filter cannot look: not there, so that the C library takes their older forms."""
-_NOTHING: dict[str, tuple[int, int]] = {
+NOTHING: dict[str, tuple[int, int]] = {
     "chmod": (90, -1),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -150,7 +150,7 @@ _NOTHING: dict[str, tuple[int, int]] = {
 }
 """They succeed and do nothing, as on a file system without rights: Landlock does not watch them, so they would reach every
 file of the server's user; and copying a file wants no more than that they do not fail. The last two reach every file there is."""
-_UNSUPPORTED: dict[str, tuple[int, int]] = {
+UNSUPPORTED: dict[str, tuple[int, int]] = {
     "getxattr": (191, 8),
     "lgetxattr": (192, 9),
     "fgetxattr": (193, 10),
@@ -165,10 +165,10 @@ _UNSUPPORTED: dict[str, tuple[int, int]] = {
     "fremovexattr": (199, 16),
 }
 """The same, where code knows that a file system may lack them."""
-_OWN_SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
+OWN_SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
 """Allowed to this process itself."""
-_CLONE, _SOCKETPAIR, _PRLIMIT, _FCNTL, _IOCTL = (56, 220), (53, 199), (302, 261), (72, 25), (16, 29)
-_OPEN, _OPENAT, _PRCTL, _AFFINITY, _TRUNCATE = (2, -1), (257, 56), (157, 167), (203, 122), (76, 45)
+CLONE, SOCKETPAIR, PRLIMIT, FCNTL, IOCTL = (56, 220), (53, 199), (302, 261), (72, 25), (16, 29)
+_OPEN, OPENAT, PRCTL, AFFINITY, _TRUNCATE = (2, -1), (257, 56), (157, 167), (203, 122), (76, 45)
 _CLOSE_RANGE = 436
 _FCNTL_DENIED = (8, 10, 15, 1024)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to whom one likes. F_SETLEASE: makes others wait for a file."""
@@ -226,28 +226,28 @@ def _rules(here: int, landlock: int) -> dict[int, list[Instruction]]:
         landlock: its version; before the third it did not watch how files are made shorter.
     """
     rules: dict[int, list[Instruction]] = {}
-    for group, code in ((_DENIED, _EPERM), (_UNKNOWN, _ENOSYS), (_NOTHING, _OK), (_UNSUPPORTED, _EOPNOTSUPP)):
+    for group, code in ((DENIED, _EPERM), (UNKNOWN, _ENOSYS), (NOTHING, _OK), (UNSUPPORTED, _EOPNOTSUPP)):
         rules.update({numbers[here]: [_answer(code)] for numbers in group.values()})
-    rules.update({numbers[here]: _only(0, os.getpid()) for numbers in _OWN_SIGNALS.values()})
+    rules.update({numbers[here]: _only(0, os.getpid()) for numbers in OWN_SIGNALS.values()})
     thread = (_AND, 0, 0, _CLONE_THREAD), (_EQUAL, 0, 1, _CLONE_THREAD)
-    rules[_CLONE[here]] = [_argument(0), *thread, _answer(_RET_ALLOW), _answer(_EPERM)]
+    rules[CLONE[here]] = [_argument(0), *thread, _answer(_RET_ALLOW), _answer(_EPERM)]
     shares = (_AND, 0, 0, _CLOSE_RANGE_UNSHARE), (_EQUAL, 0, 1, 0)
     rules[_CLOSE_RANGE] = [_argument(2), *shares, _answer(_RET_ALLOW), _answer(_EPERM)]
-    rules[_SOCKETPAIR[here]] = [
+    rules[SOCKETPAIR[here]] = [
         *(_argument(0), (_EQUAL, 1, 0, _AF_UNIX), _answer(_EPERM)),
         *(_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _SOCK_STREAM), _answer(_EPERM), _answer(_RET_ALLOW)),
     ]
-    rules[_PRLIMIT[here]] = [  # to read limits, not to set them: the pointer to new ones is null
+    rules[PRLIMIT[here]] = [  # to read limits, not to set them: the pointer to new ones is null
         *(_argument(2), (_EQUAL, 1, 0, 0), _answer(_EPERM)),
         *((_LOAD, 0, 0, 16 + 8 * 2 + 4), (_EQUAL, 1, 0, 0), _answer(_EPERM), _answer(_RET_ALLOW)),
     ]
-    rules[_AFFINITY[here]] = _only(0, 0)
-    rules[_FCNTL[here]] = _none_of(1, _FCNTL_DENIED)
-    rules[_IOCTL[here]] = _one_of(1, _IOCTL_ALLOWED)
-    rules[_PRCTL[here]] = _none_of(0, (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE))
+    rules[AFFINITY[here]] = _only(0, 0)
+    rules[FCNTL[here]] = _none_of(1, _FCNTL_DENIED)
+    rules[IOCTL[here]] = _one_of(1, _IOCTL_ALLOWED)
+    rules[PRCTL[here]] = _none_of(0, (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE))
     if landlock < 3:
         rules[_TRUNCATE[here]] = [_answer(_EPERM)]
-    rules[_OPEN[here]], rules[_OPENAT[here]] = _no_hidden_truncation(1), _no_hidden_truncation(2)
+    rules[_OPEN[here]], rules[OPENAT[here]] = _no_hidden_truncation(1), _no_hidden_truncation(2)
     rules.pop(-1, None)
     return rules
 
