@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.embedders.minilm import PIECES, STEP, MiniLM, _steps
-from holdfast.embedders.safetensors import read
+from holdfast.embedders.network import read
 from holdfast.embedders.wordpiece import WordPiece, vocabulary
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.vectors import similarities

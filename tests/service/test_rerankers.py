@@ -17,9 +17,8 @@ from aiohttp import web
 
 from holdfast.errors import InvalidRequest, RerankFailed
 from holdfast.rerankers import BoundedReranker, RerankSettings, make_reranker
-from holdfast.rerankers.answers import make_request, read_scores
-from holdfast.rerankers.endpoint import EndpointReranker
-from holdfast.rerankers.given import GivenReranker
+from holdfast.rerankers.callable import GivenReranker
+from holdfast.rerankers.endpoint import EndpointReranker, make_request, read_scores
 from tests.service.rerank_stub import serving
 
 KEY = "sk-secret-1234567890"

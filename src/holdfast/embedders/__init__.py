@@ -1,16 +1,18 @@
-"""Embedders: whoever makes vectors of texts, over a network, on this machine, or in a program's own function.
+"""Embedders make vectors of texts: over a network, on this machine, or with a program's own function.
 
-`base` is the contract, `settings` what a configuration says, `opening` leads from there to an embedder. `endpoint` asks any
-OpenAI-compatible embeddings endpoint, `minilm` computes here (`network` the model, `wordpiece` its tokenizer, `safetensors` the
-file of its weights, `weights` where that is and how it gets there), and so does `e5` (`e5_package` says where its engine and weights
-are), `given` is somebody's own function or object, `caching` remembers.
+base       the protocol                                   settings  which embedder, and how it is called
+callable   your own function or object, and the factory   endpoint  any OpenAI-compatible embeddings endpoint
+caching    remembers vectors by their texts
+minilm     all-MiniLM-L6-v2: network (NumPy, and the file of its weights), wordpiece (tokenizer), weights (installed files)
+e5         multilingual-e5-small: e5_package (installed engine and weights)
+
+Why the local models use no ONNX runtime: docs/decisions/libraries.md.
 """
 
 from __future__ import annotations
 
 from holdfast.embedders.base import Embedder, text_key
-from holdfast.embedders.given import GivenEmbedder
-from holdfast.embedders.opening import embedder_of
+from holdfast.embedders.callable import GivenEmbedder, embedder_of
 from holdfast.embedders.settings import EmbedderSettings
 
 __all__ = ["Embedder", "EmbedderSettings", "GivenEmbedder", "embedder_of", "text_key"]

