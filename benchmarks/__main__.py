@@ -21,6 +21,7 @@ from benchmarks import (
     doors,
     facts,
     fairness,
+    footprint,
     gateway,
     many,
     matching,
@@ -56,6 +57,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "servers": servers.measure,
     "many": many.measure,
     "memory": memory.measure,
+    "footprint": footprint.measure,
     "python": python.measure,
     "fairness": fairness.measure,
 }

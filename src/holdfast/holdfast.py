@@ -34,11 +34,13 @@ from holdfast.indexes.tenants import Indexes
 from holdfast.life.settings import SETTINGS as LIFE_SETTINGS
 from holdfast.life.settings import LifeSettings
 from holdfast.life.sweeping import Swept
+from holdfast.limits import CACHE_BYTES
 from holdfast.media.store import referring
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import Model, PromptCounter
 from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.scoring import Scoring
+from holdfast.overlays.session_cache import SessionCache
 from holdfast.secrets import Guard
 from holdfast.sessions.catalogue import Sessions
 from holdfast.sessions.state import SharedState
@@ -101,6 +103,8 @@ class Holdfast(Sessions):
         workspaces: turns on a folder with a git repository for each agent; see docs/workspace.md. None: there are none.
         memory: how memories are found; see docs/memories.md. None: as the index has it.
         memory_store: gives a tenant's store of memories, in place of the store: your own, say. Whoever opened it closes it.
+        cache_bytes: how much this process remembers of sessions between turns, of all tenants; see docs/sizing.md. One tenant
+            fills at most half of it.
         dreaming: when recalled memories are promoted, and what of them sessions are told; see docs/dreams.md.
     """
 
@@ -136,8 +140,11 @@ class Holdfast(Sessions):
         memory: MemorySettings | None = None,
         memory_store: Callable[[str], MemoryStore] | None = None,
         dreaming: DreamingSettings = DreamingSettings(),  # noqa: B008 - it is frozen
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         _check_kinds(locals())
+        if cache_bytes < 0:
+            raise InvalidRequest(f"cache_bytes must be 0 or more, not {cache_bytes}", param="cache_bytes")
         self._given = _checked(store)
         self.url = url
         self.tenant = tenant if store is None else store.tenant
@@ -152,6 +159,7 @@ class Holdfast(Sessions):
         self.clock = clock
         self.new_id = new_id
         self.workshop = self._workshop(tools, tool_limits, python, mcp_servers, artifact_tools=artifact_tools)
+        self._cache = SessionCache(cache_bytes)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = life or LifeSettings()
         self.roster.max_history_turns = self.life.max_history_turns
@@ -218,6 +226,7 @@ class Holdfast(Sessions):
             index=None if self._indexes is None else self._indexes.of(store),
             memory=self._memory,
             dreaming=self._dreaming,
+            cache=self._cache,
             of=of,
         )
         engine.delegate = delegated
@@ -448,8 +457,9 @@ _KINDS: Final[Mapping[str, Any]] = {
     "dreaming": DreamingSettings,
     "summarizers": Mapping,
     "scorers": Mapping,
+    "cache_bytes": int,
 }
-_NEEDED: Final = frozenset({"hooks", "clock", "new_id", "mcp_servers", "dreaming"})
+_NEEDED: Final = frozenset({"hooks", "cache_bytes", "clock", "new_id", "mcp_servers", "dreaming"})
 """Settings that cannot be None."""
 
 

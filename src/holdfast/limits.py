@@ -23,6 +23,8 @@ MEDIA_INLINE: Final = 1024
 """Characters of a text from which the data in it are kept apart from their message; shorter ones stay where they are."""
 MEDIA_CACHE_BYTES: Final = 64 * MIB
 """Media that a process remembers, so that a turn does not read the same ones again."""
+CACHE_BYTES: Final = 256 * MIB
+"""All that a process remembers of sessions between turns, by estimate, unless it is set (`storage.sessions.cache_bytes`)."""
 METADATA_BYTES: Final = 1 * MIB
 """Metadata of a session, or of one message, as JSON."""
 PARTICIPANTS: Final = 100
@@ -315,8 +317,6 @@ SESSION_RECALL_INLINE: Final = 1_000
 """Sentences of a table that is searched on the event loop (1 to 2 ms); a larger one is searched in a thread."""
 ANALYSIS_CACHE_BYTES: Final = 33_554_432
 """Bytes of the analyses of messages that a process keeps for digests and standing facts: of some 80 sessions of 50,000 tokens each."""
-SESSION_RECALL_TABLES: Final = 64
-"""Sessions of which a process remembers an analysis for that, of a tenant: up to 1 MB each."""
 SNIPPET_CHARS: Final = 200_000
 """Characters of a hit that are looked through for its snippet: of a longer one the head and the tail."""
 SNIPPET_WORDS: Final = 1_000

@@ -17,7 +17,7 @@ from holdfast.domain.state import Increment
 from holdfast.engine.scoped import Scopes
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession, StaleState, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_REMEMBERED, STATE_VALUE_BYTES
-from holdfast.overlays.warm import WarmSessions
+from holdfast.overlays.session_cache import SessionCache
 from holdfast.stores.state import ScopedState
 from holdfast.turns.library_turn import OpenTurn
 
@@ -338,7 +338,7 @@ class Kept:
 
 
 def scopes_over(kept: Kept) -> Scopes:
-    return Scopes(kept, lambda: 0, WarmSessions())  # type: ignore[arg-type]  # only that part of it is used
+    return Scopes(kept, lambda: 0, SessionCache().open_tenant())  # type: ignore[arg-type]  # only that part of it is used
 
 
 OWNERS = st.sampled_from([None, "ada", "bob"])

@@ -241,9 +241,9 @@ def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> No
     plain = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
     entries = _numbered(300)
     whole = build(plain, None, [], entries).view
-    assert whole.tokens == entries[-1].total
+    assert whole.entries() == entries
     assert not whole.long
     for history, long in ((200, False), (201, True)):
         view = build(buffered(plain, history), None, [], entries).view
-        assert view.tokens == entries[0].tokens + sum(entry.tokens for entry in entries[-history:])
+        assert view.entries() == [entries[0], *entries[-history:]]
         assert view.long == long

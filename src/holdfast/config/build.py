@@ -402,6 +402,7 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "python": build_python_settings,
     "mcp_servers": build_mcp_settings,
     "artifact_tools": lambda config: config.artifacts.tools,
+    "cache_bytes": lambda config: config.storage.sessions.cache_bytes,
     "index": build_index_settings,
     "memory": build_memory_settings,
     "dreaming": lambda config: build_dreaming_settings(config.dreaming, build_memory_settings(config).half_lives),

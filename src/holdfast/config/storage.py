@@ -21,7 +21,7 @@ from holdfast.config.values import (
     check_url,
 )
 from holdfast.domain.memory import MemoryType
-from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES
+from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, CACHE_BYTES
 
 SCHEMES: Final[dict[str, tuple[str, ...]]] = {
     "sqlite": ("sqlite",),
@@ -112,6 +112,8 @@ class SessionStorage(Settings, frozen=True, kw_only=True):
     """A name in `databases`; unset: `main`."""
     retention: Duration = 0.0
     """Seconds after its end after which a closed session is deleted; 0: never."""
+    cache_bytes: Size = CACHE_BYTES
+    """How much a process remembers of sessions between turns, so that it need not read them again; one tenant fills at most half of it."""
 
     def mistakes(self) -> list[Mistake]:
         if self.backend == "inmemory" and self.database:

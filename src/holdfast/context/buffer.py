@@ -58,10 +58,18 @@ class BufferedView(FoldedView):
         """See `FoldedView.long`: all that it sees is gone over."""
         return self._messages > LONG
 
-    @property
-    def tokens(self) -> int:
-        """See `FoldedView.tokens`."""
-        return sum(entry.tokens for unit in (*self._held, *self._units) for entry in unit.entries)
+    def entries(self) -> list[Entry]:
+        """See `FoldedView.entries`."""
+        units = [entry for unit in (*self._held, *self._units) for entry in unit.entries]
+        return [*units, *(entry for entry in self._newest if not units or entry.seq > units[-1].seq)]
+
+    def kept(self) -> list[int]:
+        """See `FoldedView.kept`."""
+        return [entry.seq for unit in self._held for entry in unit.entries]
+
+    def overlay_bytes(self) -> int:
+        """See `FoldedView.overlay_bytes`: each window is made anew from its units."""
+        return 0
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Take in what the log grew by; the oldest leave for it."""
@@ -89,6 +97,7 @@ class BufferedView(FoldedView):
             oldest = self._units.popleft()
             self._messages -= len(oldest.entries)
             self._held.append(oldest)
+            self.steps += 1
         self._held = [held for held in self._held if self._stays(held)]
 
     def _stays(self, unit: Unit) -> bool:

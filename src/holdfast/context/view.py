@@ -17,6 +17,7 @@ from holdfast.context.policies import Policy
 from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window
+from holdfast.domain.footprint import message_bytes, text_bytes
 from holdfast.domain.session import Entry
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class FoldedView:
         summary: the model's summary that it began with, also where there was no room for it later.
         trail: the prompts that were built from it.
         mark: what the last of them was made of, as `holdfast.context.explain` wants it.
+        steps: how often it changed by more than new units at its end.
 
     Args:
         policy: the view's policy.
@@ -91,6 +93,7 @@ class FoldedView:
         self.summary = state.summary
         self.trail = Trail()
         self.mark: Mark | None = None
+        self.steps = 0
         self._policy = policy
         self._through = state.through
         self._window = _restored(policy, room, state, kept, entries)
@@ -107,10 +110,21 @@ class FoldedView:
         """Whether a build takes long enough to keep others waiting, however little is new."""
         return False
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of what it holds: how much memory it takes, roughly."""
-        return self._window.head_tokens + self._window.tail_tokens
+    def entries(self) -> list[Entry]:
+        """The entries that it holds."""
+        units = (*self._window.head, *self._window.units)
+        return [*(entry for unit in units for entry in unit.entries), *self._open]
+
+    def kept(self) -> list[int]:
+        """The `seq` of each entry from before its frontier that stays."""
+        return [entry.seq for unit in self._window.head for entry in unit.entries]
+
+    def overlay_bytes(self) -> int:
+        """Bytes that it takes besides its entries, estimated."""
+        window = self._window
+        laid = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
+        cuts = sum(message_bytes(cut.message) for cut in window.cuts.values())
+        return len(window.pool) + len(window.candidates) + cuts + sum(map(text_bytes, laid))
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Fold in what the log grew by. Units that can still change wait until they cannot."""
@@ -133,6 +147,7 @@ class FoldedView:
         _grow(self._policy, self._window, unit, seen)
         if seen is not None and _evaluated(seen) and self._policy.due(self._window):
             self._window = self._policy(self._window)
+            self.steps += 1
 
     def window(self, room: Room) -> Window:
         """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
@@ -149,6 +164,7 @@ class FoldedView:
         if further or (window.summary is not None and window.summary.last >= summary.last):
             return False
         self._window, self.summary = self._policy.summarized(window, summary), summary
+        self.steps += 1
         return True
 
     def rate(self, importances: Mapping[int, float]) -> None:

@@ -37,7 +37,7 @@ from holdfast.memory.owner_caches import Promoted
 from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
-from holdfast.overlays.warm import WarmSessions
+from holdfast.overlays.session_cache import SessionCache
 from holdfast.recognition.retries import Retries
 from holdfast.recognition.unheard import Unheard
 from holdfast.secrets import Guard
@@ -74,6 +74,7 @@ class Engine:
         index: in which what was said is found; the store tells it. None: there is none.
         memory: how memories are found; None: as the index has it.
         dreaming: dreams of all tenants; None: as they are where nobody says, without files.
+        cache: what the process remembers of sessions, of all tenants; None: one of its own.
         of: the engine of the server's own tenant, where this one is another's: it tells hooks, sweeps and counts for both.
     """
 
@@ -93,11 +94,13 @@ class Engine:
         index: IndexService | None = None,
         memory: MemorySettings | None = None,
         dreaming: Dreaming | None = None,
+        cache: SessionCache | None = None,
         of: Engine | None = None,
     ) -> None:
         hooks, holder = Hooks() if hooks is None else hooks, new_holder()
         self._of = of
-        self.warm, self.passages = WarmSessions(), PassageTables()
+        self.warm = (cache or SessionCache()).open_tenant()
+        self.passages = PassageTables(self.warm)
         self.hooks = hooks
         self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
         self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.forget)
@@ -231,6 +234,7 @@ class Engine:
         if self._of is None:
             await self.sweeper.close()
         self.passages.close()
+        self.warm.close()
         await self.compactor.close()
         await self.scoring.close()
         await self.locks.close()

@@ -16,7 +16,7 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.domain.state import Change, Scope, bare, check_delta, names_of, prefixed, scope_of, split
 from holdfast.errors import InvalidRequest, StaleSession, StoreError
 from holdfast.limits import STATE_REMEMBERED, STATE_REMEMBERED_BYTES
-from holdfast.overlays.warm import WarmSessions
+from holdfast.overlays.session_cache import TenantCache
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.state import ScopedState
@@ -49,7 +49,7 @@ class Scopes:
         warm: what is remembered of sessions; it takes in what is written here.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], int], warm: WarmSessions) -> None:
+    def __init__(self, store: Store, clock: Callable[[], int], warm: TenantCache) -> None:
         self._store = store
         self._clock = clock
         self._warm = warm

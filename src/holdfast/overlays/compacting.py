@@ -30,8 +30,8 @@ from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError,
 from holdfast.limits import COMPACTION_ERROR_BYTES
 from holdfast.liveness import new_holder
 from holdfast.overlays.drafting import Found, Job, Manner, attempt, composed, found, reading
+from holdfast.overlays.session_cache import TenantCache
 from holdfast.overlays.summarizers import Draft, Spent, Unwritten, write
-from holdfast.overlays.warm import WarmSessions
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.lease import leased
@@ -89,7 +89,7 @@ class Compactor:
         self,
         store: Store,
         clock: Callable[[], int],
-        warm: WarmSessions,
+        warm: TenantCache,
         roster: Roster,
         *,
         pace: Pace | None = None,

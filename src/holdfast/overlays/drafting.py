@@ -29,9 +29,9 @@ from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
+from holdfast.overlays.session_cache import is_heavy
 from holdfast.overlays.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
 from holdfast.overlays.views import ReadView, read_view
-from holdfast.overlays.warm import heavy
 from holdfast.stores.base import Store
 from holdfast.stores.log import SavedView
 
@@ -89,7 +89,7 @@ async def found(store: Store, job: Job) -> Found | None:
     """
     read = await read_view(store, job.ref, job.key)
     room = job.room(job.how)
-    window = await run_cpu(lambda: _unsettled(job.request.policy, room, read), long=heavy(read.entries))
+    window = await run_cpu(lambda: _unsettled(job.request.policy, room, read), long=is_heavy(read.entries))
     planned = plan(window, job.how, forced=job.manner == "asked")
     if planned is None:
         return None

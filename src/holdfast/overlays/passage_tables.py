@@ -1,4 +1,4 @@
-"""What has left the windows of sessions, analysed for recall: one bounded table of passages a session, kept while the process runs.
+"""What has left the windows of sessions, analysed for recall: one bounded table of passages a session, in the process's cache.
 
 A table follows its session: what has left since the last look is read and analysed, and nothing else. At first, that is the newest
 `SESSION_RECALL_ENTRIES` entries. Filling goes on in the background where nobody waits for it.
@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +19,8 @@ from holdfast.context.digest.wording import LONGEST, is_courtesy
 from holdfast.context.statements import split_sentences
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.indexes.feeding import words_of
-from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES, SESSION_RECALL_TABLES
+from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES
+from holdfast.overlays.session_cache import CacheItem, TenantCache
 from holdfast.recall.passages import Finding, Passage, PassageTable
 from holdfast.recall.questions import question_of
 from holdfast.stores.base import Store
@@ -99,7 +99,7 @@ def is_recallable(entry: Entry) -> bool:
     return entry.message.role in _ROLES and bool(words_of(entry))
 
 
-class SessionPassages:
+class SessionPassages(CacheItem):
     """The table of one session, which several threads may use.
 
     Attributes:
@@ -107,11 +107,11 @@ class SessionPassages:
         gone: `seq` of entries in the table that the log does not show any more.
     """
 
-    def __init__(self, store: Store, ref: SessionRef, identity: str) -> None:
+    def __init__(self, store: Store, ref: SessionRef, identity: str, cache: TenantCache) -> None:
         self.identity = identity
         self.table = PassageTable(_corrects)
         self.gone: set[int] = set()
-        self._store, self._ref = store, ref
+        self._store, self._ref, self._cache = store, ref, cache
         self._lock = threading.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -176,13 +176,22 @@ class SessionPassages:
         if end > through:
             self.table.begins = end
         self.table.through = stop
+        self.note_size()
+
+    def note_size(self) -> None:
+        """Have the cache know how large the table is now."""
+        self._cache.resize(("passages", self._ref), self, self.table.estimate_bytes())
 
 
 class PassageTables:
-    """The tables of a tenant's sessions; the one that was used longest ago goes first."""
+    """The tables of a tenant's sessions.
 
-    def __init__(self) -> None:
-        self._tables: OrderedDict[SessionRef, SessionPassages] = OrderedDict()
+    Args:
+        cache: of the tenant; it keeps them, and forgets those that were used longest ago.
+    """
+
+    def __init__(self, cache: TenantCache) -> None:
+        self._cache = cache
         self._running: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -199,23 +208,19 @@ class PassageTables:
 
     def of(self, store: Store, ref: SessionRef, identity: str) -> SessionPassages:
         """Return the table of a session, made if there is none of that very session."""
-        found = self._tables.get(ref)
-        if found is None or found.identity != identity:
-            self.forget(ref)
-            found = self._tables[ref] = SessionPassages(store, ref, identity)
-        self._tables.move_to_end(ref)
-        while len(self._tables) > SESSION_RECALL_TABLES:
-            self._tables.popitem(last=False)[1].close()
+        key = ("passages", ref)
+        found = self._cache.find(key)
+        if not isinstance(found, SessionPassages) or found.identity != identity:
+            found = SessionPassages(store, ref, identity, self._cache)
+            self._cache.keep(key, found)
+        found.note_size()
         return found
 
     def forget(self, ref: SessionRef) -> None:
         """Drop what is known of a session: something of it was erased, or it is no more."""
-        if (found := self._tables.pop(ref, None)) is not None:
-            found.close()
+        self._cache.drop(("passages", ref))
 
     def close(self) -> None:
-        """Drop everything."""
+        """Give up the searches that are running."""
         for task in self._running:
             task.cancel()
-        for ref in list(self._tables):
-            self.forget(ref)

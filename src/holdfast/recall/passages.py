@@ -50,6 +50,8 @@ _WHO: Final = re.compile(
     r"|谁|叫|名字|哪位|誰|名前",
     re.IGNORECASE,
 )
+TABLE_BYTES, ROW_BYTES, TERM_BYTES, PLACE_BYTES = 2_000, 350, 220, 40
+"""What a table takes in memory: itself, each sentence, each different term, and each occurrence of a term."""
 _ASKED, _NUMBERED, _NAMED, _USERS, _CORRECTS = 1, 2, 4, 8, 16
 CORRECTION_LEAST: Final = 2.0
 """Evidence, in logarithms of how rare the words in common are, from which a later sentence replaces an earlier one, beyond the logarithm of
@@ -173,6 +175,10 @@ class PassageTable:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def estimate_bytes(self) -> int:
+        """Estimate how many bytes it takes."""
+        return TABLE_BYTES + ROW_BYTES * len(self._rows) + TERM_BYTES * len(self._postings) + PLACE_BYTES * self._terms
 
     def __contains__(self, seq: object) -> bool:
         return seq in self._entries

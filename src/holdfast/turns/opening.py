@@ -25,7 +25,7 @@ from holdfast.domain.session import Entry, Session
 from holdfast.engine.guarded import masked
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
-from holdfast.overlays.warm import WarmSession
+from holdfast.overlays.session_cache import CachedSession
 from holdfast.recognition.matching import at_end, behind, branch, goes_on, landed
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
@@ -241,14 +241,14 @@ async def _reconcile_warm(turn: Turn) -> bool:
     return True
 
 
-def _warm_delta(turn: Turn, warm: WarmSession) -> Plan | None:
+def _warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
     incoming = turn.request.incoming
     if not 0 < len(incoming) <= len(warm.last) or unasked_result(warm.session, incoming) is not None:
         return None
     return reconcile_delta(warm.last[-len(incoming) :], incoming)
 
 
-def _warm_transcript(turn: Turn, warm: WarmSession) -> Plan | None:
+def _warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     sent = goes_on(warm.session, turn.request.incoming)
     if sent is None:
         return None

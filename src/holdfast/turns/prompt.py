@@ -25,8 +25,8 @@ from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, Se
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.leaving import for_model
 from holdfast.memory.checks import seen_by
+from holdfast.overlays.session_cache import is_heavy
 from holdfast.overlays.views import ReadView, read_view
-from holdfast.overlays.warm import WarmSession, heavy
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import budgets_of, keep, prepare_recall, recall_session, recalled
@@ -100,29 +100,30 @@ async def _finish(turn: Turn, drafted: Draft) -> WorkingSet:
 async def _build_warm(turn: Turn, made: Request, key: str) -> WorkingSet | None:
     """Build from the view that is carried on; None where there is none, or it does not fit as it is: read anew, it may with less."""
     warm = turn.engine.warm.get(turn.request.ref)
-    if warm is None or warm.key != key or not warm.holds(turn.session) or turn.branched:
+    view = None if warm is None or turn.branched or not warm.holds(turn.session) else warm.find_view(key)
+    if view is None:
         return None
     try:
-        drafted = await run_cpu(lambda: draft_on(made, warm.view, reduced=False), long=warm.heavy)
+        drafted = await run_cpu(lambda: draft_on(made, view.view, reduced=False), long=view.is_heavy)
     except BudgetTooSmall:
         return None
     built = await _finish(turn, drafted)
-    turn.remember(key, built, warm.saved, turn.session.version)
+    turn.remember(key, built, view.saved, turn.session.version)
     return built
 
 
 async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
-    read = await read_view(engine.store, ref, key)
+    read = engine.warm.share(await read_view(engine.store, ref, key))
     if read.session.identity != turn.session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
-    drafted = await run_cpu(lambda: draft_from(made, read), long=made.policy.history > 0 or heavy(read.entries))
+    drafted = await run_cpu(lambda: draft_from(made, read), long=made.policy.history > 0 or is_heavy(read.entries))
     built = await _finish(turn, drafted)
     if built.reduced:
         engine.warm.forget(ref)
     elif not turn.branched:
-        engine.warm.put(ref, WarmSession(read.session, read.entries, key, built.view, read.saved))
+        engine.warm.put(read.session, read.entries, key, built.view, read.saved)
     turn.remember(key, built, read.saved, read.session.version)
     return built
 

@@ -422,7 +422,8 @@ def _sent_from(turn: Turn) -> int | None:
     if turn.plan is not None and turn.session.messages == len(turn.plan.append):
         return 0
     warm = turn.engine.warm.get(turn.request.ref)
-    return warm.saved if warm is not None and warm.key == turn.key else None
+    view = None if warm is None else warm.find_view(turn.key)
+    return None if view is None else view.saved
 
 
 def _item(hit: SearchHit, own: str) -> RecalledItem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
-from holdfast.errors import BudgetTooSmall
+from holdfast.errors import BudgetTooSmall, InvalidRequest
 from holdfast.holdfast import Holdfast
+from holdfast.limits import CACHE_BYTES
 from holdfast.models import as_chunks
-from holdfast.overlays.warm import LAST, MOST
+from holdfast.overlays.session_cache import LAST
 from holdfast.stores.log import Append
 from tests.amounts import examples
 
@@ -56,11 +58,11 @@ class Parrot:
 class Side:
     """One Holdfast under test, which may forget before each turn."""
 
-    def __init__(self, context: ContextSettings, *, forgets: bool) -> None:
+    def __init__(self, context: ContextSettings, *, forgets: bool, cache_bytes: int = CACHE_BYTES) -> None:
         self.model = Parrot()
         self.forgets = forgets
         roster = Roster({"default": Llm(name="default", model="gpt-4o", client=self.model)}, context=context)
-        self.hf = Holdfast("sqlite://:memory:", roster=roster, clock=lambda: 1)
+        self.hf = Holdfast("sqlite://:memory:", roster=roster, clock=lambda: 1, cache_bytes=cache_bytes)
 
     async def turn(self, messages: list[dict[str, Any]]) -> None:
         if self.forgets:
@@ -133,6 +135,8 @@ async def test_a_prompt_is_the_same_remembered_or_read(name: str, life: list[tup
             assert warm.model.prompts == cold.model.prompts
         session = await warm.hf.session(REF.id, user_id=REF.user_id)
         await session.verify()
+        warm.hf.engine.forget(REF)
+        assert warm.hf.engine.warm.size == 0, "what was counted when it came is not counted when it has left"
 
 
 async def test_a_warm_turn_reads_nothing() -> None:
@@ -172,51 +176,122 @@ async def test_a_retry_is_recognised_from_memory() -> None:
         assert [message["content"] for message in await session.messages()][2:] == ["are you there?"]
 
 
-async def test_memory_is_bounded() -> None:
-    """The sessions idle longest are forgotten; a turn on one of them reads again."""
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf:
-        for number in range(MOST + 5):
-            session = await side.hf.session(f"s{number}")
-            await session.send("hello")
-        kept = [number for number in range(MOST + 5) if side.hf.engine.warm.get(SessionRef("default", f"s{number}"))]
-        assert kept == list(range(5, MOST + 5))
+def remembered(hf: Holdfast, names: Iterable[str]) -> list[str]:
+    """Those of these sessions that are remembered."""
+    return [name for name in names if hf.engine.warm.get(SessionRef("default", name)) is not None]
 
 
-async def test_a_session_in_use_is_not_the_one_idle_longest() -> None:
-    """However many others come after it."""
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf:
-        first = await side.hf.session("first")
+async def test_sessions_used_longest_ago_are_forgotten_first() -> None:
+    """By the bytes of all of them; a turn on one of them reads again."""
+    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=400_000)
+    names = [f"s{number}" for number in range(20)]
+    async with side.hf as hf:
+        first = await hf.session("first")
         await first.send("hello")
-        warm = side.hf.engine.warm.get(first.ref)
-        for number in range(MOST + 5):
-            await first.send(f"and number {number}?")
-            await (await side.hf.session(f"s{number}")).send("hello")
-        assert warm is not None
-        assert side.hf.engine.warm.get(first.ref) is warm
-        assert side.hf.engine.warm.get(SessionRef("default", "s0")) is None
+        for name in names:
+            await (await hf.session(name)).send(f"{name}: {'hello ' * 1_000}")
+            await first.send(f"and now {name}?")
+        kept = remembered(hf, names)
+        assert 2 < len(kept) < len(names)
+        assert kept == names[-len(kept) :]
+        assert remembered(hf, ["first"]), "it was used all the time"
+        await (await hf.session("s0")).send("are you there?")
+        assert len(side.model.prompts[-1]) == 3
 
 
-async def test_memory_is_bounded_by_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its tokens, those too that sessions have grown by since, and without those that were forgotten."""
-    monkeypatch.setattr("holdfast.overlays.warm.MOST_TOKENS", 400)
-    side = Side(SETTINGS["digest"], forgets=False)
-    async with side.hf:
-
-        def kept() -> str:
-            return "".join(one for one in "abcde" if side.hf.engine.warm.get(SessionRef("default", one)))
-
+async def test_a_session_that_has_grown_takes_more() -> None:
+    """Others make room for it, and those that were deleted do not count."""
+    side = Side(SETTINGS["token_window"], forgets=False, cache_bytes=60_000)
+    async with side.hf as hf:
         for name in "abc":
-            await (await side.hf.session(name)).send("hello")
-        await side.hf.delete(SessionRef("default", "b"))
-        assert kept() == "ac"
-        for word in ("one ", "two "):
-            await (await side.hf.session("c")).send(word * 200)
-        await (await side.hf.session("a")).send("are you there?")
-        for name in "de":
-            await (await side.hf.session(name)).send("hello")
-        assert kept() == "ade"
+            await (await hf.session(name)).send("hello")
+        await hf.delete(SessionRef("default", "b"))
+        assert remembered(hf, "abc") == ["a", "c"]
+        session = await hf.session("c")
+        for number in range(12):
+            await session.send(f"{number}: {'one two ' * 200}")
+        assert remembered(hf, "abc") == ["c"]
+
+
+async def test_a_session_too_large_for_the_cache_leaves_the_others() -> None:
+    """It is read for each turn."""
+    side = Side(ContextSettings("none"), forgets=False, cache_bytes=60_000)
+    async with side.hf as hf:
+        await (await hf.session("a")).send("hello")
+        large = await hf.session("large")
+        for _ in range(2):
+            await large.send("hello " * 6_000)
+        assert remembered(hf, ["a", "large"]) == ["a"]
+        assert len(side.model.prompts[-1]) == 3
+
+
+async def test_nothing_is_remembered_without_a_cache() -> None:
+    """And everything works all the same."""
+    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=0)
+    async with side.hf as hf:
+        session = await hf.session("s")
+        await session.send("hello")
+        await session.send("hello again")
+        assert remembered(hf, "s") == []
+        assert [one["content"] for one in side.model.prompts[-1]] == ["hello", "You said: hello", "hello again"]
+
+
+@pytest.mark.parametrize("cache_bytes", [-1, "1 MB", None])
+def test_the_size_of_the_cache_is_a_number(cache_bytes: Any) -> None:
+    """Of bytes, 0 or more."""
+    with pytest.raises(InvalidRequest, match="cache_bytes must be"):
+        holdfast.open("sqlite://:memory:", cache_bytes=cache_bytes)
+
+
+async def test_a_tenant_that_uses_little_keeps_its_sessions() -> None:
+    """However busy another one is: that has at most half, and its own sessions make room for its own."""
+    side = Side(SETTINGS["digest"], forgets=False, cache_bytes=200_000)
+    async with side.hf as hf, hf.serving("quiet") as quiet, hf.serving("busy") as busy:
+        await (await quiet.session("s")).send("hello")
+        for number in range(30):
+            await (await busy.session(f"s{number}")).send(f"{number}: {'hello ' * 1_000}")
+        assert remembered(quiet, "s") == ["s"]
+        assert busy.engine.warm.size <= 100_000
+        assert remembered(busy, ["s29"])
+
+
+async def test_two_views_of_a_session_are_both_carried_on() -> None:
+    """Turns that use them in turn read nothing."""
+    side = Side(SETTINGS["digest"], forgets=False)
+    async with side.hf as hf:
+        session = await hf.session(REF.id, user_id=REF.user_id)
+        asked: list[str] = []
+        for number in range(3):
+            for strategy in ("token_window", "head_tail"):
+                async with session.turn(f"question {number}", strategy=strategy) as turn:
+                    turn.add("answer")
+            if number == 0:
+                for method in ("get", "entries", "window"):
+                    _noted(hf.store, method, asked)
+        assert asked == []
+        assert len(turn.messages) == 11
+
+
+async def test_what_forks_share_is_counted_once() -> None:
+    """A fork takes little until it goes another way, and the parent may leave before it."""
+    side = Side(ContextSettings("none"), forgets=False)
+    async with side.hf as hf:
+        parent = await hf.session("parent")
+        for number in range(4):
+            await parent.send(f"{number} {'word ' * 2_000}")
+        alone = hf.engine.warm.size
+        fork = await hf.fork(parent.ref, id="fork")
+        await fork.send("and now?")
+        assert hf.engine.warm.size < 1.5 * alone
+        parent_held, fork_held = (hf.engine.warm.get(SessionRef("default", name)) for name in ("parent", "fork"))
+        assert parent_held is not None
+        assert fork_held is not None
+        pairs = list(zip(parent_held.held, fork_held.held, strict=False))
+        assert len(pairs) > 5
+        assert all(one.message is other.message for one, other in pairs)
+        await hf.delete(parent.ref)
+        await hf.delete(fork.ref)
+        assert hf.engine.warm.size == 0
 
 
 async def test_a_request_longer_than_the_memory_reads() -> None:
@@ -259,8 +334,8 @@ async def test_a_view_of_which_nothing_fits_is_read_anew(monkeypatch: pytest.Mon
         await side.turn([_user("one")])
         monkeypatch.setattr("holdfast.turns.prompt.draft_on", refuses)
         await side.turn([_user("two")])
-        warm = hf.engine.warm.get(REF)
+        cached = hf.engine.warm.get(REF)
         assert [one["content"] for one in side.model.prompts[-1]] == ["one", "You said: one", "two"]
     assert len(refused) == 1
-    assert warm is not None
-    assert warm.view is not refused[0], "the one that was read is carried on"
+    assert cached is not None
+    assert refused[0] not in [one.view for one in cached.views.values()], "the one that was read is carried on"

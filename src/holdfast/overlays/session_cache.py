@@ -1,0 +1,442 @@
+"""What a process remembers of sessions it has just served, so that their next turn reads nothing from the store.
+
+One `SessionCache` for all tenants of the process is bounded by bytes. A message that several sessions of a tenant share (forks, and
+sessions that begin alike) is held, and counted, once. Bytes are estimated when an entry arrives and when it leaves, never by going
+over a session again.
+
+What is remembered is used only while it is proven to be the log: every write adds one to a session's version, so a write that
+finds the version that is remembered finds the session that is remembered. After a write of another process, the session
+is read again. Several servers on one database need not know of each other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.context.view import FoldedView
+from holdfast.domain.footprint import message_bytes, session_bytes, value_bytes
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.limits import CACHE_BYTES
+from holdfast.overlays.views import ReadView
+from holdfast.stores.log import Append, Appended
+
+LAST: Final = 8
+"""Newest entries remembered of each session: enough to recognise a retry."""
+VIEWS: Final = 4
+"""Views remembered of each session; the one used longest ago leaves first."""
+TENANT_SHARE: Final = 0.5
+"""Part of the cache that one tenant may fill."""
+LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
+"""Entries, or tokens of them, from which folding takes long enough to delay other requests."""
+VIEW_BYTES: Final = 3_000
+"""What a view takes without entries and compactions."""
+ENTRY_BYTES: Final = 400
+"""What an entry takes without its message."""
+UNIT_BYTES: Final = 200
+"""What an entry takes in each view."""
+
+
+def is_heavy(entries: Sequence[Entry]) -> bool:
+    """Return True if folding entries of a live path, in order, is better done off the event loop."""
+    if not entries:
+        return False
+    first = entries[0]
+    return len(entries) > LONG_ENTRIES or entries[-1].total - first.total + first.tokens > LONG_TOKENS
+
+
+class CacheItem:
+    """Something that is remembered of a session.
+
+    Attributes:
+        size: its bytes, estimated, without messages.
+        message_bytes: those of messages, of which other items may hold some as well.
+        used: when it was used last, as a number that only grows.
+    """
+
+    size = 0
+    message_bytes = 0
+    used = 0
+
+    def close(self) -> None:
+        """Release what it uses besides memory."""
+
+
+class CachedView:
+    """A view of a session that is carried on from turn to turn.
+
+    Attributes:
+        saved: the view's frontier as the store has it.
+        size: its bytes without entries, estimated when it had taken so many `steps`.
+        steps: see `FoldedView`.
+    """
+
+    def __init__(self, view: FoldedView, saved: int) -> None:
+        self.saved = saved
+        self.steps = -1
+        self.size = 0
+        self._view = view
+        self._pending: list[Entry] = []
+        self._ratings: dict[int, float] = {}
+
+    @property
+    def view(self) -> FoldedView:
+        """The view up to the newest entry: what was written since the last call is folded in now."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._view.extend(pending)
+        if self._ratings:
+            ratings, self._ratings = self._ratings, {}
+            self._view.rate(ratings)
+        return self._view
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether what is left to fold is better folded off the event loop."""
+        return self._view.long or is_heavy(self._pending)
+
+    @property
+    def folded(self) -> FoldedView:
+        """The view as of its last use."""
+        return self._view
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Note what the log grew by. It is folded in with the next build, which may run in a thread."""
+        self._pending.extend(entries)
+
+    def rate(self, importances: Mapping[int, float]) -> None:
+        """Note the importance of messages, by `seq`; the view learns it with its next build."""
+        self._ratings |= importances
+
+
+class CachedSession(CacheItem):
+    """One session as of the last write or read of this process.
+
+    Attributes:
+        session: at that version.
+        last: its newest live entries, in order.
+        views: by their keys.
+        held: the entries that its memory is counted by, in order: those that a view sends verbatim, and the last ones.
+        kept: the same from before these, which views keep all the same.
+    """
+
+    def __init__(self, session: Session, last: Sequence[Entry]) -> None:
+        self.session = session
+        self.last = tuple(last[-LAST:])
+        self.views: dict[str, CachedView] = {}
+        self.held: deque[Entry] = deque()
+        self.kept: list[Entry] = []
+        self.own_bytes = session_bytes(session)
+        self.metadata_bytes = 0
+
+    def holds(self, session: Session) -> bool:
+        """Return True if it is this very session at this version; one made anew under the same name is another."""
+        return (self.session.identity, self.session.version) == (session.identity, session.version)
+
+    def find_view(self, key: str) -> CachedView | None:
+        """Return the view of a key, which counts as a use of it."""
+        found = self.views.get(key)
+        if found is not None and len(self.views) > 1:
+            self.views[key] = self.views.pop(key)
+        return found
+
+    def is_continued_by(self, appended: Appended, write: Append) -> bool:
+        """Return True if a write of this process came directly after what is remembered."""
+        before, after = self.session, appended.session
+        if appended.replayed or write.retire_from is not None or after.identity != before.identity:
+            return False
+        if not appended.version == after.version == before.version + 1:
+            return False
+        if any(one.status == "live" for one in appended.compactions):
+            return False  # the views do not know it
+        if not appended.entries:
+            return True
+        first, tail = appended.entries[0], before.tail
+        return first.seq == tail.next_seq and first.total - first.tokens == tail.total
+
+
+class SessionCache:
+    """What one process remembers of the sessions of all its tenants, at most `max_bytes` by estimate.
+
+    A tenant has at most half of it. If it is full, sessions leave of the tenants that have more than an equal share, the one that was
+    used longest ago first: a busy tenant never takes the place of one that uses little.
+    """
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.tenant_bytes = int(max_bytes * TENANT_SHARE)
+        self.uses = 0
+        self._tenants: list[TenantCache] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is remembered, estimated."""
+        return sum(tenant.size for tenant in self._tenants)
+
+    def open_tenant(self) -> TenantCache:
+        """Open the part of a tenant; it is to be closed."""
+        tenant = TenantCache(self)
+        self._tenants.append(tenant)
+        return tenant
+
+    def remove(self, tenant: TenantCache) -> None:
+        """Take out the part of a tenant."""
+        if tenant in self._tenants:
+            self._tenants.remove(tenant)
+
+    def trim(self) -> None:
+        """Evict until what is remembered is within the limit."""
+        if len(self._tenants) * self.tenant_bytes <= self.max_bytes:
+            return
+        while self.size > self.max_bytes:
+            filled = [tenant for tenant in self._tenants if len(tenant)]
+            share = self.max_bytes / len(filled)
+            min((tenant for tenant in filled if tenant.size > share), key=TenantCache.last_used).evict()
+
+
+class TenantCache:
+    """What is remembered of one tenant's sessions.
+
+    Attributes:
+        size: its bytes, estimated.
+    """
+
+    def __init__(self, cache: SessionCache) -> None:
+        self.size = 0
+        self._cache = cache
+        self._items: OrderedDict[Hashable, CacheItem] = OrderedDict()
+        self._messages: dict[bytes, Message] = {}
+        """By digest: the object that all sessions share which have this message."""
+        self._copies: dict[bytes, int] = {}
+        """By digest, how many entries use it, where that is more than one."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    # -- sessions ------------------------------------------------------------
+
+    def get(self, ref: SessionRef) -> CachedSession | None:
+        """Return what is remembered of a session, which counts as a use of it."""
+        found = self.find(ref)
+        assert found is None or isinstance(found, CachedSession)
+        return found
+
+    def share(self, read: ReadView) -> ReadView:
+        """Return a view that was just read, with messages that are remembered already in place of equal ones."""
+        if not self._messages:
+            return read
+        head, entries = (tuple([self._shared(entry) for entry in part]) for part in (read.head, read.entries))
+        return msgspec.structs.replace(read, head=head, entries=entries)
+
+    def put(self, session: Session, last: Sequence[Entry], key: str, view: FoldedView, saved: int) -> None:
+        """Remember a view of a session.
+
+        Args:
+            session: the version that the view was built from.
+            last: its newest live entries, in order.
+            key: names the view.
+            view: all of the log is folded into it.
+            saved: the view's frontier as the store has it.
+        """
+        found = self._items.get(session.ref)
+        self.drop(session.ref)
+        cached = found if isinstance(found, CachedSession) and found.holds(session) else CachedSession(session, last)
+        cached.views.pop(key, None)
+        cached.views[key] = CachedView(view, saved)
+        while len(cached.views) > VIEWS:
+            del cached.views[next(iter(cached.views))]
+        self._hold(cached)
+        self.keep(session.ref, cached)
+
+    def take(self, ref: SessionRef, appended: Appended, write: Append) -> None:
+        """Take in a write of this process, or forget the session if the write does not continue what is remembered."""
+        cached = self._items.get(ref)
+        if not isinstance(cached, CachedSession):
+            return
+        if not cached.is_continued_by(appended, write):
+            self.forget(ref)
+            return
+        cached.session = appended.session
+        if write.state_delta:
+            cached.own_bytes = session_bytes(cached.session)
+        if appended.entries:
+            entries = [self._shared(entry) for entry in appended.entries]
+            for entry in entries:
+                self._admit(cached, entry)
+            cached.last = (*cached.last, *entries)[-LAST:]
+            for view in cached.views.values():
+                view.extend(entries)
+        if write.views:
+            for key, saved in write.views.items():
+                if key in cached.views:
+                    cached.views[key].saved = saved.frontier
+        self._measure(cached)
+        self._settle(ref, cached)
+
+    def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
+        """Note the importance of a session's messages, if the session is remembered."""
+        cached = self._items.get(ref)
+        if isinstance(cached, CachedSession):
+            for view in cached.views.values():
+                view.rate(importances)
+
+    def follow(self, before: Session, after: Session) -> None:
+        """Take over a session whose own fields this process changed from `before` to `after`; its log is the same."""
+        cached = self._items.get(before.ref)
+        if not isinstance(cached, CachedSession):
+            return
+        if cached.holds(before) and (after.identity, after.version) == (before.identity, before.version + 1):
+            cached.session, cached.own_bytes = after, session_bytes(after)
+            self._measure(cached)
+            self._settle(before.ref, cached)
+        else:
+            self.forget(before.ref)
+
+    def forget(self, ref: SessionRef) -> None:
+        """Drop what is remembered of a session."""
+        self.drop(ref)
+
+    # -- items of any kind ---------------------------------------------------
+
+    def find(self, key: Hashable) -> CacheItem | None:
+        """Return an item, which counts as a use of it."""
+        item = self._items.get(key)
+        if item is not None:
+            self._items.move_to_end(key)
+            self._cache.uses += 1
+            item.used = self._cache.uses
+        return item
+
+    def keep(self, key: Hashable, item: CacheItem) -> None:
+        """Remember an item, in place of another one of that key, as used just now; its `size` is set already."""
+        self.drop(key)
+        self._items[key] = item
+        self._cache.uses += 1
+        item.used = self._cache.uses
+        self.size += item.size
+        self._settle(key, item)
+
+    def resize(self, key: Hashable, item: CacheItem, size: int) -> None:
+        """Note that an item takes another number of bytes now, if it is still the one that is remembered."""
+        if self._items.get(key) is item:
+            self.size += size - item.size
+            item.size = size
+            self._settle(key, item)
+
+    def drop(self, key: Hashable) -> None:
+        """Forget an item."""
+        item = self._items.pop(key, None)
+        if item is None:
+            return
+        self.size -= item.size
+        if isinstance(item, CachedSession):
+            for entry in (*item.held, *item.kept):
+                self._release(item, entry)
+            item.held.clear()
+            item.kept.clear()
+        item.close()
+
+    def last_used(self) -> int:
+        """Return when the item that is next to leave was used last."""
+        return next(iter(self._items.values())).used
+
+    def evict(self) -> None:
+        """Forget the item that was used longest ago."""
+        self.drop(next(iter(self._items)))
+
+    def close(self) -> None:
+        """Forget everything."""
+        for key in list(self._items):
+            self.drop(key)
+        self._cache.remove(self)
+
+    def _settle(self, key: Hashable, item: CacheItem) -> None:
+        """Keep within the limits, after an item came or grew. One that alone is too large leaves first."""
+        most = self._cache.tenant_bytes
+        if self.size > most:
+            if item.size + item.message_bytes > most:
+                self.drop(key)
+            while self.size > most and self._items:
+                self.evict()
+        self._cache.trim()
+
+    # -- what sessions take --------------------------------------------------
+
+    def _shared(self, entry: Entry) -> Entry:
+        """Return an entry with the message that is remembered already, if that is equal to its own."""
+        known = self._messages.get(entry.digest)
+        if known is None or known is entry.message or known != entry.message:
+            return entry
+        return msgspec.structs.replace(entry, message=known)
+
+    def _admit(self, cached: CachedSession, entry: Entry) -> None:
+        """Hold an entry from now on. A message that other entries have as well is counted once."""
+        digest, message = entry.digest, entry.message
+        size = message_bytes(message)
+        cached.held.append(entry)
+        cached.message_bytes += size
+        if entry.metadata:
+            cached.metadata_bytes += value_bytes(entry.metadata)
+        if (known := self._messages.get(digest)) is message:
+            self._copies[digest] = self._copies.get(digest, 1) + 1
+            return
+        self.size += size
+        if known is None:
+            self._messages[digest] = message
+
+    def _release(self, cached: CachedSession, entry: Entry) -> None:
+        """Hold an entry no longer."""
+        digest, size = entry.digest, message_bytes(entry.message)
+        cached.message_bytes -= size
+        if entry.metadata:
+            cached.metadata_bytes -= value_bytes(entry.metadata)
+        is_shared = self._messages.get(digest) is entry.message
+        copies = self._copies.pop(digest, 1) if is_shared else 1
+        if copies > 1:
+            if copies > 2:
+                self._copies[digest] = copies - 1
+            return
+        self.size -= size
+        if is_shared:
+            del self._messages[digest]
+
+    def _hold(self, cached: CachedSession) -> None:
+        """Count all that the views of a session hold, and its last entries."""
+        entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.entries()}
+        entries |= {entry.seq: entry for entry in cached.last}
+        for seq in sorted(entries):
+            self._admit(cached, entries[seq])
+        self._measure(cached)
+
+    def _measure(self, cached: CachedSession) -> None:
+        """Estimate a session's bytes anew: from how many entries it holds, and what its views have laid since the last time."""
+        moved, views = False, 0
+        for view in cached.views.values():
+            if view.steps != view.folded.steps:
+                view.steps, view.size, moved = view.folded.steps, VIEW_BYTES + view.folded.overlay_bytes(), True
+            views += view.size
+        if moved:
+            self._shed(cached)
+        entries = (ENTRY_BYTES + UNIT_BYTES * len(cached.views)) * (len(cached.held) + len(cached.kept))
+        size = cached.own_bytes + cached.metadata_bytes + views + entries
+        if self._items.get(cached.session.ref) is cached:
+            self.size += size - cached.size
+        cached.size = size
+
+    def _shed(self, cached: CachedSession) -> None:
+        """Count entries no more that no view sends any longer."""
+        keeps = {seq for view in cached.views.values() for seq in view.folded.kept()}
+        floor = min((view.folded.frontier for view in cached.views.values()), default=0)
+        if cached.last:
+            floor = min(floor, cached.last[0].seq)
+        held, kept = cached.held, cached.kept
+        while held and held[0].seq < floor:
+            kept.append(held.popleft())
+        cached.kept = [entry for entry in kept if entry.seq in keeps]
+        for entry in kept:
+            if entry.seq not in keeps:
+                self._release(cached, entry)
