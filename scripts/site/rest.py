@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from holdfast import Holdfast
-from holdfast.server.app import make_app
-from holdfast.server.permissions import PERMISSIONS
+from holdfast.server.app import ROUTES, make_app
 from scripts.site.markdown import code, table, words
 
 Schema = Mapping[str, Any]
@@ -40,6 +39,9 @@ _RANGES: Final = {
     "maxItems": "at most {}",
     "format": "{}",
 }
+
+
+_NEEDS: Final = {(route.method, route.path): route.need for route in ROUTES}
 
 
 def document() -> dict[str, Any]:
@@ -126,7 +128,7 @@ def _operation(method: str, path: str, one: Schema) -> Iterator[str]:
     yield from (f"({one['operationId']})=", "", f"### {code(f'{method} {path}')}", "", words(one["summary"]), "")
     if "description" in one:
         yield from (words(one["description"]), "")
-    yield from (f"**Who may:** {_MAY[PERMISSIONS[method, path]]}.", "")
+    yield from (f"**Who may:** {_MAY[_NEEDS[method, path]]}.", "")
     rows = [
         (code(given["name"]), _place(given), _kind(given["schema"]), words(given["description"]))
         for given in one["parameters"]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import NewCompaction, SessionRef
-from holdfast.server.permissions import METHODS, PERMISSIONS, REST
+from holdfast.server.app import ROUTES as DECLARED
 from holdfast.stores.log import Append
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, made, token
@@ -62,7 +62,8 @@ QUERIES: Final = {
     ("DELETE", "/v1/memories"): "?source_session=s&user_id=ada",
 }
 """A query, likewise."""
-ROUTES: Final = sorted(set(PERMISSIONS) - {(method, REST) for method in METHODS})
+PERMISSIONS: Final = {(route.method, route.path): route.need for route in DECLARED}
+ROUTES: Final = sorted(PERMISSIONS)
 OWN: Final = {"POST /v1/chat/completions", "POST /v1/messages", "PUT /v1/sessions/{session_id}"}
 """Routes that make a session of that name where the caller has none: they never reach another one's."""
 MEMORY: Final = "mem_" + "0" * 31 + "1"

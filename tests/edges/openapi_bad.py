@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.server.operations import OPERATIONS, Operation
+from holdfast.server.app import ROUTES
+from holdfast.server.routes import Route
 from tests.edges.openapi_kit import (
     ANTHROPIC,
     APP_STATE,
@@ -49,12 +50,12 @@ BODIES = {
 """For each kind of body one that is taken."""
 
 
-def sample(operation: Operation, path: str = "") -> bytes | None:
+def sample(route: Route, path: str = "") -> bytes | None:
     """A body that an operation takes."""
-    if isinstance(operation.body, str):
-        body = BODIES.get(operation.body)
+    if isinstance(route.body, type):
+        body = BODIES.get(route.body.__name__)
         return body.replace(b"user:", b"app:") if body and path == APP_STATE else body
-    return b"content" if operation.body else None
+    return b"content" if route.body else None
 
 
 async def bads(walk: Walk) -> None:
@@ -63,19 +64,20 @@ async def bads(walk: Walk) -> None:
     await walk("PUT", ONE, body={"messages": LOG})
     for user in ("ada", "bob"):
         await walk("POST", "/v1/sessions", body={"id": "twice", "user_id": user})
-    for (method, path), operation in OPERATIONS.items():
+    for route in ROUTES:
+        method, path = route.method, route.path
         request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
         await request(Host="elsewhere.example")
-        if operation.body is not None:
+        if route.body is not None:
             await request("", b"{")
             await request("", b" " * 3000)
             await request("", b"{}", Content_Encoding="gzip")
-        elif 400 in operation.failures:
-            named = next((one["name"] for one in operation.parameters if one["in"] == "query"), "")
+        elif 400 in route.fails:
+            named = next(iter(route.query.__struct_fields__), "") if route.query else ""
             await request(f"?{named}=1&{named}=2") if "{" not in path else await request(id="%FF")
-        if 404 in operation.failures and "{session_id}" in path and (method, path) != ("PUT", ONE):
+        if 404 in route.fails and "{session_id}" in path and (method, path) != ("PUT", ONE):
             for name in ("gone", "twice"):
-                await request("", sample(operation), id=name)
+                await request("", sample(route), id=name)
     for path in ("/v1/sessions", "/sessions"):
         await walk("GET", path, "?after=gone")
         await walk("GET", path, "?after=twice")
@@ -186,8 +188,9 @@ async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             for name in ("read", "write"):
                 patch.setattr(walk.hf.store.database, name, fails)  # type: ignore[attr-defined]
-            for (method, path), operation in OPERATIONS.items():
-                if 503 in operation.failures and not path.startswith(WORKSPACE):
+            for route in ROUTES:
+                method, path = route.method, route.path
+                if 503 in route.fails and not path.startswith(WORKSPACE):
                     query = "?q=kelp" if path == SEARCH else ""
-                    response = await walk(method, path, query, sample(operation, path))
+                    response = await walk(method, path, query, sample(route, path))
                     assert response.status_code == status, (method, path, response.text)

@@ -132,7 +132,7 @@ WRONG: list[tuple[str, str, Any, str | None]] = [
     ("POST", "/v1/sessions/s/context", {"dialect": 5}, "dialect"),
     ("POST", "/v1/sessions/s/context", {"at_turn": -1}, "at_turn"),
     ("POST", "/v1/sessions/s/context", {"at_turn": True}, "at_turn"),
-    ("POST", "/v1/sessions/s/context", {"tools": [1]}, "tools"),
+    ("POST", "/v1/sessions/s/context", {"tools": [1]}, "tools[0]"),
     ("POST", "/v1/sessions/s/context", {"tools": "x"}, "tools"),
     ("POST", "/v1/sessions/s/context", {"model": 5}, "model"),
     ("POST", "/v1/sessions/s/context", {"agent": {}}, "agent"),

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.domain.session import ModelCall, SessionRef
@@ -243,7 +244,7 @@ async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -
         await served.hf.store.remove(SessionRef("ada", "s"))
         assert (await served.http.delete(path)).status_code == 404
         gone = (await served.http.delete(f"{path}?user_id=ada")).json()
-        assert (gone["deleted"], gone["receipt"]) == (True, Receipt(transcripts=1).to_wire())
+        assert (gone["deleted"], gone["receipt"]) == (True, msgspec.structs.asdict(Receipt(transcripts=1)))
         assert (await served.http.delete(f"{path}?user_id=ada")).status_code == 404
 
 
@@ -257,7 +258,7 @@ async def test_a_deletion_has_a_receipt() -> None:
         receipt = gone.pop("receipt")
         assert gone == {"id": "s", "object": "session", "deleted": True}
         counts = {"sessions": 1, "messages": 7, "retired": 2, "bytes": size, "model_calls": 1, "state_keys": 1}
-        assert receipt == Receipt(**counts, idempotency_keys=1).to_wire()
+        assert receipt == msgspec.structs.asdict(Receipt(**counts, idempotency_keys=1))
         assert (await served.http.delete(ONE)).status_code == 404
 
 
@@ -274,6 +275,6 @@ async def test_a_user_goes_with_everything() -> None:
         assert (gone["receipt"]["sessions"], gone["receipt"]["messages"]) == (4, 9)
         for user_id in ("ada", "nobody", "x/y %41"):
             again = (await served.http.delete(f"/v1/users/{user_id.replace('/', '%2F')}")).json()
-            assert again["receipt"] == Receipt().to_wire()
+            assert again["receipt"] == msgspec.structs.asdict(Receipt())
         assert [one["id"] for one in (await served.http.get("/v1/sessions")).json()["data"]] == ["kept"]
         assert (await served.http.delete("/v1/users/" + "x" * 513)).status_code == 400

@@ -9,13 +9,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.artifacts import ArtifactService, ArtifactSettings, Forgotten
 from holdfast.artifacts.blobs import CHUNK
 from holdfast.artifacts.database import DatabaseBlobs
-from holdfast.domain.artifact import UserRef, artifact_to
+from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ArtifactNotFound,
@@ -30,6 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.handle import SessionHandle
+from holdfast.wire.artifacts import ArtifactObject
 from tests.clocks import Clock
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
@@ -69,7 +71,7 @@ async def pieces(*chunks: bytes) -> AsyncGenerator[bytes, None]:
 async def test_what_was_saved_is_loaded(hf: Holdfast, session: SessionHandle, clock: Clock) -> None:
     """With all that is known of it."""
     saved = await session.artifacts.save("a.txt", b"hello", metadata={"k": [1]}, author="ann")
-    assert artifact_to(saved) == {
+    assert msgspec.to_builtins(ArtifactObject.from_artifact(saved)) == {
         "object": "artifact",
         "name": "a.txt",
         "version": 0,

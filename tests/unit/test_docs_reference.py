@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from holdfast import Holdfast
 from holdfast.cli import commands
-from holdfast.server.app import make_app
-from holdfast.server.http import Endpoint
-from holdfast.server.permissions import PERMISSIONS, REST
+from holdfast.server.app import ROUTES, make_app
+from holdfast.server.permissions import REST
+from holdfast.server.routes import Endpoint
 from scripts.site import commands as command_pages
 from scripts.site import python_api, rest, staging
 from scripts.site.markdown import table, words
@@ -50,13 +50,13 @@ def rest_pages() -> dict[str, str]:
 
 
 def test_every_route_is_there(rest_pages: dict[str, str]) -> None:
-    """Those that the app answers, by its own table of routes, and the permissions' table; and no other."""
+    """Those that the app answers, and no other."""
     routed = {
         route.path
         for route in make_app(Holdfast("sqlite://:memory:")).routes
         if isinstance(route, Route) and isinstance(route.endpoint, Endpoint) and route.path != REST
     }
-    wanted = {f"{method} {path}" for method, path in PERMISSIONS if path != REST}
+    wanted = {f"{route.method} {route.path}" for route in ROUTES}
     assert len(wanted) > 60
     assert {one.partition(" ")[2] for one in wanted} == routed
     assert sections(rest_pages[rest.PAGE]).keys() == wanted

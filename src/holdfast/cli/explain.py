@@ -42,7 +42,7 @@ def explain(
 
     explanation = work(do, store=store, config=config, agents=True, looks=True)
     if as_json:
-        show_json(explanation.to_wire())
+        show_json(explanation)
         return
     click.echo(plain(str(explanation)))
     if asked["text"] is not None and not explanation.messages:

@@ -61,9 +61,9 @@ def facts(
 
     listed = work(do, store=store, config=config, ends=bool(pin or drop or reset))
     if as_json:
-        from holdfast.sessions.facts import fact_to
+        from holdfast.sessions.facts import FactObject
 
-        show_json([fact_to(session_id, one) for one in listed])
+        show_json([FactObject.from_fact(session_id, one) for one in listed])
     elif listed:
         rows = [[one.id, one.source or "", _choice(one), one.corrected_by or "", _short(one.text)] for one in listed]
         columns = (Column("id"), Column("in prompt"), Column("choice"), Column("corrected by"), Column("text"))

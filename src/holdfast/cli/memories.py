@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
     from holdfast.memory.lookup import RecalledMemories
     from holdfast.memory.memories import Remembered
+    from holdfast.wire.memories import MemoryObject
 
 _SHOWN = 100
 """Characters of a content in a table."""
@@ -99,7 +100,9 @@ def recall(query: Sequence[str], *, store: str | None, config: str | None, as_js
 
     found = work(done, store=store, config=config, still=True)
     if as_json:
-        show_json([{**_json(one.memory), "score": one.score, "parts": dict(one.parts)} for one in found.found])
+        from holdfast.wire.memories import FoundMemory
+
+        show_json([FoundMemory.from_memory(one.memory, score=one.score, parts=dict(one.parts)) for one in found.found])
         return
     if found.note:
         click.echo(f"By words alone: {line(found.note)}.", err=True)
@@ -237,16 +240,19 @@ def review(
 # -- how it is told --------------------------------------------------------------
 
 
-def _json(one: Memory) -> dict[str, Any]:
-    from holdfast.wire.memories import memory_to
+def _json(one: Memory) -> MemoryObject:
+    from holdfast.wire.memories import MemoryObject
 
-    return memory_to(one)
+    return MemoryObject.from_memory(one)
 
 
 def _show_made(made: Remembered, *, as_json: bool) -> None:
     one = made.memory
     if as_json:
-        show_json({**_json(one), "outcome": made.outcome, "similar": [_json(other) for other in made.others]})
+        from holdfast.wire.memories import RememberedMemory
+
+        similar = [_json(other) for other in made.others]
+        show_json(RememberedMemory.from_memory(one, outcome=made.outcome, similar=similar))
         return
     if one.status == "rejected":
         raise Failure(f"{one.id}: a review has rejected it, and it is not kept")

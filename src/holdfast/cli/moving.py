@@ -138,9 +138,9 @@ def lift(
 
 def _told(verb: str, session: Session, *, as_json: bool) -> None:
     if as_json:
-        from holdfast.wire.exports import session_to
+        from holdfast.wire.sessions import SessionObject
 
-        show_json(session_to(session))
+        show_json(SessionObject.from_session(session))
     else:
         click.echo(
             f"{verb} {line(session.id)} of user {line(session.user_id)}, {counted(session.messages, 'message')}."

@@ -82,7 +82,7 @@ def _delete_user(user: str, store: str | None, config: str | None, *, yes: bool,
 
     receipt = work(do, store=store, config=config, ends=True)
     if as_json:
-        show_json({"user_id": user, "receipt": receipt.to_wire()})
+        show_json({"user_id": user, "receipt": receipt})
     else:
         click.echo(f"Deleted {_sum([receipt])}.")
 
@@ -171,7 +171,7 @@ def _pruned(session: Session, receipt: Receipt, *, dry_run: bool) -> dict[str, A
 
 
 def _row(session: Session, receipt: Receipt) -> dict[str, Any]:
-    return {"id": session.id, "user_id": session.user_id, "receipt": receipt.to_wire()}
+    return {"id": session.id, "user_id": session.user_id, "receipt": receipt}
 
 
 def _sum(receipts: Sequence[Receipt]) -> str:

@@ -56,9 +56,9 @@ def list_(
 
     page = work(do, store=store, config=config)
     if as_json:
-        from holdfast.wire.exports import session_to
+        from holdfast.wire.sessions import SessionObject
 
-        show_json([session_to(session) for session in page.sessions])
+        show_json([SessionObject.from_session(session) for session in page.sessions])
     else:
         _table(page.sessions)
     if page.has_more:
@@ -133,8 +133,8 @@ def close(ids: Sequence[str], user: str | None, store: str | None, config: str |
 
     closed = work(do, store=store, config=config, ends=True)
     if as_json:
-        from holdfast.wire.exports import session_to
+        from holdfast.wire.sessions import SessionObject
 
-        show_json([session_to(session) for session in closed])
+        show_json([SessionObject.from_session(session) for session in closed])
     else:
         click.echo(f"Closed {counted(len(closed), 'session')}.")

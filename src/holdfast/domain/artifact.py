@@ -73,21 +73,6 @@ class ArtifactPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-def artifact_to(artifact: Artifact) -> dict[str, Any]:
-    """An artifact as exports and the API show it: all but where its content lies."""
-    return {
-        "object": "artifact",
-        "name": artifact.name,
-        "version": artifact.version,
-        "mime_type": artifact.mime_type,
-        "size": artifact.size,
-        "sha256": artifact.sha256.hex(),
-        "author": artifact.author,
-        "metadata": artifact.metadata,
-        "created_at": artifact.created_at,
-    }
-
-
 def artifacts_to(versions: Mapping[str, int]) -> list[dict[str, Any]]:
     """Versions by name as replies tell of them: of very many the last ones."""
     return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]

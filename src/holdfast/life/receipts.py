@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from holdfast.domain.session import Removed
@@ -46,10 +44,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def __add__(self, other: Receipt) -> Receipt:
         """Both together."""
         return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
-
-    def to_wire(self) -> dict[str, Any]:
-        """As the API tells it."""
-        return msgspec.structs.asdict(self)
 
 
 def receipt_of(removed: Removed, **more: int) -> Receipt:

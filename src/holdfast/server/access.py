@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,6 @@ from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
 from holdfast.server.http import Caller, not_handed
 from holdfast.server.intake import declared
 from holdfast.server.jwks import BadToken, Tokens
-from holdfast.server.permissions import PUBLIC
 from holdfast.server.refused import Refused
 from holdfast.server.replies import failure, response_of
 from holdfast.stores.keys import ApiKey, KeyStore
@@ -290,16 +289,17 @@ class Rates:
 class Admitted:
     """ASGI middleware: lets in who may come in, as whom they are; see `Caller` in the request's state.
 
-    The tenant's memories stay open until the reply has gone.
+    The tenant's memories stay open until the reply has gone. `public` paths are answered whoever asks.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, hf: Holdfast) -> None:
+    def __init__(self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str]) -> None:
         self._app = app
+        self._public = public
         self._access = access
         self._hf = hf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in PUBLIC:
+        if scope["type"] != "http" or scope["path"] in self._public:
             await self._app(scope, receive, send)
             return
         async with AsyncExitStack() as opened:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from holdfast import errors
-from holdfast.domain.artifact import NOTHING, USER, Artifact, artifact_to, checked_name
+from holdfast.domain.artifact import NOTHING, USER, Artifact, checked_name
 from holdfast.domain.session import SessionRef
-from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.server.fields import PAGE
+from holdfast.limits import ARTIFACT_METADATA_BYTES
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply, error_body, listed
+from holdfast.server.replies import Reply, error_body
+from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, gives, header
 from holdfast.server.streams import arriving, begun
+from holdfast.wire.artifacts import ArtifactName, ArtifactObject
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
 from holdfast.wire.strict import decoded
 
+routes = Routes("artifacts")
+_ARTIFACTS: Final = "/v1/sessions/{session_id}/artifacts"
+_ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
 _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _UNSAID: Final = "application/x-www-form-urlencoded"
@@ -29,24 +34,97 @@ _HARMLESS: Final = {
 """What is stored is somebody's: a browser must neither run it nor guess that it could."""
 
 
-async def page(call: Call) -> Reply:
+_GIVES: Final = gives(ETag="the version and its content")
+_ANY: Final[JsonObject] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+
+
+class ArtifactsQuery(SessionQuery, kw_only=True):
+    """Parameters of a page of artifacts."""
+
+    limit: PageLimit = 20
+    after: ArtifactName | None = None
+    """The `last_id` of the page before."""
+
+
+class VersionsQuery(SessionQuery, kw_only=True):
+    """Parameters of a page of versions."""
+
+    limit: PageLimit = 20
+    after: Count | None = None
+    """The `last_id` of the page before."""
+
+
+class SaveQuery(SessionQuery, kw_only=True):
+    """Parameters of saving."""
+
+    metadata: Annotated[
+        str | None, json_schema(description=f"a JSON object, at most {ARTIFACT_METADATA_BYTES} bytes")
+    ] = None
+    author: Id | None = None
+    """Who saves it."""
+
+
+class VersionQuery(SessionQuery, kw_only=True):
+    """Parameters that name a version."""
+
+    version: Count | None = None
+    """Which; the newest unless given."""
+
+
+class ArtifactList(Page[ArtifactObject, ArtifactName]):
+    """A page."""
+
+
+class ArtifactVersions(Page[ArtifactObject, Count]):
+    """A page."""
+
+
+class DeletedArtifact(Answer, kw_only=True):
+    """It is gone."""
+
+    object: Literal["artifact"] = "artifact"
+    name: ArtifactName
+    deleted: Literal[True] = True
+    versions: Annotated[int, json_schema(minimum=1)]
+    """How many there were."""
+    bytes: Count
+    """Of all of them."""
+
+
+@routes.add("GET", _ARTIFACTS, "read", fails=OF_SESSION)
+async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
     """A page of a session's artifacts: the newest version of each, the session's own first, then those of the user."""
     session = await call.session()
-    limit = call.number("limit", PAGE, 1, MAX_PAGE)
-    found = await call.hf.artifacts.page(session.ref, limit=limit, after=call.text("after"))
-    return Reply(listed([artifact_to(one) for one in found.artifacts], has_more=found.has_more, by="name"))
+    found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
+    return ArtifactList.of(
+        [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="name"
+    )
 
 
-async def versions(call: Call) -> Reply:
+@routes.add("GET", f"{_ARTIFACT}/versions", "read", fails=OF_SESSION)
+async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
     """A page of an artifact's versions, oldest first."""
     session = await call.session()
-    limit = call.number("limit", PAGE, 1, MAX_PAGE)
-    after = call.number_or_none("after")
-    found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=limit, after=after)
-    return Reply(listed([artifact_to(one) for one in found.artifacts], has_more=found.has_more, by="version"))
+    found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=query.limit, after=query.after)
+    return ArtifactVersions.of(
+        [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="version"
+    )
 
 
-async def save(call: Call) -> Reply:
+@routes.add(
+    "PUT",
+    _ARTIFACT,
+    "write",
+    status=201,
+    fails=(*BODY, *OF_SESSION, 412),
+    takes=(
+        header("If-Match", "the newest version there must be, or its ETag; `*`: any"),
+        header("If-None-Match", "`*`: there must be none of that name"),
+    ),
+    gives=_GIVES,
+    body=_ANY,
+)
+async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     """Save the body as the next version of an artifact.
 
     The body is the content, `Content-Type` its type; without one the name says it. A name that begins with `user:` is that of all
@@ -66,22 +144,44 @@ async def save(call: Call) -> Reply:
             name,
             body,
             mime_type=None if kind == _UNSAID else kind or None,
-            metadata=_metadata(call),
-            author=call.text("author"),
+            metadata=_metadata(query.metadata),
+            author=query.author,
             expect=expect,
         )
     finally:
         await body.aclose()
-    return Reply(artifact_to(saved), 201, {"etag": f'"{saved.etag}"'})
+    call.answer_headers["etag"] = f'"{saved.etag}"'
+    return ArtifactObject.from_artifact(saved)
 
 
-async def load(call: Call) -> Reply:
+@routes.add(
+    "GET",
+    _ARTIFACT,
+    "read",
+    fails=(*OF_SESSION, 416),
+    takes=(
+        header("Range", "one range of bytes; several are answered with the whole"),
+        header("If-Range", "the ETag for which the range is meant"),
+        header("If-None-Match", "ETags of what is there already"),
+    ),
+    gives={
+        **_GIVES,
+        "X-Artifact-Version": {"description": "the version", "schema": {"type": "integer", "minimum": 0}},
+        **gives(
+            Content_Disposition="the name, to save it under",
+            Repr_Digest="SHA-256 of the whole content, as RFC 9530 has it",
+        ),
+    },
+    answer=_ANY,
+    others={206: "The range that was asked for.", 304: "It is the one that `If-None-Match` names."},
+)
+async def load(call: Call, query: VersionQuery) -> Reply:
     """An artifact's content, or a range of it; the newest version unless one is named.
 
     `HEAD` tells the same without it. A browser is told to save it, not to show it.
     """
     session = await call.session()
-    artifact = await call.hf.artifacts.get(session.ref, call.path["name"], call.number_or_none("version"))
+    artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
     headers = {
         **_HARMLESS,
         "etag": f'"{artifact.etag}"',
@@ -114,20 +214,19 @@ async def load(call: Call) -> Reply:
     return Reply(await begun(call.hf.artifacts.read(artifact, start, stop)), status, headers)
 
 
-async def delete(call: Call) -> Reply:
+@routes.add("DELETE", _ARTIFACT, "write", fails=OF_SESSION)
+async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     """Delete an artifact with all of its versions, or one version."""
     session = await call.session()
     name = checked_name(call.path["name"])
-    gone = await call.hf.artifacts.delete(session.ref, name, call.number_or_none("version"))
-    size = sum(one.size for one in gone)
-    return Reply({"object": "artifact", "name": name, "deleted": True, "versions": len(gone), "bytes": size})
+    gone = await call.hf.artifacts.delete(session.ref, name, query.version)
+    return DeletedArtifact(name=name, versions=len(gone), bytes=sum(one.size for one in gone))
 
 
 # -- what is asked for -------------------------------------------------------
 
 
-def _metadata(call: Call) -> dict[str, Any]:
-    text = call.text("metadata")
+def _metadata(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:

@@ -16,22 +16,39 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.chat import check
+from holdfast.server.chat_objects import AnthropicError, CountRequest, TokenCount
 from holdfast.server.doors.messages import Messages
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply
+from holdfast.server.routes import BODY, Routes
 from holdfast.wire.anthropic_others import fields_for_others, without_anthropics
 from holdfast.wire.media import chat
+from holdfast.wire.objects import JsonObject, Request
 from holdfast.wire.openai import message_to, split_system
 
+routes = Routes("chat")
 _DOOR: Final = Messages()
 
 
-async def count_tokens(call: Call) -> Reply:
+class CountQuery(Request):
+    """Parameters of Anthropic's client."""
+
+    beta: str | None = None
+    """What Anthropic's client adds for what is in beta; means nothing here."""
+
+
+@routes.add(
+    "POST",
+    "/v1/messages/count_tokens",
+    "read",
+    fails=(*BODY, 422),
+    errors=(AnthropicError,),
+    body=CountRequest,
+)
+async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> TokenCount:
     """Tokens of the request's own system prompt, messages and tools, as its model counts them.
 
     What an agent or a session would add is not among them. By the provider's own count where the model has `count: provider`.
     """
-    body = await call.body()
     said = await run_cpu(_DOOR.read, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
     check(said.body)
     if not said.messages:
@@ -39,7 +56,7 @@ async def count_tokens(call: Call) -> Reply:
     llm = call.hf.roster.voice(agent=said.body.get("agent"), model=said.body.get("model")).llm
     messages = await masked(call.hf.guard, said.messages)
     counted = await _counted(call.hf, llm, messages, said.body)
-    return Reply({"input_tokens": counted.tokens, "counted": counted.to_wire()})
+    return TokenCount(counted.tokens, counted.to_wire())
 
 
 async def _counted(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> Counted:

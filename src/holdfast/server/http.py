@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
@@ -19,11 +19,8 @@ from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
-from holdfast.numbers import MOST, check_whole
 from holdfast.server.intake import Held, Intake
-from holdfast.server.permissions import permit
 from holdfast.server.refused import Refused
-from holdfast.server.replies import Reply, encode_large, error_body, failure, response_of
 from holdfast.wire.openai import message_to
 
 
@@ -61,6 +58,8 @@ class Call:
         hf: the sessions of the caller's tenant.
         caller: who asks.
         principal: as whom.
+        status: of the answer; None: the route's.
+        answer_headers: of the answer.
 
     Args:
         scope: of the request.
@@ -79,6 +78,8 @@ class Call:
         self._intake = intake
         self._held = Held()
         self._query: dict[str, str] | None = None
+        self.status: int | None = None
+        self.answer_headers: dict[str, str] = {}
 
     @property
     def path(self) -> Mapping[str, Any]:
@@ -97,6 +98,27 @@ class Call:
         if len(values) > 1:
             raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
         return values[0] if values else None
+
+    def path_number(self, param: str, named: str) -> int:
+        """Return what the path names by a whole number. Raises `InvalidRequest`.
+
+        Args:
+            param: of the path.
+            named: what it names, for the error: `a message is named by its seq`.
+        """
+        given = self.path[param]
+        if not re.fullmatch(r"[0-9]{1,18}", given):
+            raise errors.InvalidRequest(f"{named}, a whole number, not {given[:40]!r}", param=param)
+        return int(given)
+
+    def if_match(self) -> int | None:
+        """Return the version that the session, the state or the memory must be at, from `If-Match`. Raises `InvalidRequest`."""
+        value = (self.header("if-match") or "").strip().strip('"')
+        if not value or value == "*":
+            return None
+        if not value.isascii() or not value.isdigit() or len(value) > 18:
+            raise errors.InvalidRequest("If-Match must be a version, a whole number", param="If-Match")
+        return int(value)
 
     async def body(self) -> dict[str, Any]:
         """The request's JSON object. Raises as `Intake.read` does, and `InvalidRequest` for what is no object."""
@@ -128,49 +150,21 @@ class Call:
 
     def text(self, name: str) -> str | None:
         """A query parameter, or None. Raises `InvalidRequest` for one that is no UTF-8, is given twice, or says nothing."""
-        value = self._parameters().get(name)
+        value = self.parameters.get(name)
         if value == "":
             raise errors.InvalidRequest(f"{name} is empty; give it a value, or leave it out", param=name)
         return value
 
-    def _parameters(self) -> Mapping[str, str]:
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The parameters of the query. Raises `InvalidRequest` for one that is no UTF-8, or is given twice."""
         if self._query is None:
             self._query = query_of(self.request.scope["query_string"])
         return self._query
 
-    def check_parameters(self, names: Collection[str]) -> None:
-        """Refuse a query parameter that nobody reads. Raises `InvalidRequest`."""
-        refuse_unknown(self._parameters(), names, "parameter")
-
-    def number(self, name: str, default: int, low: int, high: int) -> int:
-        """A whole number from the query. Raises `InvalidRequest` outside of `low` to `high`."""
-        value = self.text(name)
-        if value is None:
-            return default
-        number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
-        check_whole(number, name, low, high)
-        return int(number)
-
-    def number_or_none(self, name: str) -> int | None:
-        """A whole number from the query, from 0; None where it is not given. Raises `InvalidRequest`."""
-        return None if self.text(name) is None else self.number(name, 0, 0, MOST)
-
-    def flag(self, name: str) -> bool:
-        """Whether a query parameter is `true`; unset is `false`. Raises `InvalidRequest` for anything else."""
-        return self.choice(name, "false", "true", "false") == "true"
-
-    def descending(self, default: Literal["asc", "desc"] = "asc") -> bool:
-        """Whether `order` is `desc`. Raises `InvalidRequest` for what is no order."""
-        return self.choice("order", default, "asc", "desc") == "desc"
-
-    def choice(self, name: str, default: str, *known: str) -> str:
-        """A query parameter that is one of some words. Raises `InvalidRequest` for any other."""
-        value = self.text(name) or default
-        if value not in known:
-            raise errors.InvalidRequest(
-                f"{name} must be one of {', '.join(filter(None, known))}, not {value[:80]!r}", param=name
-            )
-        return value
+    def tag(self, version: int) -> None:
+        """Name the version of what is answered in the header `ETag`, for `If-Match`."""
+        self.answer_headers["etag"] = f'"{version}"'
 
     # -- who -----------------------------------------------------------------
 
@@ -308,72 +302,6 @@ def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> N
             raise errors.InvalidRequest(f"unknown {kind} {name[:80]!r}; {hint}", param=name[:80])
 
 
-# -- endpoints ---------------------------------------------------------------
-
-Handler = Callable[[Call], Awaitable[Reply]]
-
-
-class Endpoint:
-    """An ASGI app for one path: a handler a method, errors told in OpenAI's shape.
-
-    Args:
-        handlers: by method.
-        hf: the `Holdfast` to work on.
-        intake: how bodies are read.
-        post: an ASGI app that answers POST by itself, because its reply is a stream.
-        parameters: of the query, by method; a method that is not there takes any.
-    """
-
-    def __init__(
-        self,
-        handlers: Mapping[str, Handler],
-        hf: Holdfast,
-        intake: Intake,
-        *,
-        post: ASGIApp | None = None,
-        parameters: Mapping[str, Collection[str]] | None = None,
-    ) -> None:
-        self._handlers = handlers
-        self._hf = hf
-        self._intake = intake
-        self._post = post
-        self._parameters = parameters or {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        post = self._post if method == "POST" else None
-        handler = self._handlers.get(method)
-        try:
-            if handler is not None or post is not None:
-                permit(scope, method)
-            if post is None:
-                reply = await self._answered(handler, Call(scope, receive, self._hf, self._intake))
-        except ClientDisconnect:
-            return
-        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            reply, post = failure(exc, self._hf.guard), None
-        await (post or response_of(reply, scope))(scope, receive, send)
-
-    async def _answered(self, handler: Handler | None, call: Call) -> Reply:
-        if handler is None:
-            return _not_allowed(call.request.method, [*self._handlers, *(["POST"] if self._post else [])])
-        try:
-            method = call.request.method
-            if method in self._parameters:
-                call.check_parameters(self._parameters[method])
-            return await encode_large(await handler(call))
-        finally:
-            call.release()
-
-
-def _not_allowed(method: str, methods: Iterable[str]) -> Reply:
-    known = ", ".join(sorted(methods))
-    body = error_body(
-        f"{method} is not possible here, only {known}", kind="invalid_request_error", code="method_not_allowed"
-    )
-    return Reply(body, 405, {"allow": known})
-
-
 class SentPath:
     """ASGI middleware: routes match the path as it was sent, so that an id may hold a slash; `Call.path` decodes it."""
 
@@ -385,10 +313,3 @@ class SentPath:
             raw = scope.get("raw_path")
             scope = {**scope, "path": quote(scope["path"]) if raw is None else raw.decode("latin-1")}
         await self._app(scope, receive, send)
-
-
-async def no_route(call: Call) -> Reply:
-    """What is answered where no route is."""
-    path = call.request.url.path
-    message = f"there is no {call.request.method} {path}; GET /openapi.json lists what there is"
-    return Reply(error_body(message, kind="invalid_request_error", code="not_found"), 404)

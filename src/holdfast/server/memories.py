@@ -3,163 +3,323 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, UnsetType
 
-from holdfast.domain.memory import ORIGINS, STATUSES, TYPES, Memory, MemorySource, Owner, origin_of
+from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, origin_of
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.memory.checks import owner_of, seen_by
 from holdfast.memory.memories import Remembered
-from holdfast.numbers import check_number
-from holdfast.recall.base import SEARCH_MODES
-from holdfast.server.fields import PAGE, check_fields, if_match, optional
-from holdfast.server.http import Call, refuse_unknown
+from holdfast.numbers import MOST, check_whole
+from holdfast.recall.base import SearchMode
+from holdfast.server.http import Call
 from holdfast.server.permissions import check_shared
-from holdfast.server.replies import Reply, listed, tagged
-from holdfast.wire.memories import memory_to
+from holdfast.server.routes import BODY, STORE, Order, Routes, gives, header
+from holdfast.wire.memories import (
+    Content,
+    FoundMemory,
+    MemoryId,
+    MemoryObject,
+    MemoryOrigin,
+    MemoryScope,
+    RememberedMemory,
+    Tags,
+    Type,
+)
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, Share, json_schema
 
-SCOPES: Final = ("user", "agent", "app")
-RECALLED: Final = 5
-"""Memories that a question gives unless the request says otherwise."""
-_CHANGES: Final = ("content", "type", "tags", "importance", "valid_from", "valid_until", "metadata", "origin")
-_FIELDS: Final = (*_CHANGES, "user_id", "agent", "scope", "sources", "supersedes")
-_SOURCE: Final = ("session_id", "user_id", "seqs", "origin")
+routes = Routes("memories")
+_MEMORIES: Final = "/v1/memories"
+_MEMORY: Final = f"{_MEMORIES}/{{memory_id}}"
+_ETAG: Final = gives(ETag="the memory's version")
 
 
-async def remember(call: Call) -> Reply:
+# -- lists -----------------------------------------------------------------------
+
+
+class MemoriesQuery(Request, kw_only=True):
+    """Parameters of a list of memories, or of a question."""
+
+    q: NonEmpty | None = None
+    """A question: those that answer it, best first."""
+    user_id: Id | None = None
+    """Whose; without it the key's user, else `default`."""
+    agent: Id | None = None
+    """With `q`: this agent's, too; else only those that this agent remembered."""
+    scope: MemoryScope | None = None
+    """Only the user's, the agent's, or the app's."""
+    type: MemoryType | None = None
+    """Only of this type."""
+    tag: str | None = None
+    """Only with this tag."""
+    status: Status | None = None
+    """Only these; with `q` `active` or `quarantined`."""
+    mode: SearchMode | None = None
+    """With `q`: what is looked for by."""
+    min_score: Share | None = None
+    """With `q`: only from this score on, 0 to 1."""
+    limit: Annotated[
+        int | None,
+        json_schema(
+            description=f"most of the page, 20 unless given; with `q` {RECALLED_MEMORIES} at most, 5 unless given",
+            minimum=1,
+            maximum=MAX_PAGE,
+        ),
+    ] = None
+    after: MemoryId | None = None
+    """Without `q`: the `last_id` of the page before."""
+    order: Order | None = None
+    """Without `q`: oldest or newest first."""
+
+
+class MemoryList(Page[FoundMemory, MemoryId]):
+    """A page."""
+
+    mode: SearchMode | UnsetType = UNSET
+    """With `q`: what was looked for by."""
+    note: str | UnsetType = UNSET
+    """Why that is another way than was asked for."""
+
+
+@routes.add("GET", _MEMORIES, "read", fails=(*STORE, 404))
+async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
+    """A page of memories, oldest first; with `q` those that answer it, of the user, the agent and the app, the best first.
+
+    Of a key that is a user's: the user's and the app's.
+    """
+    if query.q is not None:
+        return await _recall(call, query.q, query)
+    for name in ("mode", "min_score"):
+        if getattr(query, name) is not None:
+            raise InvalidRequest(f"{name} is for a question: give q, too", param=name)
+    found = await call.hf.memories.page(
+        owner_in(call, query.scope, query.user_id, query.agent),
+        status=query.status,
+        types=_only(query.type),
+        tags=_only(query.tag),
+        agent=query.agent,
+        after=query.after,
+        limit=query.limit or 20,
+        descending=query.order == "desc",
+    )
+    reader = call.principal.user_id
+    return MemoryList.of(
+        [FoundMemory.from_memory(one, reader=reader, score=UNSET) for one in found.memories], has_more=found.has_more
+    )
+
+
+async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList:
+    for name in ("after", "order"):
+        if getattr(query, name) is not None:
+            raise InvalidRequest(f"{name} is for a list without q, which has one page", param=name)
+    if query.status not in (None, "active", "quarantined"):
+        raise InvalidRequest(f"status must be one of active, quarantined, not {query.status!r}", param="status")
+    limit = 5 if query.limit is None else query.limit
+    check_whole(limit, "limit", 1, RECALLED_MEMORIES)
+    user = call.owner_or_default(query.user_id)
+    if query.scope:
+        owners: Sequence[Owner] = (owner_in(call, query.scope, query.user_id, query.agent),)
+    else:
+        owners = seen_by(user, None if call.principal.user_id is not None else query.agent)
+    found = await call.hf.memories.recall(
+        question,
+        owners=owners,
+        mode=query.mode,
+        limit=limit,
+        types=_only(query.type),
+        tags=_only(query.tag),
+        statuses=_only(query.status),
+        min_score=query.min_score or 0,
+    )
+    reader = call.principal.user_id
+    items = [
+        FoundMemory.from_memory(one.memory, reader=reader, score=one.score, parts=dict(one.parts), age=one.age)
+        for one in found.found
+    ]
+    return MemoryList.of(items, has_more=False, mode=found.mode, note=found.note or UNSET)
+
+
+# -- remember and change ---------------------------------------------------------
+
+
+class NewMemorySource(Request, kw_only=True):
+    """Messages that a memory was made from."""
+
+    session_id: Id
+    user_id: Id | UnsetType = UNSET
+    seqs: tuple[Count, ...] = ()
+    """Which messages; none: it is not known."""
+    origin: MemoryOrigin = "user"
+
+
+class NewMemory(Request, kw_only=True):
+    """Something to remember."""
+
+    content: Content
+    type: Type | None = None
+    tags: Tags | None = None
+    importance: Share | None = None
+    """As whoever remembers it says; 0.5 unless given."""
+    valid_from: Count | None = None
+    """Milliseconds since the epoch, from when on it holds."""
+    valid_until: Count | None = None
+    """Until when."""
+    metadata: JsonObject | None = None
+    """Anything."""
+    user_id: str | None = None
+    """Whose; unset: the key's user, else the agent's memory, else the user `default`'s."""
+    agent: str | None = None
+    """Whose, or which agent remembers it for the user."""
+    scope: MemoryScope | None = None
+    origin: MemoryOrigin | None = None
+    sources: Annotated[list[NewMemorySource] | None, json_schema(description=f"at most {MEMORY_SOURCES}")] = None
+    supersedes: list[MemoryId] | None = None
+    """Memories of the same owner that it replaces; it is kept next to them where it is held for review, or trusted less."""
+
+
+class MemoryChanges(Request, kw_only=True):
+    """What is to change; what is left out stays."""
+
+    content: Content | UnsetType = UNSET
+    type: Type | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
+    importance: Share | UnsetType = UNSET
+    """As whoever remembers it says."""
+    valid_from: Count | None | UnsetType = UNSET
+    """Milliseconds since the epoch, from when on it holds."""
+    valid_until: Count | None | UnsetType = UNSET
+    """Until when."""
+    metadata: JsonObject | UnsetType = UNSET
+    """Anything."""
+    origin: MemoryOrigin = "user"
+
+
+class MemoryReview(Request):
+    """A decision."""
+
+    decision: Literal["accept", "reject"]
+    """What becomes of it."""
+
+
+@routes.add(
+    "POST",
+    _MEMORIES,
+    "write",
+    status=201,
+    fails=(*BODY, 404, 422, 503),
+    gives=_ETAG,
+    others={200: "It was remembered already."},
+)
+async def remember(call: Call, body: NewMemory) -> RememberedMemory:
     """Remember something. What says the same is merged with it, what it gives a new value for is superseded; `outcome` says so.
 
     Without a `scope` it is the user's where one is named, who then was told it by `agent`; else the agent's; else that of the user
     `default`. What is an agent's or the app's takes an API key that is of no user, or an admin's.
     """
-    body = await call.body()
-    check_fields(body, *_FIELDS)
-    owner = owner_in(call, optional(body, "scope", str, "a string"), body.get("user_id"), body.get("agent"))
+    owner = owner_in(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
-    given = {name: body[name] for name in _CHANGES if body.get(name) is not None}
+    names = ("content", "type", "tags", "importance", "valid_from", "valid_until", "metadata")
+    given = {name: value for name in names if (value := getattr(body, name)) is not None}
+    if body.supersedes is not None and len(body.supersedes) > MAX_PAGE:
+        raise InvalidRequest("supersedes must be a list of ids", param="supersedes")
     made = await call.hf.memories.remember(
-        **{"content": None, **given, "origin": _origin(call, given.get("origin", "user"))},
+        **given,
+        origin=_origin(call, body.origin or "user"),
         user_id=owner.id if owner.kind == "user" else None,
-        agent=body.get("agent"),
+        agent=body.agent,
         app=owner.kind == "app",
-        sources=_sources(body.get("sources"), owner),
-        supersedes=_texts(body.get("supersedes"), "supersedes"),
+        sources=_sources(body.sources or [], owner),
+        supersedes=body.supersedes or [],
     )
-    return _made(call, made, 200 if made.outcome == "merged" else 201)
+    call.status = 200 if made.outcome == "merged" else 201
+    return _show(call, made)
 
 
-async def page(call: Call) -> Reply:
-    """A page of memories, oldest first; with `q` those that answer it, of the user, the agent and the app, the best first.
-
-    Of a key that is a user's: the user's and the app's.
-    """
-    if call.text("q") is not None:
-        return await _recall(call)
-    for name in ("mode", "min_score"):
-        if call.text(name) is not None:
-            raise InvalidRequest(f"{name} is for a question: give q, too", param=name)
-    owner = owner_in(call, call.choice("scope", "", "", *SCOPES) or None, call.text("user_id"), call.text("agent"))
-    found = await call.hf.memories.page(
-        owner,
-        status=call.choice("status", "", "", *STATUSES) or None,
-        types=_only(call.choice("type", "", "", *TYPES)),
-        tags=_only(call.text("tag")),
-        agent=call.text("agent"),
-        after=call.text("after"),
-        limit=call.number("limit", PAGE, 1, MAX_PAGE),
-        descending=call.descending(),
-    )
-    return Reply(listed([_told(call, one) for one in found.memories], has_more=found.has_more))
-
-
-async def _recall(call: Call) -> Reply:
-    for name in ("after", "order"):
-        if call.text(name) is not None:
-            raise InvalidRequest(f"{name} is for a list without q, which has one page", param=name)
-    scope, agent = call.choice("scope", "", "", *SCOPES), call.text("agent")
-    user = call.owner_or_default(call.text("user_id"))
-    if scope:
-        owners: Sequence[Owner] = (owner_in(call, scope, call.text("user_id"), agent),)
-    else:
-        owners = seen_by(user, None if call.principal.user_id is not None else agent)
-    status = call.choice("status", "", "", "active", "quarantined")
-    found = await call.hf.memories.recall(
-        str(call.text("q")),
-        owners=owners,
-        mode=call.choice("mode", "", "", *SEARCH_MODES) or None,  # type: ignore[arg-type]  # one of these
-        limit=call.number("limit", RECALLED, 1, RECALLED_MEMORIES),
-        types=_only(call.choice("type", "", "", *TYPES)),
-        tags=_only(call.text("tag")),
-        statuses=_only(status),
-        min_score=_share(call, "min_score"),
-    )
-    data = [
-        {**_told(call, one.memory), "score": one.score, "parts": dict(one.parts), "age": one.age} for one in found.found
-    ]
-    told = {"mode": found.mode, **({"note": found.note} if found.note else {})}
-    return Reply(listed(data, has_more=False, **told))
-
-
-async def get(call: Call) -> Reply:
+@routes.add("GET", _MEMORY, "read", fails=(*STORE, 404), gives=_ETAG)
+async def get(call: Call) -> MemoryObject:
     """A memory."""
     found = await _visible(call)
-    return Reply(_told(call, found), headers=tagged(found.version))
+    call.tag(found.version)
+    return MemoryObject.from_memory(found, reader=call.principal.user_id)
 
 
-async def change(call: Call) -> Reply:
+@routes.add(
+    "PATCH",
+    _MEMORY,
+    "write",
+    fails=(*BODY, 404, 412, 422, 503),
+    takes=(header("If-Match", "the version that the memory must be at"),),
+    gives=_ETAG,
+)
+async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
     """Change a memory. Another content makes a new one in its place, with an id of its own; the old one stays as its history."""
-    body = await call.body()
-    check_fields(body, *_CHANGES)
-    if not body.keys() - {"origin"}:
-        raise InvalidRequest(f"nothing is to change: give some of {', '.join(_CHANGES)}")
+    given = msgspec.structs.asdict(body)
+    origin = given.pop("origin")
+    if all(value is UNSET for value in given.values()):
+        raise InvalidRequest(f"nothing is to change: give some of {', '.join((*given, 'origin'))}")
     found = await _writable(call)
-    given = {name: body.get(name, UNSET) for name in _CHANGES if name != "origin"}
-    for name in given.keys() - {"valid_from", "valid_until"}:
-        if given[name] is None:
-            raise InvalidRequest(f"{name} cannot be null: leave it out, and it stays", param=name)
     made = await call.hf.memories.update(
-        found.id,
-        owners=(found.owner,),
-        expect=if_match(call),
-        origin=_origin(call, body.get("origin", "user")),
-        **given,
+        found.id, owners=(found.owner,), expect=call.if_match(), origin=_origin(call, origin), **given
     )
-    return _made(call, made, 200)
+    return _show(call, made)
 
 
-async def review(call: Call) -> Reply:
+@routes.add("POST", f"{_MEMORY}/review", "write", fails=(*BODY, 404, 503), gives=_ETAG)
+async def review(call: Call, body: MemoryReview) -> MemoryObject:
     """Take a memory out of quarantine: `accept`, and it is promoted as others are; or `reject`, and it is never recalled."""
-    body = await call.body()
-    check_fields(body, "decision")
-    decision: Literal["accept", "reject"] = optional(body, "decision", str, "accept or reject")
     found = await _writable(call)
-    made = await call.hf.memories.review(found.id, decision, owners=(found.owner,))
-    return Reply(_told(call, made), headers=tagged(made.version))
+    made = await call.hf.memories.review(found.id, body.decision, owners=(found.owner,))
+    call.tag(made.version)
+    return MemoryObject.from_memory(made, reader=call.principal.user_id)
 
 
-async def forget(call: Call) -> Reply:
+# -- forget ----------------------------------------------------------------------
+
+
+class SourceQuery(Request, kw_only=True):
+    """Parameters that name a source of memories."""
+
+    user_id: Id | None = None
+    """Whose; without it the key's user, else `default`."""
+    source_session: Id | None = None
+    """The session; required."""
+    source_seq: Count | None = None
+    """Only what comes from this message of it."""
+
+
+class ForgottenMemories(Answer, kw_only=True):
+    """They are gone."""
+
+    object: Literal["memory"] = "memory"
+    id: Id | UnsetType = UNSET
+    source_session: Id | UnsetType = UNSET
+    deleted: Literal[True] = True
+    memories: Count
+    """How many, with those that it was in place of."""
+
+
+@routes.add("DELETE", _MEMORY, "write", fails=(*STORE, 404))
+async def forget(call: Call) -> ForgottenMemories:
     """Forget a memory with its history: its row, its signals, and what an index has of it."""
     found = await _writable(call)
     gone = await call.hf.memories.forget(found.id, owners=(found.owner,))
-    return Reply({"object": "memory", "id": found.id, "deleted": True, "memories": len(gone)})
+    return ForgottenMemories(id=found.id, memories=len(gone))
 
 
-async def forget_source(call: Call) -> Reply:
+@routes.add("DELETE", _MEMORIES, "write", fails=(*STORE, 404))
+async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
     """Forget what was remembered from a session, or from one message of it, and from nothing else."""
-    session = call.text("source_session")
+    session, seq = query.source_session, query.source_seq
     if session is None:
         raise InvalidRequest("source_session is missing: whose memories are to go", param="source_session")
-    seq = call.number_or_none("source_seq")
-    gone = await call.hf.memories.forget_source(
-        call.owner_or_default(call.text("user_id")),
-        session,
-        seqs=None if seq is None else [seq],
-    )
-    return Reply({"object": "memory", "source_session": session, "deleted": True, "memories": len(gone)})
+    seqs = None if seq is None else [seq]
+    gone = await call.hf.memories.forget_source(call.owner_or_default(query.user_id), session, seqs=seqs)
+    return ForgottenMemories(source_session=session, memories=len(gone))
 
 
 def _origin(call: Call, stated: Any) -> Any:
@@ -175,12 +335,8 @@ def _origin(call: Call, stated: Any) -> Any:
 # -- whose ---------------------------------------------------------------------
 
 
-def owner_in(call: Call, scope: str | None, user_id: Any, agent: Any) -> Owner:
-    """Whose memories are meant. Raises `InvalidRequest`; `UserNotFound` for another one than the key's."""
-    if scope not in (None, *SCOPES):
-        raise InvalidRequest(f"scope must be one of {', '.join(SCOPES)}, not {scope!r:.80}", param="scope")
-    if user_id is not None and not isinstance(user_id, str):
-        raise InvalidRequest("user_id must be a string", param="user_id")
+def owner_in(call: Call, scope: str | None, user_id: str | None, agent: str | None) -> Owner:
+    """Return whose memories are meant. Raises `InvalidRequest`; `UserNotFound` for another one than the key's."""
     if scope in ("agent", "app") and user_id is not None:
         raise InvalidRequest(f"user_id is not for scope {scope!r}", param="user_id")
     if scope == "agent" and agent is None:
@@ -215,65 +371,28 @@ async def _writable(call: Call) -> Memory:
     return found
 
 
-# -- what is asked for ---------------------------------------------------------
-
-
-def _sources(given: Any, owner: Owner) -> list[MemorySource]:
-    """The entries that a memory was made from; those of a user's are the user's own."""
-    if given is None:
-        return []
-    if not isinstance(given, list) or len(given) > MEMORY_SOURCES:
+def _sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySource]:
+    """Return the entries that a memory was made from; those of a user's are the user's own. Raises `InvalidRequest`."""
+    if len(given) > MEMORY_SOURCES:
         raise InvalidRequest(f"sources must be a list of at most {MEMORY_SOURCES} objects", param="sources")
-    return [_source(one, f"sources[{at}]", owner) for at, one in enumerate(given)]
-
-
-def _source(given: Any, place: str, owner: Owner) -> MemorySource:
-    if not isinstance(given, dict) or not isinstance(given.get("session_id"), str):
-        raise InvalidRequest(f"{place} must be an object with a session_id", param=place)
-    refuse_unknown(given, _SOURCE, f"field of {place}")
-    user = given.get("user_id", owner.id if owner.kind == "user" else DEFAULT_USER)
-    if not isinstance(user, str) or (owner.kind == "user" and user != owner.id):
-        raise InvalidRequest(f"{place}.user_id must be whose memory it is", param=f"{place}.user_id")
-    seqs, origin = given.get("seqs", []), given.get("origin", "user")
-    if not isinstance(seqs, list) or not all(type(seq) is int and 0 <= seq < 2**53 for seq in seqs):
-        raise InvalidRequest(f"{place}.seqs must be a list of whole numbers", param=f"{place}.seqs")
-    if origin not in ORIGINS:
-        raise InvalidRequest(f"{place}.origin must be one of {', '.join(ORIGINS)}", param=f"{place}.origin")
-    return MemorySource(session_id=given["session_id"], user_id=user, seqs=tuple(seqs), origin=origin)
-
-
-def _texts(given: Any, name: str) -> list[str]:
-    if given is None:
-        return []
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given) or len(given) > MAX_PAGE:
-        raise InvalidRequest(f"{name} must be a list of ids", param=name)
-    return given
+    own = owner.id if owner.kind == "user" else DEFAULT_USER
+    found = []
+    for at, one in enumerate(given):
+        place, user = f"sources[{at}]", own if one.user_id is UNSET else one.user_id
+        if owner.kind == "user" and user != own:
+            raise InvalidRequest(f"{place}.user_id must be whose memory it is", param=f"{place}.user_id")
+        if not all(0 <= seq <= MOST for seq in one.seqs):
+            raise InvalidRequest(f"{place}.seqs must be a list of whole numbers", param=f"{place}.seqs")
+        found.append(MemorySource(session_id=one.session_id, user_id=user, seqs=one.seqs, origin=one.origin))
+    return found
 
 
 def _only(value: str | None) -> tuple[str, ...]:
     return (value,) if value else ()
 
 
-def _share(call: Call, name: str) -> float:
-    try:
-        share = float(call.text(name) or 0)
-    except ValueError:
-        share = -1.0
-    check_number(share, name, 0, 1)
-    return share
-
-
-# -- what is answered ----------------------------------------------------------
-
-
-def _told(call: Call, memory: Memory) -> dict[str, Any]:
-    """The same, without the sessions of others that it comes from."""
-    told, bound = memory_to(memory), call.principal.user_id
-    if bound is not None:
-        told["sources"] = [one for one in told["sources"] if one["user_id"] == bound]
-    return told
-
-
-def _made(call: Call, made: Remembered, status: int) -> Reply:
-    told = {**_told(call, made.memory), "outcome": made.outcome, "similar": [_told(call, one) for one in made.others]}
-    return Reply(told, status, tagged(made.memory.version))
+def _show(call: Call, made: Remembered) -> RememberedMemory:
+    reader = call.principal.user_id
+    call.tag(made.memory.version)
+    similar = [MemoryObject.from_memory(one, reader=reader) for one in made.others]
+    return RememberedMemory.from_memory(made.memory, reader=reader, outcome=made.outcome, similar=similar)

@@ -2,93 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast._version import __version__
 from holdfast.agents import Agent, Roster
-from holdfast.limits import PAGE as MAX_PAGE
+from holdfast.limits import PAGE
 from holdfast.server import page
+from holdfast.server.chat_objects import AnthropicError, Error
 from holdfast.server.doors.messages import model_list
-from holdfast.server.fields import PAGE
 from holdfast.server.http import Call
 from holdfast.server.metrics import Metrics
 from holdfast.server.replies import Reply
+from holdfast.server.routes import JSON, Routes, header
+from holdfast.wire.objects import Answer, Count, JsonObject, Request, json_schema
+
+routes = Routes("chat")
+server_routes = Routes("server", lenient=True)
+TEXT: Final[JsonObject] = {"schema": {"type": "string"}}
+
+# -- models ----------------------------------------------------------------------
 
 
-async def health(_: Call) -> Reply:
-    """The process is up."""
-    return Reply({"status": "ok", "version": __version__})
+class ModelsQuery(Request, kw_only=True):
+    """Parameters of a list of models; they are for Anthropic's form alone."""
+
+    beta: str | None = None
+    """What Anthropic's client adds for what is in beta; means nothing here."""
+    limit: Annotated[
+        int, json_schema(description="most models of the page; 20 unless given", minimum=1, maximum=PAGE)
+    ] = 20
+    after_id: str | None = None
+    """The `last_id` of the page before."""
+    before_id: str | None = None
+    """The `first_id` of the page after."""
 
 
-async def ready(call: Call) -> Reply:
-    """The store can be read and written; 503 otherwise."""
-    await call.hf.store.ping()
-    return Reply({"status": "ready", "version": __version__})
+class Model(Answer, kw_only=True):
+    """An agent or a model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: Count = 0
+    owned_by: str
+    """`holdfast-agent`, or the model's name upstream."""
+    description: str | UnsetType = UNSET
+    """What an agent is for."""
 
 
-async def models(call: Call) -> Reply:
+class ModelList(Answer, kw_only=True):
+    """Names that a request's `model` may have."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class AnthropicModel(Answer, kw_only=True):
+    """An agent or a model."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    """`agent …`, or the model's name upstream."""
+    created_at: Annotated[str, json_schema(format="date-time")]
+    """Not known."""
+    lifecycle: Literal["active"]
+
+
+class AnthropicModelList(Answer, kw_only=True):
+    """The same for a client that names an `anthropic-version`."""
+
+    data: list[AnthropicModel]
+    has_more: bool
+    """There are more."""
+    first_id: str | None
+    last_id: str | None
+    """Give it as `after_id` for the next page."""
+
+
+@routes.add(
+    "GET",
+    "/v1/models",
+    "read",
+    fails=(400,),
+    takes=(header("anthropic-version", "answer in the shape of Anthropic's API; the parameters are for that alone"),),
+    errors=(Error, AnthropicError),
+    answer=(ModelList, AnthropicModelList),
+)
+async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
     """Agents and models, by the names that a request's `model` may have."""
     roster = call.hf.roster
-    limit = call.number("limit", PAGE, 1, MAX_PAGE)
     if call.header("anthropic-version") is not None:
-        return _anthropics(call, roster, limit)
+        return _anthropics(roster, query)
     agents = [_agent(agent) for agent in roster.agents.values()]
-    llms = [
-        {"id": name, "object": "model", "created": 0, "owned_by": llm.model}
-        for name, llm in roster.llms.items()
-        if name not in roster.agents
-    ]
-    return Reply({"object": "list", "data": [*agents, *llms]})
+    llms = [Model(id=name, owned_by=llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
+    return ModelList(data=[*agents, *llms])
 
 
-def _agent(agent: Agent) -> dict[str, Any]:
-    """An agent as one of the models, with what it is for where that is said."""
-    told = {"id": agent.name, "object": "model", "created": 0, "owned_by": "holdfast-agent"}
-    return {**told, "description": agent.description} if agent.description else told
+def _agent(agent: Agent) -> Model:
+    """Show an agent as one of the models, with what it is for where that is said."""
+    return Model(id=agent.name, owned_by="holdfast-agent", description=agent.description or UNSET)
 
 
-def _anthropics(call: Call, roster: Roster, limit: int) -> Reply:
-    """The same in the shape of Anthropic's API."""
+def _anthropics(roster: Roster, query: ModelsQuery) -> JsonObject:
+    """Show the same in the shape of Anthropic's API."""
     agents = [
         (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
         for name, agent in roster.agents.items()
     ]
     llms = [(name, llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
-    after, before = call.text("after_id"), call.text("before_id")
-    return Reply(model_list([*agents, *llms], limit=limit, after=after, before=before))
+    return model_list([*agents, *llms], limit=query.limit, after=query.after_id, before=query.before_id)
 
 
+# -- the server ------------------------------------------------------------------
+
+
+class Health(Answer):
+    """It is well."""
+
+    status: str
+    """`ok` or `ready`."""
+    version: str
+    """Holdfast's."""
+
+
+class Home(Answer, kw_only=True):
+    """Where to go."""
+
+    name: str = "holdfast"
+    version: str = __version__
+    chat: str = "POST /v1/chat/completions"
+    messages: str = "POST /v1/messages"
+    sessions: str = "GET /v1/sessions"
+    api: str = "GET /openapi.json"
+    docs: str = "GET /docs"
+
+
+@server_routes.add("GET", "/healthz", "public")
+async def health(_: Call) -> Health:
+    """The process is up."""
+    return Health("ok", __version__)
+
+
+@server_routes.add("GET", "/readyz", "public", fails=(503,))
+async def ready(call: Call) -> Health:
+    """The store can be read and written; 503 otherwise."""
+    await call.hf.store.ping()
+    return Health("ready", __version__)
+
+
+@server_routes.add("GET", "/", "public", answer={JSON: Home, "text/html": TEXT})
 async def home(call: Call) -> Reply:
     """Where to go from here: a page in a browser, JSON for programs."""
-    if _wants_page(call.header("accept") or ""):
-        told = page.home("Holdfast", __version__)
-    else:
-        places = {
-            "chat": "POST /v1/chat/completions",
-            "messages": "POST /v1/messages",
-            "sessions": "GET /v1/sessions",
-            "api": "GET /openapi.json",
-            "docs": "GET /docs",
-        }
-        told = Reply({"name": "holdfast", "version": __version__, **places})
-    return msgspec.structs.replace(told, headers={**told.headers, "vary": "Accept"})
+    shown = page.home("Holdfast", __version__) if _wants_page(call.header("accept") or "") else Reply(Home())
+    return msgspec.structs.replace(shown, headers={**shown.headers, "vary": "Accept"})
+
+
+@server_routes.add("GET", "/metrics", "server", answer={"text/plain": TEXT})
+async def metrics(call: Call) -> Reply:
+    """Prometheus metrics."""
+    counted: Metrics = call.request.app.state.metrics
+    return Reply(counted.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 def _wants_page(accept: str) -> bool:
-    """Whether `Accept` names HTML, and JSON not before it. Programs say `*/*`, or nothing."""
+    """Return True if `Accept` names HTML, and JSON not before it. Programs say `*/*`, or nothing."""
     kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
     named = [kind for kind in kinds if kind in ("text/html", "application/xhtml+xml", "application/json")]
     return bool(named) and named[0] != "application/json"
-
-
-def metrics_of(metrics: Metrics) -> Callable[[Call], Awaitable[Reply]]:
-    """The endpoint that Prometheus reads."""
-
-    async def scrape(_: Call) -> Reply:
-        """Prometheus metrics."""
-        return Reply(metrics.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    return scrape

@@ -1,18 +1,21 @@
-"""The API's description, OpenAPI 3.1: made from the table of routes, so that it cannot name one that is not there."""
+"""The API's description, OpenAPI 3.1: made from the routes, so that it cannot name one that is not there."""
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from holdfast._version import __version__
-from holdfast.server.artifact_schemas import NAME
-from holdfast.server.operations import DOORS, JSON, OPERATIONS, Operation
-from holdfast.server.permissions import PERMISSIONS, ROLES, Need
-from holdfast.server.schemas import COMPONENTS
-from holdfast.server.shapes import ID, Schema, ref, text, whole
+from holdfast.server.chat_objects import Error
+from holdfast.server.permissions import ROLES, Need
+from holdfast.server.routes import JSON, Route
+from holdfast.server.schema import Schema, components, docstrings, parameters_schema, ref
+from holdfast.wire.artifacts import ArtifactName
+from holdfast.wire.objects import Count, Id, Request, json_schema
 
 _ABOUT: Final = {
     400: "The request cannot be right: what it says, or one of its parameters.",
@@ -76,18 +79,16 @@ _SECURITY: Final[Schema] = {
 }
 
 
-def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]], *, asks: bool = True) -> Schema:
-    """The OpenAPI document of a table of routes and of the gateway.
+def describe(routes: Sequence[Route], *, asks: bool = True) -> Schema:
+    """Return the OpenAPI document of the routes.
 
     Args:
-        table: the handlers, by path and method.
+        routes: all of them.
         asks: whether a key is asked for.
     """
-    paths: dict[str, Schema] = {path: {"post": _operation("POST", path, None, asks=asks)} for _, path in DOORS}
-    for path, handlers in table.items():
-        paths[path] = {
-            method.lower(): _operation(method, path, handler, asks=asks) for method, handler in handlers.items()
-        }
+    paths: dict[str, Schema] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, asks=asks)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -98,68 +99,114 @@ def describe(table: Mapping[str, Mapping[str, Callable[..., Any]]], *, asks: boo
         },
         "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": COMPONENTS, "securitySchemes": _SECURITY},
+        "components": {"schemas": _components(tuple(routes)), "securitySchemes": _SECURITY},
     }
 
 
-def _operation(method: str, path: str, handler: Callable[..., Any] | None, *, asks: bool) -> Schema:
-    about = (inspect.getdoc(handler) if handler else None) or "Answer a conversation, with the session's memory in it."
-    operation = OPERATIONS[method, path]
-    summary, _, description = about.partition("\n")
-    told: Schema = {
+@cache
+def _components(routes: tuple[Route, ...]) -> dict[str, Schema]:
+    """Return the schemas of all that the routes take and answer."""
+    return components([kind for route in routes for kind in _kinds(route)])
+
+
+def _kinds(route: Route) -> Iterator[type]:
+    """Return the structs that a route names."""
+    for given in (route.body, route.answer, route.errors or Error):
+        several = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else (given,)
+        yield from (kind for kind in several if isinstance(kind, type))
+
+
+def _operation(route: Route, *, asks: bool) -> Schema:
+    summary, _, description = route.summary.partition("\n")
+    operation: Schema = {
         "summary": summary,
         **({"description": " ".join(description.split())} if description else {}),
-        "operationId": f"{method.lower()}_{re.sub(r'[^a-z0-9]+', '_', path.lower()).strip('_') or 'home'}",
-        "tags": [operation.tag],
-        "parameters": [*_path_parameters(path), *operation.parameters],
-        "responses": _responses(operation, PERMISSIONS[method, path], chat=(method, path) in DOORS),
-        **_asked(PERMISSIONS[method, path], asks=asks),
+        "operationId": f"{route.method.lower()}_{re.sub(r'[^a-z0-9]+', '_', route.path.lower()).strip('_') or 'home'}",
+        "tags": [route.tag],
+        "parameters": [*_path_parameters(route.path), *_query_parameters(route), *route.takes],
+        "responses": _responses(route),
+        **_security(route.need, asks=asks),
     }
-    if operation.body is not None:
-        body = operation.body
-        content = {JSON: {"schema": ref(body)}} if isinstance(body, str) else body
-        told["requestBody"] = {"required": isinstance(body, str), "content": content}
-    return told
+    if route.body is not None:
+        operation["requestBody"] = {"required": isinstance(route.body, type), "content": _content(route.body)}
+    return operation
 
 
-def _asked(need: Need, *, asks: bool) -> Schema:
-    """Which keys an operation takes, and what they must be good for."""
+def _content(given: Any) -> Schema:
+    """Return the content of a body or an answer by its media types."""
+    if not isinstance(given, Mapping):
+        given = {JSON: given}
+    return {kind: one if isinstance(one, Mapping) else {"schema": _either(one)} for kind, one in given.items()}
+
+
+def _either(kinds: Any) -> Schema:
+    """Return the schema of a struct, or of one of several."""
+    return {"anyOf": [ref(kind) for kind in kinds]} if isinstance(kinds, tuple) else ref(kinds)
+
+
+def _security(need: Need, *, asks: bool) -> Schema:
+    """Return which keys an operation takes, and what they must be good for."""
     if need == "public":
         return {"security": []}
     role = ROLES[need]
     return {"security": [*({name: []} for name in _SECURITY), *([] if asks else [{}])], "x-holdfast-role": role}
 
 
-def _responses(operation: Operation, need: Need, *, chat: bool) -> Schema:
-    answer = operation.answer
-    content = {JSON: {"schema": ref(answer)}} if isinstance(answer, str) else answer
-    good = {"description": "Done.", "content": content, **({"headers": operation.headers} if operation.headers else {})}
-    failures = sorted({*operation.failures, *_EVERY, *(_ADMITTED if need != "public" else ())})
-    shapes = [ref(name) for name in operation.errors]
-    error = {JSON: {"schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}}}
-    told = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
-    if chat:
-        told["4XX"] = {"description": _REFUSED, "content": error}
+def _responses(route: Route) -> Schema:
+    good = {
+        "description": "Done.",
+        "content": _content(route.answer),
+        **({"headers": route.gives} if route.gives else {}),
+    }
+    failures = sorted({*route.fails, *_EVERY, *(_ADMITTED if route.need != "public" else ())})
+    shape = route.errors if len(route.errors) > 1 else (*route.errors, Error)[0]
+    error = _content(shape)
+    responses = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
+    if route.handler is None:
+        responses["4XX"] = {"description": _REFUSED, "content": error}
     others = {
         str(status): {**good, "description": about} if status in (200, 206) else {"description": about}
-        for status, about in operation.others.items()
+        for status, about in route.others.items()
     }
-    return {str(operation.status): good, **others, **told}
+    return {str(route.status): good, **others, **responses}
+
+
+def _query_parameters(route: Route) -> list[Schema]:
+    if route.query is None:
+        return []
+    required = {field.name for field in msgspec.structs.fields(route.query) if field.required}
+    names = route.query.__struct_fields__
+    return [_parameter(route.query, name, "query", required=name in required) for name in names]
+
+
+class PathParameters(Request, kw_only=True):
+    """What paths name."""
+
+    seq: Count
+    """The message's place in the log."""
+    session_id: Id
+    """The session's id."""
+    compaction_id: Annotated[int, json_schema(minimum=1)]
+    """The compaction's id."""
+    fact_id: str
+    """The fact's id, like `4.1`."""
+    name: ArtifactName
+    """The artifact's name."""
+    user_id: Id
+    """Whose."""
+    memory_id: str
+    """The memory's id."""
+    agent: Id
+    """The agent's name; `default`: that of sessions without an agent."""
 
 
 def _path_parameters(path: str) -> list[Schema]:
-    known = {
-        "seq": (whole(), "the message's place in the log"),
-        "session_id": (ID, "the session's id"),
-        "compaction_id": (whole(low=1), "the compaction's id"),
-        "fact_id": (text(), "the fact's id, like `4.1`"),
-        "name": (NAME, "the artifact's name"),
-        "user_id": (ID, "whose"),
-        "memory_id": (text(), "the memory's id"),
-        "agent": (ID, "the agent's name; `default`: that of sessions without an agent"),
-    }
     names = re.findall(r"{(\w+)}", path)
-    return [
-        {"name": name, "in": "path", "required": True, "description": known[name][1], "schema": known[name][0]}
-        for name in names
-    ]
+    return [_parameter(PathParameters, name, "path", required=True) for name in names]
+
+
+def _parameter(kind: type[msgspec.Struct], name: str, place: str, *, required: bool) -> Schema:
+    schema = dict(parameters_schema(kind)[name])
+    about = schema.pop("description", "")
+    about = docstrings(kind).get(name, about)
+    return {"name": name, "in": place, "required": required, "description": about, "schema": schema}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -54,7 +54,8 @@ def respond(reply: Reply) -> Response:
 async def encode_large(reply: Reply) -> Reply:
     """Return a reply whose body may be large as bytes, made in a thread; any other one unchanged."""
     body = reply.body
-    if not isinstance(body, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in body.values()):
+    named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
+    if not isinstance(named, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in named.values()):
         return reply
     return Reply(
         await run_cpu(_encoder.encode, body), reply.status, {**reply.headers, "content-type": "application/json"}
@@ -65,24 +66,6 @@ def response_of(reply: Reply, scope: Scope) -> Response:
     """A reply as a response, in the shape that errors have for whoever asked; see `holdfast.server.doors.messages.Spoken`."""
     shape = scope.get("state", {}).get("shaped")
     return respond(reply if shape is None else shape(reply))
-
-
-def listed(items: Sequence[Mapping[str, Any]], *, has_more: bool, by: str = "id", **further: Any) -> dict[str, Any]:
-    """A page in OpenAI's list shape.
-
-    Args:
-        items: those of the page.
-        has_more: whether there are items behind the last one.
-        by: the field that names an item, and is asked for as `after`.
-        further: fields of the page itself.
-    """
-    ends = {"first_id": items[0][by] if items else None, "last_id": items[-1][by] if items else None}
-    return {"object": "list", "data": items, "has_more": has_more, **ends, **further}
-
-
-def tagged(version: int) -> dict[str, str]:
-    """The header that tells the version of what is answered, for `If-Match`."""
-    return {"etag": f'"{version}"'}
 
 
 # -- errors ------------------------------------------------------------------

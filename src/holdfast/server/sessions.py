@@ -1,307 +1,431 @@
-"""The REST API over sessions: create, list, change; their messages and working sets."""
+"""The REST API over sessions: create, list, change, close, fork, move, rewind, export, import, delete."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from holdfast import errors
-from holdfast.accounting import run_cpu
-from holdfast.context.dialects import checked
-from holdfast.context.settings import parse
-from holdfast.domain.fact_choices import STANDING_FACTS
-from holdfast.domain.log import erased
-from holdfast.domain.messages import Message
-from holdfast.domain.participants import said_by
-from holdfast.domain.session import Session
+from holdfast.domain.session import Session, SessionRef
 from holdfast.domain.state import scope_of
-from holdfast.engine.entries import counted, new_entries
-from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.life.receipts import Receipt
+from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.leaving import whole_entries
-from holdfast.server.fields import PAGE, check_fields, if_match, number_in_path, optional
-from holdfast.server.http import Call, named_session, without_secrets
+from holdfast.server.http import Call, named_session
 from holdfast.server.permissions import check_app
-from holdfast.server.replies import Reply, listed, tagged
-from holdfast.sessions.annotating import annotate as annotate_message
+from holdfast.server.routes import (
+    BODY,
+    ETAG,
+    MATCH,
+    OF_SESSION,
+    STORE,
+    Order,
+    PageLimit,
+    Routes,
+    SessionQuery,
+)
 from holdfast.sessions.carry_over import CarryOver, carry_over_from
-from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.looking import Look, looked, told
-from holdfast.stores.log import Append
-from holdfast.stores.sessions import SessionPatch
-from holdfast.wire.exports import own_fields, session_to, system_messages_from
-from holdfast.wire.openai import entry_to, message_to, messages_from
-from holdfast.wire.voice import find_records
+from holdfast.sessions.forking import forked, rewound
+from holdfast.stores.checks import check_id
+from holdfast.stores.sessions import SessionPage, SessionPatch
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
+from holdfast.wire.openai import message_to
+from holdfast.wire.sessions import (
+    MessageJson,
+    Metadata,
+    SessionExport,
+    SessionImport,
+    SessionObject,
+    State,
+    SystemMessages,
+    Ttl,
+)
 
-_CONTEXT_FIELDS = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch"})
-"""Fields of a context request that are not keys of the strategy."""
-_NAMED = "a message is named by its seq"
+routes = Routes("sessions")
+ONE = "/v1/sessions/{session_id}"
 
-
-# -- sessions ----------------------------------------------------------------
-
-
-async def create(call: Call) -> Reply:
-    """Make a session."""
-    body = await call.body()
-    check_fields(body, "id", "user_id", "agent", "system_messages", "state", "metadata", "ttl", "carry_over")
-    agent = optional(body, "agent", str, "a string")
-    call.hf.roster.voice(agent=agent)
-    user_id = call.owner_or_default(optional(body, "user_id", str, "a string"))
-    session = await call.hf.create(
-        optional(body, "id", str, "a string"),
-        user_id=user_id,
-        agent=agent,
-        carry_over=_earlier(call, body, user_id),
-        system_messages=body.get("system_messages"),
-        state=_state(call, body),
-        metadata=body.get("metadata"),
-        ttl=body.get("ttl"),
-    )
-    return Reply(session_to(session), 201)
+# -- lists ---------------------------------------------------------------------
 
 
-def _state(call: Call, body: dict[str, Any]) -> dict[str, Any]:
-    """What a request says of the state, of all scopes but `temp:`, which there is none of outside of a turn."""
-    asked = optional(body, "state", dict, "an object") or {}
-    check_app(call.principal, asked)
-    return {key: value for key, value in asked.items() if scope_of(key) != "temp"}
+class SessionsQuery(Request, kw_only=True):
+    """Parameters of a page of sessions."""
+
+    limit: PageLimit = 20
+    order: Order = "desc"
+    user_id: NonEmpty | None = None
+    """Only this user's; and whose session `after` is."""
+    agent: str | None = None
+    """Only with this agent."""
+    status: Literal["active", "closed"] | None = None
+    """Only these."""
+    after: NonEmpty | None = None
+    """The `last_id` of the page before."""
+    after_user: NonEmpty | None = None
+    """Whose session `after` is, where several users have one of that id."""
 
 
-def _earlier(call: Call, body: dict[str, Any], user_id: str) -> CarryOver | None:
-    """The session that is carried over. Raises `SessionNotFound` for another user's, where that is not the caller's to name."""
-    if body.get("carry_over") is None:
-        return None
-    how = carry_over_from(body["carry_over"])
-    owner = call.owner(how.user_id)
-    owner = user_id if owner is None else owner
-    if owner != user_id and not call.principal.may("admin"):
-        raise errors.SessionNotFound(how.session_id)
-    return msgspec.structs.replace(how, user_id=owner)
+class ShortSessionsQuery(SessionsQuery, kw_only=True):
+    """Parameters of the short form: all on one page, unless the request says otherwise."""
+
+    limit: PageLimit = MAX_PAGE
 
 
-async def list_sessions(call: Call) -> Reply:
+class SessionList(Page[SessionObject, str]):
+    """A page."""
+
+
+class ShortSession(Answer):
+    """A session in the short form."""
+
+    id: Id
+    agent: str | None
+    updated_at: Annotated[str, json_schema(format="date-time")]
+    """RFC 3339, UTC."""
+
+    @classmethod
+    def from_session(cls, session: Session, **more: Any) -> Self:
+        """Show a session; `more` are fields of the subclass."""
+        when = datetime.fromtimestamp(session.updated_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cls(id=session.id, agent=session.agent, updated_at=when, **more)
+
+
+class ShortSessions(Answer):
+    """Sessions in the short form."""
+
+    sessions: list[ShortSession]
+
+
+class ShortSessionWhole(ShortSession):
+    """A session in the short form, with its messages."""
+
+    messages: list[MessageJson]
+    state: State
+
+
+@routes.add("GET", "/v1/sessions", "read", fails=OF_SESSION)
+async def list_sessions(call: Call, query: SessionsQuery) -> SessionList:
     """A page of sessions, the most recently used first."""
-    page = await _page(call)
-    return Reply(listed([session_to(session) for session in page.sessions], has_more=page.has_more))
+    page = await _page(call, query)
+    return SessionList.of([SessionObject.from_session(one) for one in page.sessions], has_more=page.has_more)
 
 
-async def short_list(call: Call) -> Reply:
+@routes.add("GET", "/sessions", "read", tag="short form", fails=OF_SESSION)
+async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
     """The short form of seed 002."""
-    page = await _page(call, limit=MAX_PAGE)
-    return Reply({"sessions": [_short(session) for session in page.sessions]})
+    page = await _page(call, query)
+    return ShortSessions([ShortSession.from_session(session) for session in page.sessions])
 
 
-async def short_get(call: Call) -> Reply:
+async def _page(call: Call, query: SessionsQuery) -> SessionPage:
+    user, after_user = call.owner(query.user_id), call.owner(query.after_user)
+    at = None
+    if query.after is not None:
+        # Without a `user_id` several users may have a session of that id: `after_user` says whose is meant.
+        at = (await named_session(call.hf, query.after, user or after_user)).ref
+    return await call.hf.sessions(
+        user_id=user,
+        agent=query.agent,
+        status=query.status,
+        limit=query.limit,
+        after=at,
+        descending=query.order == "desc",
+    )
+
+
+@routes.add("GET", "/sessions/{session_id}", "read", tag="short form", fails=OF_SESSION)
+async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
     """One session in the short form, with its messages, and its state with what it shares."""
     session = await call.session()
     entries = await call.hf.store.entries(session.ref)
     messages = [message_to(entry.message) for entry in await whole_entries(call.hf.store, session.ref, entries)]
-    return Reply({**_short(session), "messages": messages, "state": await call.hf.engine.scopes.all(session)})
+    state = await call.hf.engine.scopes.all(session)
+    return ShortSessionWhole.from_session(session, messages=messages, state=state)
 
 
-def _short(session: Session) -> dict[str, Any]:
-    when = datetime.fromtimestamp(session.updated_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"id": session.id, "agent": session.agent, "updated_at": when}
+# -- create and change ---------------------------------------------------------
 
 
-async def _page(call: Call, limit: int = PAGE) -> Any:
-    after = call.text("after")
-    user, after_user = call.owner(call.text("user_id")), call.owner(call.text("after_user"))
-    at = None
-    if after is not None:
-        # Without a `user_id` several users may have a session of that id: `after_user` says whose is meant.
-        at = (await named_session(call.hf, after, user or after_user)).ref
-    return await call.hf.sessions(
-        user_id=user,
-        agent=call.text("agent"),
-        status=call.choice("status", "", "", "active", "closed") or None,
-        limit=call.number("limit", limit, 1, MAX_PAGE),
-        after=at,
-        descending=call.descending("desc"),
+class CarryOverObject(Request, kw_only=True):
+    """An earlier session that the new one is to know of, by one more system message; its metadata say `carried_from`."""
+
+    session_id: NonEmpty
+    """The earlier one; it may have ended."""
+    user_id: str | None = None
+    """Whose; unset: the new session's user. Another's needs an admin key without a user."""
+    form: Literal["summary", "content"] | None = None
+    """`summary` (unset): by a model, or the digest; `content`: its last messages."""
+    tokens: Annotated[int | None, json_schema(minimum=CARRIED_TOKENS_LEAST, maximum=CARRIED_TOKENS)] = None
+    """The most that is carried over; unset: 2000."""
+    prefix: Annotated[
+        str | None, json_schema(description=f"the words before it, at most {CARRIED_PREFIX_CHARS} characters")
+    ] = None
+
+
+class NewSession(Request, kw_only=True):
+    """A session to be made."""
+
+    id: NonEmpty | None = None
+    """Unset: a new one is made."""
+    user_id: NonEmpty | None = None
+    """Whose session; unset: `default`."""
+    agent: str | None = None
+    """An agent of the configuration."""
+    system_messages: SystemMessages = None
+    state: State | None = None
+    metadata: Metadata | None = None
+    ttl: Ttl = None
+    carry_over: Annotated[
+        Any,
+        json_schema(
+            anyOf=[
+                {"type": "string", "minLength": 1},
+                {"$ref": "#/components/schemas/CarryOverObject"},
+                {"type": "null"},
+            ]
+        ),
+    ] = None
+    """An earlier session that this one is to know of: its id, or more."""
+
+
+class SessionChanges(Request, kw_only=True):
+    """What is to change: `state` key by key, null deletes; the others as a whole."""
+
+    agent: str | None | UnsetType = UNSET
+    """An agent of the configuration."""
+    system_messages: SystemMessages | UnsetType = UNSET
+    state: State | None | UnsetType = UNSET
+    metadata: Metadata | None | UnsetType = UNSET
+    ttl: Ttl | UnsetType = UNSET
+
+
+@routes.add("POST", "/v1/sessions", "write", status=201, fails=(*BODY, 404, 409, 422, 503))
+async def create(call: Call, body: NewSession) -> SessionObject:
+    """Make a session."""
+    call.hf.roster.voice(agent=body.agent)
+    user_id = call.owner_or_default(body.user_id)
+    session = await call.hf.create(
+        body.id,
+        user_id=user_id,
+        agent=body.agent,
+        carry_over=_earlier(call, body, user_id),
+        system_messages=body.system_messages,
+        state=_state(call, body.state),
+        metadata=body.metadata,
+        ttl=body.ttl,
     )
+    return SessionObject.from_session(session)
 
 
-async def change(call: Call) -> Reply:
+def _state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the state of all scopes but `temp:`, which exists during a turn only. Raises `Refused`."""
+    given = given or {}
+    check_app(call.principal, given)
+    return {key: value for key, value in given.items() if scope_of(key) != "temp"}
+
+
+def _earlier(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
+    """Return the session that is carried over. Raises `SessionNotFound` for another user's, which only an admin may name."""
+    if body.carry_over is None:
+        return None
+    how = carry_over_from(body.carry_over)
+    owner = call.owner(how.user_id)
+    owner = user_id if owner is None else owner
+    if owner != user_id and not call.principal.may("admin"):
+        raise SessionNotFound(how.session_id)
+    return msgspec.structs.replace(how, user_id=owner)
+
+
+@routes.add("PATCH", ONE, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(MATCH,))
+async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
     """Change a session's system messages, metadata, state or ttl."""
-    body = await call.body()
-    check_fields(body, "system_messages", "metadata", "ttl", "state", "agent")
-    agent = optional(body, "agent", str, "a string") if "agent" in body else UNSET
-    if isinstance(agent, str):
-        call.hf.roster.voice(agent=agent)
-    given: dict[str, Any] = {name: body[name] for name in ("system_messages", "metadata", "ttl") if name in body}
-    state = _state(call, body) if "state" in body else UNSET
-    patch = SessionPatch(**check_session_fields({**given, "agent": agent, "state": state}))
+    if isinstance(body.agent, str):
+        call.hf.roster.voice(agent=body.agent)
+    given = msgspec.structs.asdict(body)
+    if body.state is not UNSET:
+        given["state"] = _state(call, body.state)
+    patch = SessionPatch(**check_session_fields(given))
     session = await call.session()
-    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=if_match(call))
-    return Reply(session_to(changed))
+    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=call.if_match())
+    return SessionObject.from_session(changed)
 
 
-async def close(call: Call) -> Reply:
+@routes.add("POST", f"{ONE}/close", "write", fails=OF_SESSION)
+async def close(call: Call, query: SessionQuery) -> SessionObject:
     """End a session. It stays, and opens again with the next message; in memory it is gone.
 
     One that is closed already stays as it is.
     """
     session = await call.session()
-    return Reply(session_to(await call.hf.close_session(session.ref)))
+    return SessionObject.from_session(await call.hf.close_session(session.ref))
 
 
-# -- messages ----------------------------------------------------------------
+# -- copies and places ---------------------------------------------------------
 
 
-async def append(call: Call) -> Reply:
-    """Write messages to the end of a session's log."""
-    body = await call.body()
-    check_fields(body, "messages", "contents")
-    given, name = find_records(body)
-    large = call.held.size > INLINE_BODY_BYTES
-    messages, fields = await run_cpu(_read_messages, given, name, long=large)
-    session = await call.session(shared=True)
-    speaker = call.speaker(session)
-    if call.is_guest(session):
-        _check_guests(messages, fields)
-    if speaker is not None:
-        fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
-    key = call.header("idempotency-key") or None
-    said = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
-    write = Append(
-        entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
-        timestamp=call.hf.clock(),
-        expect=if_match(call),
-        idempotency_key=key,
-        fingerprint=hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest() if key else b"",
-    )
-    written = await call.hf.store.append(session.ref, write)
-    told_entries = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
-    version = written.session.version
-    return Reply(listed(told_entries, has_more=False, by="seq", version=version), headers=tagged(version))
+class ForkRequest(Request, kw_only=True):
+    """Where to fork."""
+
+    at_turn: Count | None = None
+    """The last turn that is copied; unset: all of them."""
+    id: NonEmpty | None = None
+    """Of the new session; unset: one is made."""
 
 
-def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
-    """Return the messages of a body, and Holdfast's own fields of each. Raises `InvalidRequest` if there are none."""
-    messages = messages_from(given, name)
-    if not messages:
-        raise errors.InvalidRequest(f"{name} is empty", param=name)
-    return messages, [own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
+class MoveRequest(Request, kw_only=True):
+    """Where to: at least one of these."""
+
+    user_id: NonEmpty | None = None
+    """Whose it is to be; unset: its user's still."""
+    agent: str | None | UnsetType = UNSET
+    """Whose it is to be; null: no agent's; unset: as before."""
+    id: NonEmpty | None = None
+    """What it is to be called; unset: as before."""
 
 
-def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
-    """Refuse what a participant may not write into another user's session: he speaks, as a user, and no more. Raises `InvalidRequest`."""
-    for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
-        if message.role != "user":
-            told = f"messages[{at}].role is {message.role!r}: in another user's session a participant speaks as user"
-            raise errors.InvalidRequest(told, param=f"messages[{at}].role")
-        for name in ("agent", "pinned", "importance"):
-            if own.get(name):
-                told = f"messages[{at}].{name} is the session's owner's to set"
-                raise errors.InvalidRequest(told, param=f"messages[{at}].{name}")
-        if STANDING_FACTS in (own.get("metadata") or {}):
-            told = f"messages[{at}].metadata.{STANDING_FACTS} is the session's owner's to set"
-            raise errors.InvalidRequest(told, param=f"messages[{at}].metadata.{STANDING_FACTS}")
+class RewindRequest(Request):
+    """Where to go back to."""
+
+    at_turn: Count
+    """The last turn that stays."""
 
 
-async def page(call: Call) -> Reply:
-    """A page of a session's messages."""
-    session = await call.session(shared=True)
-    limit = call.number("limit", PAGE, 1, MAX_PAGE)
-    descending = call.descending()
-    after = call.number_or_none("after")
-    start, stop = 0, None
-    if after is not None:
-        start, stop = (0, after) if descending else (after + 1, None)
-    retired = call.flag("retired")
-    found = await call.hf.store.entries(
-        session.ref, start=start, stop=stop, limit=limit + 1, descending=descending, retired=retired
-    )
-    items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, found[:limit])]
-    return Reply(listed(items, has_more=len(found) > limit, by="seq", version=session.version))
+class RewoundSession(SessionObject, kw_only=True):
+    """A session without its log, as it is after going back."""
+
+    retired: Count
+    """How many messages left the live path."""
 
 
-async def annotate(call: Call) -> Reply:
-    """Pin a message, say how important it is, or which upstreams it is not sent to."""
-    body = await call.body()
-    check_fields(body, "pinned", "importance", "refused_by")
-    own = own_fields({name: value for name, value in body.items() if name != "refused_by"})
-    session = await call.session()
-    importance = own.get("importance") if "importance" in body else UNSET
-    entry = await annotate_message(
-        call.hf.store,
-        session.ref,
-        number_in_path(call, "seq", _NAMED),
-        pinned=own.get("pinned"),
-        importance=importance,
-        refused_by=body.get("refused_by"),
-    )
-    return Reply(entry_to((await whole_entries(call.hf.store, session.ref, [entry]))[0]))
+@routes.add("POST", f"{ONE}/fork", "write", status=201, fails=(*BODY, *OF_SESSION))
+async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
+    """Make a new session with the live path up to and with a turn.
 
-
-async def erase(call: Call) -> Reply:
-    """Erase a message's content, in forks of the session too; its place in the log stays.
-
-    `copies` lists where else it was erased: `session_id` and `seq` in each session that shared the message.
+    The state is copied without the keys that were written after that turn. `metadata` says where it came from, as `forked_from`.
+    Artifacts, compactions, usage and what had left the live path stay with the original, which is unchanged.
     """
-    ref, seq = (await call.session()).ref, number_in_path(call, "seq", _NAMED)
-    found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
-    if not found:
-        raise errors.EntryNotFound(ref.id, seq)
-    tokens = (await counted([erased(found[0].message)]))[0]
-    done = await erase_everywhere(call.hf.engine, ref, seq, tokens=tokens)
-    copies = [{"session_id": session_id, "seq": at} for session_id, at in done.copies]
-    return Reply({**entry_to(done.entry), "deleted": True, "copies": copies})
-
-
-# -- working sets ------------------------------------------------------------
-
-
-async def context(call: Call) -> Reply:
-    """Build a working set without calling a model."""
-    body = await call.body()
     session = await call.session()
-    options = {name: value for name, value in body.items() if name not in _CONTEXT_FIELDS and value is not None}
-    agent, model = (optional(body, name, str, "a string") for name in ("agent", "model"))
-    explain = optional(body, "explain", bool, "true or false")
-    handle = call.hf.handle(session, agent=agent, model=model)
-    look = _look(handle, body, options)
-    if not call.principal.may("write"):  # a look alone must not keep a session alive
-        look = msgspec.structs.replace(look, touch=False)
-    found = await looked(call.hf.engine, session.ref, look)
-    shown = told(found)
-    reply = {
-        "object": "context",
-        "session_id": session.id,
-        "version": session.version,
-        **{name: getattr(shown, name) for name in ("messages", "tokens", "total_tokens", "budget", "counted", "hash")},
-    }
-    if shown.system is not None:
-        reply["system"] = shown.system
-    if shown.sent_hash is not None:
-        reply["sent_hash"] = shown.sent_hash
-    if explain:
-        reply["decisions"] = [run.to_wire() for run in shown.decisions]
-        reply["build"] = found.explanation()
-    return Reply(reply)
+    return SessionObject.from_session(await forked(call.hf.engine, session.ref, at_turn=body.at_turn, new_id=body.id))
 
 
-def _look(handle: SessionHandle, body: dict[str, Any], options: dict[str, Any]) -> Look:
-    """What is asked for."""
-    settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
-    tools = optional(body, "tools", list, "a list of tools") or []
-    if not all(isinstance(tool, dict) for tool in tools):
-        raise errors.InvalidRequest("tools must be a list of objects", param="tools")
-    return Look(
-        voice=handle.voice,
-        settings=settings,
-        system=system_messages_from(body.get("system_messages")),
-        tools=tools,
-        dialect=checked(optional(body, "dialect", str, "a string") or "openai"),
-        at_turn=body.get("at_turn"),
-        explain=bool(body.get("explain")),
-        touch=optional(body, "touch", bool, "true or false") is not False,
-    )
+@routes.add("POST", f"{ONE}/move", "write", fails=(*BODY, *OF_SESSION))
+async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObject:
+    """Make a session another user's, or another agent's, or give it another id, with all that belongs to it.
+
+    Nothing stays under the old name. What its user's sessions share (`user:`) stays with that user. A move that was interrupted
+    is finished by the same one.
+    """
+    if body == MoveRequest():
+        raise InvalidRequest("nothing says where to: give user_id, agent or id", param="user_id")
+    owner = None if body.user_id is None else call.owner(body.user_id)
+    session = await call.session()
+    handle = await call.hf.move(session.ref, user_id=owner, id=body.id, agent=body.agent)
+    return SessionObject.from_session(await handle.info())
+
+
+@routes.add("POST", f"{ONE}/rewind", "write", fails=(*BODY, *OF_SESSION, 412), takes=(MATCH,), gives=ETAG)
+async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> RewoundSession:
+    """Go back to a turn in place: what came after it leaves the live path, and stays in the log.
+
+    The state stays as it is. Where nothing came after it, nothing changes.
+    """
+    session = await call.session()
+    after, gone = await rewound(call.hf.engine, session.ref, body.at_turn, expect=call.if_match())
+    call.tag(after.version)
+    return RewoundSession.from_session(after, retired=gone)
+
+
+# -- export and import ---------------------------------------------------------
+
+
+class ExportQuery(SessionQuery, kw_only=True):
+    """Parameters of an export."""
+
+    retired: bool = False
+    """With the messages that left the live path."""
+    calls: bool = False
+    """With the model calls; needs `retired` too."""
+    digests: bool = False
+    """With what stands for erased messages: by it a guess of one can be confirmed."""
+
+
+class ImportedSession(SessionObject, kw_only=True):
+    """A session without its log, as it is after an import."""
+
+    imported: bool
+    """False: it was there already, just so."""
+
+
+@routes.add("GET", ONE, "read", fails=OF_SESSION, answer=SessionExport)
+async def export(call: Call, query: ExportQuery) -> JsonObject:
+    """A session whole.
+
+    With `retired` also the messages that left the live path, so that the copy has the same places; with `calls` (and `retired`)
+    the model calls; with `digests` what stands for erased messages, by which a guess of one can be confirmed. Of artifacts the
+    export lists what there is: their contents stay where they are.
+    """
+    session = await call.session(shared=True)
+    return await call.hf.export(session.ref, retired=query.retired, calls=query.calls, digests=query.digests)
+
+
+@routes.add("PUT", ONE, "write", fails=(*BODY, 404, 422, 503), body=SessionImport)
+async def install(call: Call, query: SessionQuery, body: JsonObject) -> ImportedSession:
+    """Import a session under the id of the path, in place of one that is there; all of it or nothing.
+
+    Importing what is there already, just so, changes nothing: `imported` is false then. Else its version goes on from that of
+    the one it replaces, whose artifacts go with it.
+    """
+    user = call.owner(query.user_id)
+    if isinstance(named := body.get("user_id"), str):
+        check_id(named, "user_id")
+        user = call.owner(named) if query.user_id is None else user
+    arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user, replace=True)
+    return ImportedSession.from_session(arrival.session, imported=arrival.changed)
+
+
+# -- delete --------------------------------------------------------------------
+
+
+class Deleted(Answer, kw_only=True):
+    """It is gone."""
+
+    id: Id
+    object: Literal["session"] = "session"
+    deleted: Literal[True] = True
+    receipt: Receipt
+
+
+class DeletedUser(Answer, kw_only=True):
+    """All of it is gone."""
+
+    id: Id
+    object: Literal["user"] = "user"
+    deleted: Literal[True] = True
+    receipt: Receipt
+
+
+@routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form", fails=OF_SESSION)
+@routes.add("DELETE", ONE, "write", fails=OF_SESSION)
+async def delete(call: Call, query: SessionQuery) -> Deleted:
+    """Remove a session and all that belongs to it. One that is not there is a 404, unless its transcript still was."""
+    session_id = call.path["session_id"]
+    try:
+        ref = (await call.session()).ref
+    except SessionNotFound:  # time may have taken it, and left what is kept elsewhere
+        ref = SessionRef(call.owner_or_default(query.user_id), session_id)
+    receipt = await call.hf.remove(ref)
+    if receipt is None:
+        raise SessionNotFound(session_id)
+    return Deleted(id=session_id, receipt=receipt)
+
+
+@routes.add("DELETE", "/v1/users/{user_id}", "admin", fails=(*STORE, 404))
+async def delete_user(call: Call) -> DeletedUser:
+    """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody, that is nothing."""
+    user_id = call.path["user_id"]
+    call.owner(user_id)
+    return DeletedUser(id=user_id, receipt=await call.hf.delete_user(user_id))

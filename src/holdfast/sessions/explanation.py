@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -65,6 +65,7 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A prompt in short, and what it has of some messages."""
 
+    object: Literal["explanation"] = "explanation"
     session_id: str
     turn: int | None = None
     """The turn whose last prompt it is; None: the one that would be built now."""
@@ -81,14 +82,11 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     messages: tuple[MessageExplanation, ...]
     before: int | None = None
     """With a text: as `before` it gives the messages further back; None: there are none."""
+    has_more: bool = False
+    """There may be more messages further back."""
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return it as the API shows it."""
-        fields = msgspec.json.decode(msgspec.json.encode(self))
-        return {"object": "explanation", **fields, "has_more": self.before is not None}
 
 
 # -- as text -------------------------------------------------------------------

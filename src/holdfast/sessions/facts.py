@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -23,6 +23,7 @@ from holdfast.limits import FACT_DROPS, FACT_PINS, PAGE
 from holdfast.sessions.looking import Look, looked
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
+from holdfast.wire.objects import Answer, Count, Id, Time
 
 _ID: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,3})")
 _NEVER: Final = 10**15
@@ -126,6 +127,35 @@ async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
     return found
 
 
-def fact_to(session_id: str, fact: Fact) -> dict[str, Any]:
-    """Return a fact as the API and the command line show it."""
-    return {"object": "fact", "session_id": session_id, **msgspec.structs.asdict(fact), "in_prompt": fact.in_prompt}
+class ChosenFact(Answer, kw_only=True):
+    """A statement of the user, as it is pinned or dropped now."""
+
+    object: Literal["fact"] = "fact"
+    session_id: Id
+    id: str
+    """`message.sentence`, within its session."""
+    seq: Count
+    """Of its message."""
+    text: str
+    """The sentence, as the user wrote it."""
+    at: Time
+    pinned: bool
+    """It comes before all others in the block."""
+    dropped: bool
+    """It never appears in the block."""
+
+
+class FactObject(ChosenFact, kw_only=True):
+    """A statement of the user."""
+
+    source: Literal["block", "message"] | None
+    """Where the prompt has it: in the block, or in its message, which is still sent; null: in neither."""
+    corrected_by: str | None
+    """Id of the later fact that corrects it."""
+    in_prompt: bool
+    """`source` is not null."""
+
+    @classmethod
+    def from_fact(cls, session_id: str, fact: Fact) -> FactObject:
+        """Return a fact as the API and the command line show it."""
+        return cls.from_fields(fact, session_id=session_id, in_prompt=fact.in_prompt)

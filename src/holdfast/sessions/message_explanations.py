@@ -126,7 +126,9 @@ async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted
     is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
     with_budget = wanted.seq is not None and is_short
     make = partial(_explanation, engine, ref, voice, found, entries, with_budget=with_budget)
-    explanation = msgspec.structs.replace(await run_cpu(make), turn=wanted.turn, before=before)
+    explanation = msgspec.structs.replace(
+        await run_cpu(make), turn=wanted.turn, before=before, has_more=before is not None
+    )
     messages = await _with_departures(engine, ref, voice.view_key(), wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.artifact import Artifact, artifact_to
+from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past
 from holdfast.domain.log import erased as erased_message
 from holdfast.domain.media.placing import placed
@@ -18,7 +18,8 @@ from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import is_number, is_whole
-from holdfast.wire.openai import dumped, message_from, message_to, messages_from, split_system
+from holdfast.wire.artifacts import ArtifactObject
+from holdfast.wire.openai import dumped, message_from, messages_from, split_system
 from holdfast.wire.past import (
     MEDIA_LISTS,
     SAYS,
@@ -31,6 +32,7 @@ from holdfast.wire.past import (
     past_from,
     stands_in,
 )
+from holdfast.wire.sessions import SessionObject
 from holdfast.wire.voice import INTERNAL, checked_metadata, find_records
 
 SCHEMA: Final = 1
@@ -64,32 +66,6 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
         return any("retired_by" in own for own in self.fields)
 
 
-def session_to(session: Session) -> dict[str, Any]:
-    """A session without its log. Times are milliseconds since the epoch."""
-    return {
-        "id": session.id,
-        "object": "session",
-        "user_id": session.user_id,
-        "agent": session.agent,
-        "status": session.status,
-        "version": session.version,
-        "created_at": session.created_at,
-        "updated_at": session.updated_at,
-        "ended_at": session.ended_at,
-        "end_reason": session.end_reason,
-        "ttl": session.ttl,
-        "turns": session.turns,
-        "message_count": session.messages,
-        "tokens": session.tokens,
-        "bytes": session.bytes,
-        "usage": msgspec.structs.asdict(session.usage),
-        "system_messages": [message_to(message) for message in session.system_messages],
-        "state": session.state,
-        "metadata": session.metadata,
-        **({"damaged": list(session.damaged)} if session.damaged else {}),
-    }
-
-
 def export_to(
     session: Session,
     entries: Sequence[Entry],
@@ -115,10 +91,10 @@ def export_to(
     shared = copy_origins(origins, [entry.seq for entry in entries], session.identity) if is_copy else ()
     return {
         "schema": SCHEMA,
-        **session_to(session),
+        **msgspec.to_builtins(SessionObject.from_session(session)),
         "messages": [old_entry_to(entry, digests=digests) for entry in entries],
         **{name: media_to(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
-        "artifacts": [artifact_to(artifact) for artifact in artifacts],
+        "artifacts": [msgspec.to_builtins(ArtifactObject.from_artifact(one)) for one in artifacts],
         **({"origins": [list(msgspec.structs.astuple(one)) for one in shared]} if shared else {}),
         **({} if calls is None else {"calls": [call_to(call) for call in calls]}),
     }

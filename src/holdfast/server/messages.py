@@ -1,0 +1,170 @@
+"""The REST API over the messages of a session: list, append, annotate, erase."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast import errors
+from holdfast.accounting import run_cpu
+from holdfast.domain.fact_choices import STANDING_FACTS
+from holdfast.domain.log import erased
+from holdfast.domain.messages import Message
+from holdfast.domain.participants import said_by
+from holdfast.engine.entries import counted, new_entries
+from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.media.leaving import whole_entries
+from holdfast.server.http import Call, without_secrets
+from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
+from holdfast.server.schema import ref
+from holdfast.sessions.annotating import annotate as annotate_message
+from holdfast.sessions.erasing import erase_everywhere
+from holdfast.stores.log import Append
+from holdfast.wire.exports import own_fields
+from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
+from holdfast.wire.openai import entry_to, messages_from
+from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage
+from holdfast.wire.voice import find_records
+
+routes = Routes("messages")
+_MESSAGES: Final = "/v1/sessions/{session_id}/messages"
+_MESSAGE: Final = f"{_MESSAGES}/{{seq}}"
+_NAMED: Final = "a message is named by its seq"
+
+
+class MessagesQuery(SeqPageQuery, kw_only=True):
+    """Parameters of a page of messages."""
+
+    retired: bool = False
+    """With retired entries."""
+
+
+class EntryList(Page[EntryJson, int]):
+    """A page."""
+
+    version: Count
+    """The session's."""
+
+
+_Messages = Annotated[Any, json_schema(description="at least one", type="array", items=ref(NewMessage), minItems=1)]
+
+
+class NewMessages(Request, kw_only=True):
+    """Messages to be written, all or none, under one of the two names."""
+
+    messages: _Messages = None
+    contents: _Messages = None
+
+
+class Annotation(Request, kw_only=True):
+    """What is to change."""
+
+    pinned: bool | None = None
+    """Never leaves the working set."""
+    importance: Importance | None | msgspec.UnsetType = UNSET
+    refused_by: list[str] | None = None
+    """Names of the upstreams whose prompts leave the message out."""
+
+
+@routes.add("GET", _MESSAGES, "read", fails=OF_SESSION)
+async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
+    """A page of a session's messages."""
+    session = await call.session(shared=True)
+    descending = query.order == "desc"
+    start, stop = 0, None
+    if query.after is not None:
+        start, stop = (0, query.after) if descending else (query.after + 1, None)
+    found = await call.hf.store.entries(
+        session.ref, start=start, stop=stop, limit=query.limit + 1, descending=descending, retired=query.retired
+    )
+    has_more = len(found) > query.limit
+    items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, found[: query.limit])]
+    return EntryList.of(items, has_more=has_more, by="seq", version=session.version)
+
+
+@routes.add("POST", _MESSAGES, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(KEY, MATCH), gives=ETAG)
+async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryList:
+    """Write messages to the end of a session's log."""
+    given, name = find_records(msgspec.structs.asdict(body))
+    large = call.held.size > INLINE_BODY_BYTES
+    messages, fields = await run_cpu(_read_messages, given, name, long=large)
+    session = await call.session(shared=True)
+    speaker = call.speaker(session)
+    if call.is_guest(session):
+        _check_guests(messages, fields)
+    if speaker is not None:
+        fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
+    key = call.header("idempotency-key") or None
+    said = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
+    write = Append(
+        entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
+        timestamp=call.hf.clock(),
+        expect=call.if_match(),
+        idempotency_key=key,
+        fingerprint=hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest() if key else b"",
+    )
+    written = await call.hf.store.append(session.ref, write)
+    items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
+    version = written.session.version
+    call.tag(version)
+    return EntryList.of(items, has_more=False, by="seq", version=version)
+
+
+def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
+    """Return the messages of a body, and Holdfast's own fields of each. Raises `InvalidRequest` if there are none."""
+    messages = messages_from(given, name)
+    if not messages:
+        raise errors.InvalidRequest(f"{name} is empty", param=name)
+    return messages, [own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
+
+
+def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
+    """Refuse what a participant may not write into another user's session: he speaks, as a user, and no more. Raises `InvalidRequest`."""
+    for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
+        if message.role != "user":
+            told = f"messages[{at}].role is {message.role!r}: in another user's session a participant speaks as user"
+            raise errors.InvalidRequest(told, param=f"messages[{at}].role")
+        for name in ("agent", "pinned", "importance"):
+            if own.get(name):
+                told = f"messages[{at}].{name} is the session's owner's to set"
+                raise errors.InvalidRequest(told, param=f"messages[{at}].{name}")
+        if STANDING_FACTS in (own.get("metadata") or {}):
+            told = f"messages[{at}].metadata.{STANDING_FACTS} is the session's owner's to set"
+            raise errors.InvalidRequest(told, param=f"messages[{at}].metadata.{STANDING_FACTS}")
+
+
+@routes.add("PATCH", _MESSAGE, "write", fails=(*BODY, *OF_SESSION), answer=Entry)
+async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
+    """Pin a message, say how important it is, or which upstreams it is not sent to."""
+    given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
+    own = own_fields(given)
+    session = await call.session()
+    entry = await annotate_message(
+        call.hf.store,
+        session.ref,
+        call.path_number("seq", _NAMED),
+        pinned=own.get("pinned"),
+        importance=UNSET if body.importance is UNSET else own.get("importance"),
+        refused_by=body.refused_by,
+    )
+    return entry_to((await whole_entries(call.hf.store, session.ref, [entry]))[0])
+
+
+@routes.add("DELETE", _MESSAGE, "write", fails=OF_SESSION, answer=ErasedEntry)
+async def erase(call: Call, query: SessionQuery) -> JsonObject:
+    """Erase a message's content, in forks of the session too; its place in the log stays.
+
+    `copies` lists where else it was erased: `session_id` and `seq` in each session that shared the message.
+    """
+    ref, seq = (await call.session()).ref, call.path_number("seq", _NAMED)
+    found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
+    if not found:
+        raise errors.EntryNotFound(ref.id, seq)
+    tokens = (await counted([erased(found[0].message)]))[0]
+    done = await erase_everywhere(call.hf.engine, ref, seq, tokens=tokens)
+    copies = [{"session_id": session_id, "seq": at} for session_id, at in done.copies]
+    return {**entry_to(done.entry), "deleted": True, "copies": copies}

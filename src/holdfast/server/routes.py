@@ -1,0 +1,294 @@
+"""Declare routes: method, path, permission, limits and types stand next to the function that answers.
+
+    routes = Routes("sessions")
+
+    @routes.add("POST", "/v1/sessions", "write", status=201, fails=(404, 409))
+    async def create(call: Call, body: NewSession) -> SessionObject: ...
+
+The annotations of the function are the types of the route: `query` of its parameters, `body` of its body, and what it returns of its
+answer. `holdfast.server.openapi` describes the routes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.errors import InvalidRequest
+from holdfast.holdfast import Holdfast
+from holdfast.limits import PAGE
+from holdfast.numbers import MOST, check_number, check_whole
+from holdfast.server.http import Call, refuse_unknown
+from holdfast.server.intake import Intake
+from holdfast.server.permissions import Need, permit
+from holdfast.server.replies import Reply, encode_large, error_body, failure, response_of
+from holdfast.server.schema import Schema, parameters_schema
+from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+S = TypeVar("S", bound=msgspec.Struct)
+JSON: Final = "application/json"
+BODY: Final = (400, 408, 413, 415)
+"""Statuses of a route that reads a JSON body."""
+STORE: Final = (400, 503)
+"""Statuses of a route that reads or writes the store."""
+OF_SESSION: Final = (*STORE, 404, 409)
+"""Statuses of a route that works on one session."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Route:
+    """A method on a path."""
+
+    method: str
+    path: str
+    need: Need
+    tag: str
+    handler: Callable[..., Awaitable[Any]] | None
+    """None: an ASGI app of its own answers."""
+    summary: str
+    """Its first line, and after that the description."""
+    query: type[msgspec.Struct] | None = None
+    body: Any = None
+    """A struct, or what there is for each media type."""
+    answer: Any
+    """A struct, several of them, or what there is for each media type: a struct, or OpenAPI's own words."""
+    status: int = 200
+    fails: tuple[int, ...] = ()
+    """Statuses of errors besides those that every route may answer."""
+    takes: tuple[Schema, ...] = ()
+    """Headers of the request."""
+    gives: Schema = field(default_factory=dict)
+    """Headers of the answer."""
+    errors: tuple[Any, ...] = ()
+    """Structs of its errors; none: OpenAI's form."""
+    others: Mapping[int, str] = field(default_factory=dict)
+    """Other good answers; 200 and 206 have the same kind of body, others have none."""
+    lenient: bool = False
+    """Whether unknown parameters are ignored."""
+
+    async def __call__(self, call: Call) -> Reply:
+        """Read what the request says, have it handled, and encode the answer. Raises `InvalidRequest`."""
+        assert self.handler is not None, "an ASGI app answers this route"
+        given: dict[str, Any] = {}
+        if self.query is not None:
+            given["query"] = read_query(call.parameters, self.query)
+        elif not self.lenient:
+            refuse_unknown(call.parameters, (), "parameter")
+        if isinstance(self.body, type):
+            body = await call.body()
+            given["body"] = read_body(body, self.body) if issubclass(self.body, Request) else body
+        answer = await self.handler(call, **given)
+        return answer if isinstance(answer, Reply) else Reply(answer, call.status or self.status, call.answer_headers)
+
+
+class Routes:
+    """The routes of one subject.
+
+    Args:
+        tag: the subject's name in the description.
+    """
+
+    def __init__(self, tag: str, *, lenient: bool = False) -> None:
+        self.all: list[Route] = []
+        self._tag = tag
+        self._lenient = lenient
+
+    def add(self, method: str, path: str, need: Need, **more: Any) -> Callable[[F], F]:
+        """Declare a route that the decorated function answers; for `more` see `Route`."""
+
+        def declare(handler: F) -> F:
+            hints = get_type_hints(handler)
+            route = {
+                "tag": self._tag,
+                "summary": inspect.getdoc(handler) or "",
+                "query": hints.get("query"),
+                "body": hints.get("body"),
+                "answer": hints["return"],
+                "lenient": self._lenient,
+                **more,
+            }
+            self.all.append(Route(method=method, path=path, need=need, handler=handler, **route))
+            return handler
+
+        return declare
+
+
+class Endpoint:
+    """An ASGI app for one path, which answers errors in OpenAI's shape.
+
+    Args:
+        routes: of the path.
+        hf: the `Holdfast` to work on.
+        intake: how bodies are read.
+        post: an ASGI app that answers POST itself, because its reply is a stream.
+    """
+
+    def __init__(self, routes: Iterable[Route], hf: Holdfast, intake: Intake, *, post: ASGIApp | None = None) -> None:
+        self._routes = {route.method: route for route in routes}
+        self._hf = hf
+        self._intake = intake
+        self._post = post
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        route = self._routes.get(method)
+        post = self._post if method == "POST" else None
+        try:
+            if route is not None:
+                permit(scope, route.need)
+            if post is None:
+                reply = await self._answer(route, Call(scope, receive, self._hf, self._intake))
+        except ClientDisconnect:
+            return
+        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+            reply, post = failure(exc, self._hf.guard), None
+        await (post or response_of(reply, scope))(scope, receive, send)
+
+    async def _answer(self, route: Route | None, call: Call) -> Reply:
+        if route is None:
+            known = ", ".join(sorted(self._routes))
+            message = f"{call.request.method} is not possible here, only {known}"
+            body = error_body(message, kind="invalid_request_error", code="method_not_allowed")
+            return Reply(body, 405, {"allow": known})
+        try:
+            return await encode_large(await route(call))
+        finally:
+            call.release()
+
+
+# -- what requests say ---------------------------------------------------------
+
+
+def read_query(given: Mapping[str, str], kind: type[S]) -> S:
+    """Return the parameters of a query as a struct. Raises `InvalidRequest`."""
+    known = parameters_schema(kind)
+    refuse_unknown(given, known, "parameter")
+    for one in msgspec.structs.fields(kind):
+        if one.required and one.name not in given:
+            raise InvalidRequest(f"{one.name} is missing", param=one.name)
+    return kind(**{name: _parameter(name, text, known[name]) for name, text in given.items()})
+
+
+def _parameter(name: str, text: str, schema: Schema) -> Any:
+    """Return a parameter by what its schema says. Raises `InvalidRequest`."""
+    if text == "":
+        raise InvalidRequest(f"{name} is empty; give it a value, or leave it out", param=name)
+    kind = schema.get("type")
+    choices = ["false", "true"] if kind == "boolean" else schema.get("enum")
+    if choices is not None and text not in choices:
+        raise InvalidRequest(f"{name} must be one of {', '.join(choices)}, not {text[:80]!r}", param=name)
+    if kind == "boolean":
+        return text == "true"
+    if kind == "integer":
+        number = int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
+        check_whole(number, name, schema.get("minimum", 0), schema.get("maximum", MOST))
+        return number
+    if kind == "number":
+        return _fraction(name, text, schema)
+    return text
+
+
+def _fraction(name: str, text: str, schema: Schema) -> float:
+    try:
+        fraction = float(text)
+    except ValueError:
+        fraction = -1.0
+    check_number(fraction, name, schema["minimum"], schema["maximum"])
+    return fraction
+
+
+def read_body(body: dict[str, Any], kind: type[S]) -> S:
+    """Return a body as a struct. Raises `InvalidRequest`, which names the field."""
+    if kind.__struct_config__.forbid_unknown_fields:
+        refuse_unknown(body, kind.__struct_encode_fields__, "field")
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as exc:
+        raise _refuse(str(exc), kind) from exc
+
+
+_MISTAKE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_TYPES: Final = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<given>[^`]+)`")
+_FIELD: Final = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+_WORDS: Final = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _refuse(said: str, kind: type[msgspec.Struct]) -> InvalidRequest:
+    """Return the error for what msgspec says of a body."""
+    mistake = _MISTAKE.fullmatch(said)
+    assert mistake is not None, "it matches anything"
+    path = mistake["path"] or ""
+    if field_ := _FIELD.fullmatch(mistake["what"]):
+        name = field_["name"]
+        place = f"{path}.{name}" if path else name
+        if field_["how"].startswith("missing"):
+            return InvalidRequest(f"{place} is missing", param=place)
+        return InvalidRequest(f"unknown field {name[:80]!r} of {path}", param=name[:80])
+    if types := _TYPES.fullmatch(mistake["what"]):
+        wanted = " or ".join(_WORDS.get(one, one) for one in types["wanted"].split(" | "))
+        return InvalidRequest(f"{path} must be {wanted}, not {_WORDS.get(types['given'], types['given'])}", param=path)
+    if choices := parameters_schema(kind).get(path, {}).get("enum"):
+        return InvalidRequest(f"{path} must be one of {', '.join(map(str, choices))}", param=path)
+    return InvalidRequest(f"{path}: {mistake['what'][:200]}", param=path)
+
+
+# -- what routes share ---------------------------------------------------------
+
+
+class SessionQuery(Request):
+    """Parameters of a route that works on one session."""
+
+    user_id: NonEmpty | None = None
+    """Whose session; without it the user `default`'s, else the only one of that id."""
+
+
+PageLimit = Annotated[int, json_schema(description="most items of the page; 20 unless given", minimum=1, maximum=PAGE)]
+Order = Annotated[Literal["asc", "desc"], json_schema(description="oldest or newest first")]
+
+
+class PageQuery(SessionQuery, kw_only=True):
+    """Parameters of a page of what one session has."""
+
+    limit: PageLimit = 20
+    order: Order = "asc"
+
+
+class SeqPageQuery(PageQuery, kw_only=True):
+    """Parameters of a page of what one session has by numbers."""
+
+    after: Count | None = None
+    """The `last_id` of the page before."""
+
+
+def header(name: str, text: str) -> Schema:
+    """Describe a header of a request."""
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+
+
+def gives(**headers: str) -> Schema:
+    """Describe headers of an answer."""
+    return {
+        name.replace("_", "-"): {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
+    }
+
+
+MATCH: Final = header("If-Match", "the version that the session must be at")
+KEY: Final = header(
+    "Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again"
+)
+ETAG: Final = gives(ETag="the session's version")

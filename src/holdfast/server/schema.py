@@ -1,0 +1,147 @@
+"""Make JSON Schema from the structs of the API (`holdfast.wire.objects`)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.wire.objects import REF, Answer, OpenObject, Request
+
+Schema = dict[str, Any]
+_REF: Final = re.compile(re.escape(REF.format(name="")) + r"(\w+)")
+
+
+def ref(kind: type) -> Schema:
+    """Return a reference to a struct."""
+    return {"$ref": REF.format(name=_name(kind.__name__))}
+
+
+def components(kinds: Iterable[type]) -> dict[str, Schema]:
+    """Return the schemas of structs, and of all that they refer to, by their names."""
+    known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _subclasses(kind)}
+    wanted = {kind.__name__: kind for kind in kinds}
+    named, found = set(wanted), dict[str, Schema]()
+    while named - found.keys():
+        wanted |= {name: known[name] for name in named - found.keys() - wanted.keys()}
+        _, found = msgspec.json.schema_components(wanted.values(), ref_template=REF)
+        named |= set(_REF.findall(msgspec.json.encode(found).decode()))
+    structs: dict[str, type[msgspec.Struct]] = {}
+    for kind in wanted.values():
+        _collect(kind, structs)
+    return {_name(name): _described(structs[name], schema) for name, schema in sorted(found.items())}
+
+
+def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
+    """Collect the structs that a type consists of, by their names."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ not in found:
+        found[kind.__name__] = kind
+        for one in (*get_type_hints(kind).values(), *getattr(kind, "__orig_bases__", ())):
+            _collect(one, found)
+    for one in get_args(kind):
+        _collect(one, found)
+
+
+@cache
+def parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
+    """Return the schema of each field of a struct that stands for the parameters of a query, without their docstrings."""
+    _, found = msgspec.json.schema_components([kind], ref_template=REF)
+    fields: dict[str, Schema] = _tidy(found[kind.__name__])["properties"]
+    return {name: _without_null(schema) for name, schema in fields.items()}
+
+
+def _name(kind: str) -> str:
+    """Return the name of a struct in the document."""
+    return kind.removesuffix("Object")
+
+
+def _subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _described(kind: type[msgspec.Struct], schema: Schema) -> Schema:
+    """Return the schema of a struct, with its docstrings, and with the fields that are always there as required ones."""
+    schema = _tidy(schema)
+    texts, fields = docstrings(kind), msgspec.structs.fields(kind)
+    for one in fields:
+        if one.name in texts:
+            schema["properties"][one.encode_name]["description"] = texts[one.name]
+    if not issubclass(kind, Request | OpenObject):
+        schema["required"] = [one.encode_name for one in fields if one.default is not UNSET]
+    return {**schema, "additionalProperties": issubclass(kind, OpenObject)}
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """Return the docstring of each field of a class, by its name."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        found |= _module_docstrings(one.__module__).get(one.__name__, {})
+    return found
+
+
+@cache
+def _module_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings of the fields of a module's classes; none where there is no source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    return {node.name: dict(_field_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in zip(node.body, node.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            yield field.target.id, inspect.cleandoc(str(text.value.value))
+
+
+# -- what msgspec says, in fewer words -------------------------------------------
+
+
+def _tidy(schema: Any) -> Any:
+    """Return a schema without titles and defaults, and with null as one more type."""
+    if isinstance(schema, list):
+        return [_tidy(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy = {name: _tidy(one) for name, one in schema.items() if name not in ("title", "default", "properties")}
+    if "properties" in schema:
+        tidy["properties"] = {name: _tidy(one) for name, one in schema["properties"].items()}
+    if isinstance(place := tidy.get("$ref"), str):
+        return {"$ref": _name(place), **({"description": tidy["description"]} if "description" in tidy else {})}
+    if not tidy.get("required", True):
+        del tidy["required"]
+    if len(tidy.get("enum", ())) == 1:
+        tidy["const"] = tidy.pop("enum")[0]
+    if tidy.get("type") == "object" and "properties" not in tidy:
+        tidy.setdefault("additionalProperties", True)
+    either = tidy.get("anyOf", ())
+    return _with_null(tidy, either[0]) if len(either) == 2 and either[1] == {"type": "null"} else tidy
+
+
+def _with_null(outer: Schema, inner: Schema) -> Schema:
+    """Return `inner` or null as one schema, where it has a type or values of its own."""
+    rest = {name: one for name, one in outer.items() if name != "anyOf"}
+    if isinstance(inner.get("type"), str):
+        return {**inner, **rest, "type": [inner["type"], "null"]}
+    return {**inner, **rest, "enum": [*inner["enum"], None]} if "enum" in inner else outer
+
+
+def _without_null(schema: Schema) -> Schema:
+    kinds, values = schema.get("type"), schema.get("enum")
+    alone = {"type": kinds[0]} if isinstance(kinds, list) else {}
+    return {**schema, **alone, **({"enum": [one for one in values if one is not None]} if values else {})}

@@ -1,0 +1,82 @@
+"""What the objects of the REST API are declared with: msgspec structs whose docstrings say what each field is.
+
+The routes of the server, exports and `--json` of the command line share them; OpenAPI is generated from them. A class
+`SessionObject` is called `Session` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
+
+import msgspec
+
+REF: Final = "#/components/schemas/{name}"
+
+
+def json_schema(**keywords: Any) -> msgspec.Meta:
+    """Describe a field by keywords of JSON Schema. They check nothing: limits are checked where they are defined."""
+    return msgspec.Meta(extra_json_schema=keywords)
+
+
+def same_as(kind: type) -> msgspec.Meta:
+    """Describe a field that is handled as a dict, and has the form of `kind`."""
+    return json_schema(**{"$ref": REF.format(name=kind.__name__)})
+
+
+class Answer(msgspec.Struct, forbid_unknown_fields=True):
+    """An object that is answered. It has all its fields, but for those whose default is UNSET."""
+
+    @classmethod
+    def from_fields(cls, source: msgspec.Struct, **more: Any) -> Self:
+        """Make one from the fields and properties of `source` that have the same names; `more` are all others."""
+        names = [name for name in cls.__struct_fields__ if name not in more and hasattr(source, name)]
+        return cls(**{name: getattr(source, name) for name in names}, **more)
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """An object that is sent. It has no other fields, and may leave out those with a default."""
+
+
+class OpenObject(msgspec.Struct):
+    """An object that may have other fields, which are kept: its class describes it, and it is handled as a dict."""
+
+
+Id = Annotated[str, json_schema(description="1 to 512 bytes of any Unicode", minLength=1)]
+NonEmpty = Annotated[str, json_schema(minLength=1)]
+Count = Annotated[int, json_schema(minimum=0)]
+"""A whole number from 0."""
+Share = Annotated[float, json_schema(minimum=0, maximum=1)]
+Time = Annotated[int, json_schema(description="milliseconds since the epoch", minimum=0)]
+JsonObject = dict[str, Any]
+
+Item = TypeVar("Item")
+Cursor = TypeVar("Cursor")
+
+
+class Page(Answer, Generic[Item, Cursor], kw_only=True):
+    """A page."""
+
+    object: Literal["list"] = "list"
+    data: list[Item]
+    has_more: bool
+    """There are items after the last one."""
+    first_id: Cursor | None
+    last_id: Cursor | None
+    """Give it as `after` for the next page."""
+
+    @classmethod
+    def of(cls, items: Sequence[Item], *, has_more: bool, by: str = "id", **more: Any) -> Self:
+        """Make a page.
+
+        Args:
+            items: structs or dicts.
+            has_more: whether there are items after the last one.
+            by: the field that names an item, and is asked for as `after`.
+            more: fields of the subclass.
+        """
+        ends: list[Any] = [
+            one[by] if isinstance(one, Mapping) else getattr(one, by) for one in (*items[:1], *items[-1:])
+        ]
+        first_id, last_id = ends or (None, None)
+        return cls(data=list(items), has_more=has_more, first_id=first_id, last_id=last_id, **more)
