@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.evaluation import WEIGHTS, Dataset, Direct, Evaluator, Query, Sample, Turn, read
-from holdfast.recall.weights import FormWeights, Weights
+from holdfast.recall.scoring import FormWeights, Weights
 
 FACTORS: Final = (0.5, 0.75, 1.33, 2.0)
 STARTS: Final = (0.0, 0.1, 0.2, 0.4)

@@ -27,10 +27,10 @@ from holdfast.hooks.callbacks import ENDS, F, Hooks
 from holdfast.hooks.callbacks import callback as as_hook
 from holdfast.hooks.observing import observed
 from holdfast.hooks.workspace import WorkspaceGit
-from holdfast.indexes.departures import unindexed
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexes.tenants import Indexes
+from holdfast.indexes.tombstones import unindexed
 from holdfast.life.settings import SETTINGS as LIFE_SETTINGS
 from holdfast.life.settings import LifeSettings
 from holdfast.life.sweeping import Swept

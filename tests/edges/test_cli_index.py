@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast.cli import commands
-from holdfast.indexes.report import IndexReport, LastError
+from holdfast.indexes.rebuild import IndexReport, LastError
 from holdfast.indexes.service import IndexService
 from tests.edges.keys import bearer, made
 from tests.edges.server import gateway

@@ -20,7 +20,7 @@ from holdfast.domain.memory import Memory, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.search.results import SearchResults
+from holdfast.search.queries import SearchResults
 from holdfast.testing import Reply, ScriptedUpstream
 from tests.amounts import examples
 from tests.clocks import START, Clock

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.indexes import sources, tenants, vectors
+from holdfast.indexes import embeddings, sources, tenants
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.base import Batch, Space
@@ -177,7 +177,7 @@ def main() -> None:
     patched = (
         (sources, "INDEX_PAGE", 4),  # so that there are several writes
         (tenants, "INDEX_FIRST_WALK_SECONDS", 3600),  # only what it was told
-        (vectors, "_ELSEWHERE", 0.05),  # until one looks whether the other has embedded all
+        (embeddings, "_ELSEWHERE", 0.05),  # until one looks whether the other has embedded all
     )
     for module, name, value in patched:
         setattr(module, name, value)

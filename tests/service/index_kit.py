@@ -9,9 +9,8 @@ from typing import Any
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.feeding import channel_of, said_in
-from holdfast.indexes.following import followed
-from holdfast.indexes.service import IndexService
+from holdfast.indexes.documents import channel_of, said_in
+from holdfast.indexes.service import IndexService, followed
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import terms_of
 from holdfast.stores import open_store

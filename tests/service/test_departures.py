@@ -12,8 +12,8 @@ import holdfast
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
-from holdfast.indexes import departures
-from holdfast.indexes.departures import MARK, Departures, unindexed
+from holdfast.indexes import tombstones
+from holdfast.indexes.tombstones import MARK, Departures, unindexed
 from holdfast.life.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
@@ -179,7 +179,7 @@ async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
         for ref in REFS:
             await outside.remove(ref)
         assert writes == []
-        one.time += departures._FRESH
+        one.time += tombstones._FRESH
         for ref in REFS:
             await outside.remove(ref)
         assert len(writes) == 1
@@ -197,10 +197,10 @@ async def test_marks_are_few_and_forgotten_after_a_week() -> None:
             await Departures(one.elsewhere, lambda: one.time, name).tell()
         stored = await one.elsewhere.learned(MARK)
         assert stored is not None
-        assert sorted(departures._marks(stored)) == sorted(f"index-{number}" for number in range(8, 40))
+        assert sorted(tombstones._marks(stored)) == sorted(f"index-{number}" for number in range(8, 40))
         one.time += 8 * 86_400_000
         await Departures(one.elsewhere, lambda: one.time).tell()
-        assert departures._marks(await one.elsewhere.learned(MARK)) == {"": one.time}
+        assert tombstones._marks(await one.elsewhere.learned(MARK)) == {"": one.time}
 
 
 async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,5 +216,5 @@ async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch)
         assert await outside.remove(REFS[0]) is None
     assert await store.learn(MARK, b"[7]", timestamp=1, expect=None)
     assert await outside.drop_memories(Owner("user", "ada")) == 0
-    assert departures._marks(await store.learned(MARK)) == {"": 1}
+    assert tombstones._marks(await store.learned(MARK)) == {"": 1}
     await store.close()

@@ -14,7 +14,7 @@ from holdfast.domain.messages import Message, Part
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.indexes.feeding import words_of
+from holdfast.indexes.documents import words_of
 from holdfast.indexes.settings import IndexSettings, place_of
 from holdfast.limits import INDEX_PAGE
 from holdfast.recall.base import Batch, Index, Source, Space

@@ -10,8 +10,8 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes.embedding import BEFORE_CHARS, Turn, in_context
-from holdfast.indexes.feeding import digest_of, said_in
+from holdfast.indexes.documents import digest_of, said_in
+from holdfast.indexes.embeddings import BEFORE_CHARS, Turn, in_context
 from holdfast.recall.base import CONTEXT, Space
 from holdfast.recall.vectors import vector_of
 from holdfast.stores.log import Append

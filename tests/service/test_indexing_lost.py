@@ -13,11 +13,11 @@ import pytest
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.indexes import lazy
+from holdfast.indexes import lazy_index
+from holdfast.indexes.backfill import Walker
 from holdfast.indexes.service import IndexService
-from holdfast.indexes.walking import Walker
-from holdfast.search.asking import Asked
-from holdfast.search.searching import searched
+from holdfast.search.conversations import searched
+from holdfast.search.queries import Asked
 
 WHOLE = ("", "-wal", "-shm")
 """What an open SQLite file is made of."""
@@ -90,14 +90,14 @@ async def test_the_one_that_is_left_spoils_nothing_of_the_new_one(
     at: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is closed when nobody is at it any more; what lies beside the new file is the new one's then."""
-    monkeypatch.setattr(lazy, "_LINGER", 0.0)
-    closed, gone = lazy._closed, asyncio.Event()
+    monkeypatch.setattr(lazy_index, "_LINGER", 0.0)
+    closed, gone = lazy_index._closed, asyncio.Event()
 
     async def noted(index: Any) -> None:
         await closed(index)
         gone.set()
 
-    monkeypatch.setattr(lazy, "_closed", noted)
+    monkeypatch.setattr(lazy_index, "_closed", noted)
     at.remove()
     assert await at.found("kelp") == ["the kelp is in the cellar"]
     with anyio.fail_after(10):

@@ -12,8 +12,8 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes import embedding, vectors
-from holdfast.indexes.leasing import Leases
+from holdfast.indexes import embeddings
+from holdfast.indexes.throttle import Leases
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import vector_of
 from tests.service.index_kit import bench
@@ -118,7 +118,7 @@ async def test_an_endpoint_that_is_away_is_asked_again_and_words_are_found_meanw
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says what is wrong in a line, without a traceback."""
-    monkeypatch.setattr(vectors, "_FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(embeddings, "_FIRST_PAUSE", 0.005)
     embedder = Embedder()
     embedder.failing = EmbeddingFailed("away", again=True)
     async with bench(embedder=embedder) as one:
@@ -156,7 +156,7 @@ async def test_a_text_that_is_refused_is_left_and_keeps_no_other_from_its_vector
 
 async def test_a_text_that_is_gone_is_no_longer_among_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a process that ran for long enough would end with too many of them, and embed nothing any more."""
-    monkeypatch.setattr(embedding, "UNEMBEDDED", 1)
+    monkeypatch.setattr(embeddings, "UNEMBEDDED", 1)
     embedder = Embedder()
     embedder.refused = "poison"
     async with bench(embedder=embedder) as one:

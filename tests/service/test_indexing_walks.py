@@ -12,9 +12,9 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import milliseconds
-from holdfast.indexes import rebuilding
-from holdfast.indexes.leasing import Leases
+from holdfast.indexes import rebuild
 from holdfast.indexes.sources import marked
+from holdfast.indexes.throttle import Leases
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
 from holdfast.recall.base import Batch, Lookup, Source, Space
@@ -241,7 +241,7 @@ async def test_another_version_of_the_analysis_makes_the_index_anew_by_itself(
     async with bench() as one:
         await some(one)
         await one.service.walk()
-        monkeypatch.setattr(rebuilding, "VERSION", terms.VERSION + 1)
+        monkeypatch.setattr(rebuild, "VERSION", terms.VERSION + 1)
         await one.service.walk()
         epochs = {(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS}  # type: ignore[union-attr]
         assert epochs == {1}

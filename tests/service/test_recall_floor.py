@@ -16,8 +16,8 @@ from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation import Direct, Evaluator, read
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import vector_of
-from holdfast.search.asking import Asked
-from holdfast.search.searching import searched
+from holdfast.search.conversations import searched
+from holdfast.search.queries import Asked
 from holdfast.tools.search import NOTHING
 from tests.markers import unmarked
 from tests.service.search_kit import DAY, Talks, talks

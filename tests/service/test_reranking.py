@@ -15,7 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.indexes.settings import IndexSettings
 from holdfast.limits import RERANK_CHARS
 from holdfast.rerankers import RerankSettings
-from holdfast.search.results import SearchResults
+from holdfast.search.queries import SearchResults
 from tests.service.embeddings_stub import numbers
 from tests.service.rerank_stub import Stub, serving
 from tests.service.search_kit import DAY, Talks, talks

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.recall.base import Lookup
-from holdfast.search.results import SearchResults
+from holdfast.search.queries import SearchResults
 from tests.clocks import START
 from tests.service.search_kit import DAY, Talks, talks
 from tests.stores.conftest import _place

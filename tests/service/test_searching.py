@@ -10,11 +10,10 @@ import pytest
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.following import FollowedStore
+from holdfast.indexes.service import FollowedStore
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
-from holdfast.search.asking import Asked
-from holdfast.search.results import SearchResults
-from holdfast.search.searching import searched
+from holdfast.search.conversations import searched
+from holdfast.search.queries import Asked, SearchResults
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from tests.clocks import START

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.search.paging import Place, cursor_of, place_in
-from holdfast.search.results import SearchResults
+from holdfast.search.queries import Place, SearchResults, cursor_of, place_in
 from tests.service.search_kit import DAY, Talks, talks
 
 

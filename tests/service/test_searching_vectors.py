@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import vector_of
-from holdfast.search.ranked import WITHOUT_VECTORS
+from holdfast.search.ranked_search import WITHOUT_VECTORS
 from tests.service.search_kit import talks
 
 

@@ -14,8 +14,8 @@ from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copies, find_origin
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession
-from holdfast.search.asking import Asked
-from holdfast.search.searching import searched
+from holdfast.search.conversations import searched
+from holdfast.search.queries import Asked
 from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.forking import fork_for_request
 from holdfast.sessions.handle import SessionHandle

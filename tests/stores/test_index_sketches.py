@@ -169,7 +169,7 @@ async def test_an_index_of_before_the_log_gets_one(database: Path, searched: lis
 @pytest.mark.parametrize("dimension", [48, 384, 1000])
 def test_the_nearest_are_among_the_candidates(dimension: int) -> None:
     """Nearly always, also where a few numbers say most and all vectors lean the same way; fewer candidates than there are."""
-    from holdfast.recall.sketches import Sketches
+    from holdfast.recall.arrays import Sketches
 
     chance = np.random.default_rng(1)
     spread = np.exp(-np.arange(dimension) * 4 / dimension)
@@ -192,7 +192,7 @@ def test_the_nearest_are_among_the_candidates(dimension: int) -> None:
 
 
 def test_without_vectors_nothing_is_near() -> None:
-    from holdfast.recall.sketches import Sketches
+    from holdfast.recall.arrays import Sketches
 
     sketches = Sketches(3)
     sketches.put([], b"")

@@ -9,19 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall import expressions, mentions
-from holdfast.recall.chunks import MOST, split_chunks
-from holdfast.recall.details import LONG, analyse, write_detail
-from holdfast.recall.mentions import find_mentions
-from holdfast.recall.sentences import SENTENCE_CHARS, find_sentences
+from holdfast.recall import details, time_expressions
+from holdfast.recall.chunks import MOST, SENTENCE_CHARS, find_sentences, split_chunks
+from holdfast.recall.details import LONG, analyse, find_mentions, write_detail
 from holdfast.recall.terms import terms_of, words_language, words_of
-from holdfast.recall.time_rules import Rule, match_rule, possible_rules
+from holdfast.recall.time_expressions import Rule, match_rule, possible_rules
 
 AT = 1_700_000_000_000
 NOW = datetime(2023, 11, 14, 22, 13)  # noqa: DTZ001 - local time
 ENDS = "[.!?…]{1,8}[\"')\\]*”’»]{0,4}(?=\\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"  # noqa: RUF001 - ends of sentences
 PLAIN_SENTENCE = re.compile(rf"[^\n]+?(?:{ENDS}|$|(?=\n))")
-RULES = [*expressions.RULES, *expressions.FURTHER_RULES, *expressions.DENSE_RULES, *mentions.RULES]
+RULES = [*time_expressions.RULES, *time_expressions.FURTHER_RULES, *time_expressions.DENSE_RULES, *details.RULES]
 WORDS = [
     "I",
     "you",
@@ -128,12 +126,12 @@ def test_no_sentence_ends_at_an_abbreviation(text: str, sentences: list[str]) ->
 @given(text=texts)
 def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
     sentences = [text[start:stop] for start, stop in find_sentences(text)]
-    assert [*mentions.find_dated_sentences(text)] == [one for one in sentences if mentions.may_name_time(one)]
+    assert [*details.find_dated_sentences(text)] == [one for one in sentences if details.may_name_time(one)]
 
 
 def test_half_a_word_may_name_a_time() -> None:
     text = "x" * (SENTENCE_CHARS - 4) + " mon" + "key"
-    assert [*mentions.find_dated_sentences(text)] == [text[:SENTENCE_CHARS]]
+    assert [*details.find_dated_sentences(text)] == [text[:SENTENCE_CHARS]]
 
 
 @given(data=st.data())

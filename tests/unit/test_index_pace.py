@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.indexes.pace import SHARE, Pace
+from holdfast.indexes.throttle import SHARE, Pace
 from tests.clocks import Pauses
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.recall.mentions import LONGEST, MAX_MENTIONS, find_mentions
+from holdfast.recall.details import LONGEST, MAX_MENTIONS, find_mentions
 
 WEDNESDAY = int(datetime(2025, 3, 5, 12, tzinfo=UTC).timestamp() * 1000)
 

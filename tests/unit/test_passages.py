@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.recall.chunks import SENTENCE_CHARS
 from holdfast.recall.passages import ENTRY_PASSAGES, MAX_PASSAGES, Passage, PassageTable
 from holdfast.recall.questions import question_of
-from holdfast.recall.sentences import SENTENCE_CHARS
 from holdfast.recall.terms import terms_of
 
 TALK = [

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.details import analyse
-from holdfast.recall.hits import Hit
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import STRONG, Ranking
+from holdfast.recall.scoring import WEIGHTS, FormWeights, Hit, Weights
 from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
-from holdfast.recall.weights import WEIGHTS, FormWeights, Weights
 
 NOW = 1_684_337_400_000
 WORDS = ["dog", "lake", "bicycle", "paint", "sister", "ORD-12345", "yesterday", "two", "?", "you", "my"]

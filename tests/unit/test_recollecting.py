@@ -13,8 +13,8 @@ from holdfast.domain.memory import TYPES, Memory, MemoryType, Owner
 from holdfast.memory.ranking import DAY, HALF_LIVES, asked, matches, recency, standing
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import question_of
+from holdfast.recall.scoring import WEIGHTS
 from holdfast.recall.terms import terms_of
-from holdfast.recall.weights import WEIGHTS
 
 NOW = 1_700_000_000_000
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from holdfast.recall.questions import MAX_CONCEPTS, question_of
 from holdfast.recall.snippets import CUT, snippet_of
-from holdfast.recall.stops import ENGLISH, LANGUAGES, STOPS, language_of
 from holdfast.recall.terms import (
     ASKS,
     MAX_TERM,
@@ -30,6 +29,7 @@ from holdfast.recall.terms import (
     terms_of,
     tokens_of,
 )
+from holdfast.recall.word_tables import ENGLISH, LANGUAGES, STOPS, language_of
 
 NOW = 1_684_337_400_000  # a Wednesday in May 2023
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.recall.questions import question_of
-from holdfast.recall.times import TimeRange, times_of
+from holdfast.recall.questions import TimeRange, question_of, times_of
 
 ZONES = [
     "UTC",

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import KEPT, MOST, corrected, guesses, question_of
 from holdfast.recall.terms import terms_of
-from holdfast.recall.typos import KEPT, MOST, corrected, guesses
 
 SAID = terms_of(
     "The ferry to the harbour leaves at nine. I received the bicycle and a lobster soup. Паром в гавани"

@@ -13,8 +13,7 @@ from holdfast.cli.terminal import counted, line, moment, progress, show_json
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.indexes.rebuilding import Rebuilt
-    from holdfast.indexes.report import IndexReport
+    from holdfast.indexes.rebuild import IndexReport, Rebuilt
     from holdfast.indexes.service import IndexService
 
 

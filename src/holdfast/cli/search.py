@@ -13,7 +13,7 @@ from holdfast.cli.terminal import line, moment, plain, show_json
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
-    from holdfast.search.results import SearchHit, SearchNeighbour, SearchResults
+    from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
 
 _NAME = 60
 """Characters of a name that are shown."""
@@ -66,7 +66,7 @@ async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResul
     import anyio
     import msgspec
 
-    from holdfast.search.asking import zone_named
+    from holdfast.search.queries import zone_named
     from holdfast.wire.times import moment_of
 
     zone = zone_named(asked["tz"])

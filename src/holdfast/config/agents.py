@@ -22,7 +22,7 @@ from holdfast.config.values import (
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
-from holdfast.recall.times import zone_of
+from holdfast.recall.questions import zone_of
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
 _OF_A_MODEL: Final = (

@@ -25,8 +25,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY, HALF_LIVES
 from holdfast.numbers import check_number, check_whole, is_number
-from holdfast.recall.spelling import Spelling
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import Spelling, terms_of
 
 _ENOUGH_RECALLS: Final = 7
 _ENOUGH_QUERIES: Final = 5

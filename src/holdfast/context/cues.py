@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from holdfast.recall.stops import ENGLISH, language_of
+from holdfast.recall.word_tables import ENGLISH, language_of
 
 DENSE_LANGUAGES: Final = frozenset({"chinese", "japanese"})
 """Languages without spaces between words: there a cue is found anywhere."""

@@ -24,9 +24,9 @@ from holdfast.context.cues import DENSE_LANGUAGES, count_cues, cues_of, spoken_l
 from holdfast.context.own_words import own_words
 from holdfast.context.values import cost_of
 from holdfast.domain.fact_choices import Choice
-from holdfast.recall.sentences import is_abbreviated
-from holdfast.recall.stops import ENGLISH
+from holdfast.recall.chunks import is_abbreviated
 from holdfast.recall.terms import terms_of
+from holdfast.recall.word_tables import ENGLISH
 
 LONGEST: Final = 160
 """Characters from which a sentence is taken apart where a part of it begins."""

@@ -18,7 +18,7 @@ from holdfast.evaluation.prompt_contents import PromptFigures, measure_prompts
 from holdfast.evaluation.reading import read
 from holdfast.evaluation.running import BASELINES, MODES, Evaluator, Mode
 from holdfast.evaluation.unrelated import Given, can_ask, count_unrelated, unrelated
-from holdfast.recall.weights import WEIGHTS
+from holdfast.recall.scoring import WEIGHTS
 
 __all__ = [
     "BASELINES",

@@ -15,9 +15,9 @@ from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMod
 from holdfast.recall.details import analyse
 from holdfast.recall.questions import Question, question_of
 from holdfast.recall.ranking import Ranking
+from holdfast.recall.scoring import WEIGHTS, Weights
 from holdfast.recall.terms import Terms
 from holdfast.recall.vectors import similarities
-from holdfast.recall.weights import WEIGHTS, Weights
 
 
 class Direct:

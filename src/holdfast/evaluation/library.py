@@ -16,9 +16,8 @@ from holdfast.indexes.settings import IndexSettings
 from holdfast.life.settings import LifeSettings
 from holdfast.limits import SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
-from holdfast.search.asking import Asked
-from holdfast.search.results import SearchResults
-from holdfast.search.searching import searched
+from holdfast.search.conversations import searched
+from holdfast.search.queries import Asked, SearchResults
 from holdfast.turns.recall import LEAST_SHARE
 
 _ROLES: Final = ("user", "assistant")

@@ -24,7 +24,7 @@ from holdfast.evaluation.library import messages_of_turns
 from holdfast.evaluation.measures import mean
 from holdfast.evaluation.prompt_sessions import Built, Run, current_place, is_block, open_session
 from holdfast.evaluation.statements.matching import Matcher, normalize
-from holdfast.recall.sentences import find_sentences
+from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import count_terms, words_language, words_of
 from holdfast.wire.sendable import messages_of, own_of
 

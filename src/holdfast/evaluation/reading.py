@@ -18,7 +18,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.evaluation import beam, locomo
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.limits import EVALUATION_FILE_BYTES
-from holdfast.search.asking import SEARCH_ROLES
+from holdfast.search.queries import SEARCH_ROLES
 
 SUFFIXES: Final = (".json", ".jsonl")
 UNANSWERABLE: Final = "unanswerable"

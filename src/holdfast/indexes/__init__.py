@@ -1,22 +1,15 @@
-"""The index service: an index that follows what is written, off every turn's path, and can be made anew at any time.
+"""The index service: an index that follows what is written, off every turn's path, and can be rebuilt at any time.
 
-settings     which index, and where it lies
+settings     which index, and where it is stored
 tenants      the indexes of all tenants of a process
-lazy         an index that opens at its first use
-file         whether its file is still the one that was opened
-following    the store that tells an index of every write
-departures   what tells other indexes that something went
-service      what a tenant's index is told, and when it is in
-waiting      sessions that wait to be taken in
-feeding      entries and memories as documents
-sources      a session, brought up to its log
+lazy_index   an index that opens on first use, and its file
+service      the index of one tenant, and the store that reports every write to it
+sources      a session, brought up to its log; sessions that wait; marks that survive a crash
 memories     an owner's memories, brought up to the store
-marking      what something is about to be done to, so that a crash leaves a trace
-walking      what nobody told: found by looking
-first_walk   whether all was looked for since the index was made
-rebuilding   all of it made anew
-leasing      whose turn that is, of several processes
-embedding    vectors for what has none
-vectors      when they are made
-report       how an index is doing
+documents    entries and memories as documents
+tombstones   what tells other indexes that something was removed
+backfill     find what was not reported
+rebuild      all of it again, and the report on an index
+embeddings   vectors for what has none
+throttle     how fast, and which process
 """

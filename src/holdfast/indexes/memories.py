@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict, InvalidRequest
-from holdfast.indexes.feeding import document_of_memory
+from holdfast.indexes.documents import document_of_memory
 from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 

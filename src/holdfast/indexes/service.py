@@ -1,39 +1,33 @@
-"""The index of one tenant: what it is told, when it is in, and what goes at once. No turn waits for it, or fails by it.
+"""The index of one tenant: it follows every write of this process, off every turn's path. No turn waits for it or fails because of it.
 
-    a write -> told -> waits a little -> brought up to the log (`holdfast.indexes.sources`) -> vectors, behind
+    a write -> noted by `FollowedStore` -> waits a little -> brought up to the log (`holdfast.indexes.sources`) -> vectors, afterwards
 
-What it is told is remembered by name only, and lost with the process: looking finds it again (`holdfast.indexes.walking`).
+Notes hold names only and are lost with the process: a walk finds the sessions again (`holdfast.indexes.backfill`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final, Self
 
 from holdfast.domain.memory import Owner
-from holdfast.domain.session import Session, SessionRef, is_child
+from holdfast.domain.session import Ending, Entry, NewEntry, Removed, Session, SessionRef, is_child
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import floor_of
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
-from holdfast.indexes.departures import Departures
-from holdfast.indexes.embedding import Embedding
-from holdfast.indexes.first_walk import FirstWalk
-from holdfast.indexes.lazy import LazyIndex, discard_damaged
-from holdfast.indexes.leasing import Leases
-from holdfast.indexes.marking import Change, Marks
+from holdfast.indexes.backfill import NOTE as WALKS
+from holdfast.indexes.backfill import FirstWalk, Rested, Walked, Walker
+from holdfast.indexes.embeddings import Embedding, Vectors
+from holdfast.indexes.lazy_index import LazyIndex, discard_damaged
 from holdfast.indexes.memories import brought
-from holdfast.indexes.pace import Pace
-from holdfast.indexes.rebuilding import Progressed, Rebuilder, Rebuilt
-from holdfast.indexes.report import IndexReport, LastError
-from holdfast.indexes.sources import Feeder, space_of
-from holdfast.indexes.vectors import Vectors
-from holdfast.indexes.waiting import Told, Waiting
-from holdfast.indexes.walking import NOTE as WALKS
-from holdfast.indexes.walking import Rested, Walked, Walker
+from holdfast.indexes.rebuild import IndexReport, LastError, Progressed, Rebuilder, Rebuilt
+from holdfast.indexes.sources import Change, Feeder, Marks, Told, Waiting, space_of
+from holdfast.indexes.throttle import Leases, Pace
+from holdfast.indexes.tombstones import Departures
 from holdfast.limits import (
     INDEX_AT_ONCE,
     INDEX_DELAY_SECONDS,
@@ -46,7 +40,10 @@ from holdfast.limits import (
 from holdfast.recall.base import Index, SearchMode, Space
 from holdfast.rerankers import BoundedReranker
 from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.sessions import NewSession
+from holdfast.stores.wrapper import StoreWrapper
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _FIRST_PAUSE: Final = 0.5
@@ -498,3 +495,75 @@ class IndexService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+ServiceOf = Callable[[Store], IndexService]
+"""Gives the index of a handle's tenant."""
+
+
+class FollowedStore(StoreWrapper):
+    """Tells the index of its tenant of every write.
+
+    What only comes is told behind it. What goes is gone from the index, too, when the write returns, if that can be reached in time.
+
+    Args:
+        inner: the store.
+        service: see `ServiceOf`.
+    """
+
+    def __init__(self, inner: Store, service: ServiceOf) -> None:
+        super().__init__(inner)
+        self._of = service
+
+    def around(self, inner: Store) -> Self:
+        """The same around another handle."""
+        return type(self)(inner, self._of)
+
+    @property
+    def _index(self) -> IndexService:
+        return self._of(self.inner)
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        """See `Store.append`."""
+        appended = await self.inner.append(ref, write)
+        if (write.entries or write.retire_from is not None) and not appended.replayed:
+            self._index.written(appended.session, entries=len(appended.entries), cut=write.retire_from)
+        return appended
+
+    async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
+        """See `Store.replace`."""
+        async with self._index.changing(new.ref, new.identity):
+            installed = await self.inner.replace(new, entries, **more)
+        self._index.written(installed.session, entries=len(entries), cut=0)
+        return installed
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        """See `Store.erase`."""
+        async with self._index.changing(ref) as change:
+            entry = await self.inner.erase(ref, seq, tokens=tokens)
+        await self._index.erased(ref, seq, change)
+        return entry
+
+    async def remove(
+        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+    ) -> Removed | None:
+        """See `Store.remove`."""
+        async with self._index.changing(ref):
+            removed = await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+        await self._index.forget(ref)
+        return removed
+
+    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+        """See `Store.end`. One that gives up its name is found no more."""
+        if not ending.withdrawn:
+            return await self.inner.end(ending, idle_since=idle_since)
+        ref = SessionRef(ending.user_id, ending.session_id)
+        async with self._index.changing(ref):
+            did = await self.inner.end(ending, idle_since=idle_since)
+        await self._index.forget(ref)
+        return did
+
+
+def followed(store: Store, service: ServiceOf) -> Store:
+    """The store, which tells the index of its tenant."""
+    return FollowedStore(store, service)  # type: ignore[abstract]  # the rest is passed on

@@ -11,10 +11,8 @@ from typing import Final
 
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.indexes.file import IndexFile
-from holdfast.indexes.following import followed
-from holdfast.indexes.lazy import LazyIndex, Opening
-from holdfast.indexes.service import IndexService
+from holdfast.indexes.lazy_index import IndexFile, LazyIndex, Opening
+from holdfast.indexes.service import IndexService, followed
 from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import new_holder

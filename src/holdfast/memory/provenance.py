@@ -24,8 +24,8 @@ from urllib.parse import unquote
 from holdfast.domain.memory import MemorySource, Origin, origin_of
 from holdfast.memory.evidence import Voiced, has_same_sense, negated, voiced
 from holdfast.memory.similarity import visible
-from holdfast.recall.stops import ENGLISH
 from holdfast.recall.terms import stem, terms_of
+from holdfast.recall.word_tables import ENGLISH
 
 SAID: Final = 0.75
 """Share of a memory's terms that the user has to have said, over all messages, for it to be the user's."""

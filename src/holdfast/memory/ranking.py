@@ -17,7 +17,7 @@ import msgspec
 from holdfast.domain.memory import Memory
 from holdfast.recall.base import Candidates, Similar
 from holdfast.recall.questions import Question
-from holdfast.recall.weights import WEIGHTS
+from holdfast.recall.scoring import WEIGHTS
 
 DAY: Final = 86_400_000
 """Milliseconds."""

@@ -22,8 +22,8 @@ import msgspec
 
 from holdfast.domain.memory import Memory, MemorySource, origin_of
 from holdfast.limits import MEMORY_BYTES, MEMORY_SOURCES, MEMORY_TAGS
-from holdfast.recall.stops import ENGLISH, language_of
 from holdfast.recall.terms import normal, stem, terms_of, tokens_of
+from holdfast.recall.word_tables import ENGLISH, language_of
 
 ALIKE: Final = 0.5
 """Share of two texts' terms, of all that either has, from which on they are alike (Jaccard)."""

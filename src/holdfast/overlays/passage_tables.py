@@ -18,7 +18,7 @@ from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
 from holdfast.context.digest.wording import LONGEST, is_courtesy
 from holdfast.context.statements import split_sentences
 from holdfast.domain.session import Entry, SessionRef
-from holdfast.indexes.feeding import words_of
+from holdfast.indexes.documents import words_of
 from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES
 from holdfast.overlays.session_cache import CacheItem, TenantCache
 from holdfast.recall.passages import Finding, Passage, PassageTable

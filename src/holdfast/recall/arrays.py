@@ -1,11 +1,16 @@
-"""NumPy: what is computed with it over blocks of vectors.
+"""NumPy: arithmetic over blocks of vectors, and sketches that find in milliseconds which of very many vectors may be near one.
 
-Imported only where NumPy is wanted; `holdfast.recall.vectors` does without where it is not installed.
+Imported only where NumPy is wanted; `holdfast.recall.vectors` works without it.
+
+A sketch is a few bits for each number of a vector, in memory. The signs of randomly rotated, centred vectors differ in as many places as the
+angle between them is wide (Charikar 2002, SimHash). The rotation spreads over all signs what a model keeps in few numbers; it works in blocks,
+so that it costs little. A sketch finds candidates, and the caller compares their vectors exactly.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from holdfast.errors import MissingExtra
 from holdfast.recall.threads import THREADS, few_threads
@@ -37,3 +42,102 @@ def packed(vectors: bytes) -> bytes:
 def unpacked(halves: bytes) -> bytes:
     """See `holdfast.recall.vectors.unpacked`."""
     return np.frombuffer(halves, "<f2").astype("<f4").tobytes()
+
+
+_BLOCK: Final = 64
+"""Numbers that are rotated together, and bits of a word."""
+_SEED: Final = 20261126
+ROTATIONS: Final = 2
+"""Bits for each number."""
+_ROWS: Final = 4096
+"""Vectors that are rotated at once."""
+SPARE: Final = 1024
+"""Rows that are free after there was no room for another, at least."""
+
+
+class Sketches:
+    """The sketches of some vectors by id; ids may be added, replaced and removed.
+
+    Args:
+        dimension: numbers in a vector.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._words = -(-dimension // _BLOCK)
+        chance = np.random.default_rng(_SEED)
+        self._orders = [chance.permutation(self._words * _BLOCK) for _ in range(ROTATIONS)]
+        blocks = chance.normal(size=(ROTATIONS, self._words, _BLOCK, _BLOCK))
+        self._rotations = np.linalg.qr(blocks)[0].astype("<f4")
+        self._mean: Any = None
+        self._ids = np.zeros(0, np.int64)
+        self._bits = np.zeros((ROTATIONS * self._words, 0), np.uint64)
+        self._used = 0
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return int(np.count_nonzero(self._ids[: self._used] >= 0))
+
+    def put(self, ids: Sequence[int], vectors: bytes) -> None:
+        """Take vectors in, in place of those that have these ids. All are centred by the mean of the first ones.
+
+        Args:
+            ids: none negative, each once.
+            vectors: one after the other, in the order of the ids.
+        """
+        rows = self._rows(vectors)
+        if self._mean is None and len(rows):
+            self._mean = rows.mean(axis=0)
+        self.drop(ids)
+        if self._used + len(ids) > len(self._ids):
+            self._make_room(len(ids))
+        stop = self._used + len(ids)
+        for start in range(0, len(rows), _ROWS):
+            part = self._sketch(rows[start : start + _ROWS])
+            self._bits[:, self._used + start : self._used + start + part.shape[1]] = part
+        self._ids[self._used : stop] = np.asarray(ids, np.int64)
+        self._used = stop
+
+    def drop(self, ids: Sequence[int]) -> None:
+        """Forget vectors; an id that is not there is fine."""
+        gone = np.isin(self._ids[: self._used], np.asarray(ids, np.int64))
+        if gone.any():
+            self._ids[: self._used][gone] = -1
+            self._bits[:, : self._used][:, gone] = 0
+
+    def nearest(self, vector: bytes, count: int) -> list[int]:
+        """Return the ids of those that may be nearest to a vector, in any order: about `count` of them."""
+        used = self._ids[: self._used]
+        if self._mean is None:
+            return []
+        sought = self._sketch(np.frombuffer(vector, "<f4")[None])[:, 0]
+        apart = np.zeros(self._used, np.uint16)
+        for word, bits in zip(self._bits[:, : self._used], sought, strict=True):
+            apart += np.bitwise_count(word ^ bits)
+        apart[used < 0] = np.iinfo(np.uint16).max
+        if len(used) > count:
+            used = used[np.argpartition(apart, count)[:count]]
+        found: list[int] = used[used >= 0].tolist()
+        return found
+
+    def _rows(self, vectors: bytes) -> Any:
+        return np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
+
+    def _sketch(self, rows: Any) -> Any:
+        """Return the bits of some vectors, word by word."""
+        spread = np.zeros((len(rows), self._words * _BLOCK), "<f4")
+        spread[:, : self._dimension] = rows - self._mean
+        words = []
+        for order, rotations in zip(self._orders, self._rotations, strict=True):
+            blocks = spread[:, order].reshape(len(rows), self._words, _BLOCK).transpose(1, 0, 2)
+            words.append(np.packbits(blocks @ rotations > 0, axis=-1).view(np.uint64)[:, :, 0])
+        return np.concatenate(words)
+
+    def _make_room(self, rows: int) -> None:
+        """Move what is left to larger arrays, which have room for so many more."""
+        kept = self._ids[: self._used] >= 0
+        ids, bits = self._ids[: self._used][kept], self._bits[:, : self._used][:, kept]
+        room = len(ids) + rows + max(SPARE, len(ids) // 8)
+        self._ids, self._bits = np.full(room, -1, np.int64), np.zeros((len(bits), room), np.uint64)
+        self._ids[: len(ids)], self._bits[:, : len(ids)] = ids, bits
+        self._used = len(ids)

@@ -3,18 +3,32 @@
     <mentions>;<chunks>; <key>@<chunk>.<chunk> ...
 
 The times that the text names, in days since the epoch; length, traits and place of each chunk, if it was split; the chunks that have a
-term.
-All numbers are hexadecimal. A short text without times has no details.
+term. All numbers are hexadecimal. A short text without times has no details.
+
+Times that a message names ("last Friday", "in three weeks", "on the 14th") are resolved to days when it is indexed. Questions look back
+(`time_expressions`); messages also look ahead. A date without a year is the nearest one, before or after the message. Where "on Friday"
+may be the last one or the next, both count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from holdfast.recall.chunks import MOST, Chunk, Piece, join_pieces, split_chunks, split_pieces
-from holdfast.recall.mentions import find_mentions
+from holdfast.recall import word_tables
+from holdfast.recall.chunks import (
+    MOST,
+    SENTENCE_CHARS,
+    Chunk,
+    Piece,
+    find_sentences,
+    join_pieces,
+    split_chunks,
+    split_pieces,
+)
 from holdfast.recall.terms import (
     MAX_TERMS,
     MAX_TEXT,
@@ -27,6 +41,252 @@ from holdfast.recall.terms import (
     words_language,
     words_of,
 )
+from holdfast.recall.time_expressions import (
+    ALL_UNITS,
+    ALL_WEEKDAYS,
+    DIGIT,
+    HINTS,
+    NUMBER,
+    UNIT,
+    UNIT_WORDS,
+    WEEKDAY,
+    WEEKDAY_WORDS,
+    Named,
+    Rule,
+    Span,
+    any_of,
+    dense_rule,
+    fold,
+    inflect_german,
+    match_rule,
+    possible_rules,
+    read_number,
+    read_unit,
+    spans_in,
+    whole_days,
+    whole_unit,
+    word_rule,
+)
+
+MAX_MENTIONS: Final = 32
+"""Times of a message that are kept; the first ones."""
+MAX_CHARS: Final = 20_000
+"""Characters of a message in which times are looked for."""
+LONGEST: Final = 62
+"""Days of a time that is kept: a whole year says too little."""
+_HALF_YEAR: Final = timedelta(days=183)
+_EPOCH: Final = date(1970, 1, 1)
+_WORDS: Final = re.compile(r"[^\W\d_]+|\d+")
+_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+_LAST: Final = re.compile(r"last|past|pasad|dernier|letzte|vorige|scors|passad|прошл|上|先|지난", re.IGNORECASE)
+_NO_TIME: Final = frozenset("0 1 2 3 4 5 6 7 8 9 mar may mai sat sun dec a un day days".split())  # noqa: SIM905 - words
+"""Hints that are too common to mean a time in a message."""
+_HINTS: Final = HINTS - _NO_TIME
+_AHEAD_HINTS: Final = frozenset(
+    """
+    tomorrow next coming within in morgen übermorgen nächste nächsten nächster nächstes kommende kommenden mañana próximo próxima
+    demain après prochain prochaine dans dentro amanhã domani the am le el by
+    """.split()  # noqa: SIM905 - words
+)
+_DENSE_HINT: Final = re.compile(rf"{word_tables.DENSE_HINT}|[明后後号號]|내일|모레|다음")
+
+
+def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, int], ...]:
+    """Find the times that a message names.
+
+    Args:
+        text: of the message; `MAX_CHARS` characters of it are read.
+        at: when it was said, in milliseconds since the epoch.
+        zone: whose days are meant.
+
+    Returns:
+        First day and the day after the last one, in days since the epoch; each once, in order.
+    """
+    try:
+        now = datetime.fromtimestamp(at / 1000, zone).replace(tzinfo=None)
+    except (OverflowError, ValueError, OSError):
+        return ()
+    text = normal(text[:MAX_CHARS])
+    found: dict[tuple[int, int], None] = {}
+    for sentence in find_dated_sentences(text):
+        for span in _spans(sentence, now):
+            first, last = (span[0].date() - _EPOCH).days, (span[1] - timedelta(microseconds=1)).date() - _EPOCH
+            if last.days + 1 - first <= LONGEST:
+                found.setdefault((first, last.days + 1))
+        if len(found) >= MAX_MENTIONS:
+            break
+    return tuple(sorted(list(found)[:MAX_MENTIONS]))
+
+
+def find_dated_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences that may name a time. Most do not, which is seen by the few hints that the whole text has."""
+    folded = fold(text)
+    hints = [
+        *_HINTS.intersection(_WORDS.findall(folded)),
+        *(word for word in _AHEAD_WORDS if word in folded),
+    ]
+    patterns = [one for one in (_AHEAD_NUMBER, _YEAR) if one.search(folded)]
+    dense = not text.isascii() and _DENSE_HINT.search(text) is not None
+    # What is left of a sentence that is too long may begin or end with half a word, which is none of the whole text's.
+    cut = any(len(line) >= SENTENCE_CHARS for line in text.split("\n"))
+    if not (hints or patterns or dense or cut):
+        return
+    for start, stop in find_sentences(text):
+        sentence = text[start:stop]
+        said = fold(sentence)
+        likely = dense or stop - start == SENTENCE_CHARS or any(hint in said for hint in hints)
+        if (likely or any(one.search(said) for one in patterns)) and may_name_time(sentence):
+            yield sentence
+
+
+def may_name_time(sentence: str) -> bool:
+    """Return True if a sentence has a word that a time is named with."""
+    words = set(_WORDS.findall(sentence.casefold()))
+    if not _HINTS.isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(sentence) is not None):
+        return True
+    return _YEAR.search(sentence) is not None or (not sentence.isascii() and _DENSE_HINT.search(sentence) is not None)
+
+
+_AHEAD_WORDS: Final = "tomorrow morgen mañana demain amanhã domani next coming nächst kommend próxim prochain".split()  # noqa: SIM905 - words
+_NUMBERED: Final = rf"\d(?:st|nd|rd|th)\b|\d\.|\bin {NUMBER}"
+_AHEAD_NUMBER: Final = re.compile(_NUMBERED)
+_AHEAD: Final = re.compile(rf"{'|'.join(_AHEAD_WORDS)}|{_NUMBERED}", re.IGNORECASE)
+
+
+def _spans(sentence: str, now: datetime) -> Iterator[Span]:
+    ahead = [named for rule in possible_rules(RULES, sentence) for named in match_rule(rule, sentence, now)]
+    for named in spans_in(sentence, now):
+        if any(named.start < other.stop and other.start < named.stop for other in ahead):
+            continue
+        yield from _both_ways(named, sentence[named.start : named.stop], now)
+    for named in ahead:
+        yield named.span
+
+
+def _both_ways(named: Named, said: str, now: datetime) -> Iterator[Span]:
+    """Yield what a time means in a message, which a question would always look for in the past."""
+    begin, end = named.span
+    try:
+        if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(said):
+            begin, end = begin.replace(year=begin.year + 1), end.replace(year=end.year + 1)
+        yield begin, end
+        if named.relative and not _LAST.search(said) and _names_weekday(said):
+            yield begin + timedelta(days=7), end + timedelta(days=7)
+    except (ValueError, OverflowError):  # the 29th of February; the end of the calendar
+        return
+
+
+def _names_weekday(said: str) -> bool:
+    return any(word in ALL_WEEKDAYS for word in _WORDS.findall(said.casefold()))
+
+
+# -- what lies ahead -----------------------------------------------------------
+
+
+def _after_days(count: int) -> Callable[[re.Match[str], datetime], Span | None]:
+    return lambda _, now: whole_days(now.date() + timedelta(days=count))
+
+
+def _next_unit(match: re.Match[str], now: datetime) -> Span | None:
+    unit = read_unit(match)
+    return None if unit in {"minute", "hour", "year"} else whole_unit(unit, now, -1)
+
+
+def _next_weekday(match: re.Match[str], now: datetime) -> Span | None:
+    """Return the next day of that name; where a word for "next week" is before it, the one of that week."""
+    number = ALL_WEEKDAYS[match["weekday"].casefold()]
+    if match.groupdict().get("week"):
+        return whole_days(whole_unit("week", now, -1)[0].date() + timedelta(days=number))
+    return whole_days(now.date() + timedelta(days=(number - now.weekday() - 1) % 7 + 1))
+
+
+def _in_units(match: re.Match[str], now: datetime) -> Span | None:
+    count, unit = read_number(match), read_unit(match)
+    if unit in {"minute", "hour"}:
+        return None
+    days = {"day": 1, "week": 7, "month": 30, "year": 365}[unit] * count
+    give = {"day": 0, "week": 2, "month": 8, "year": 30}[unit]
+    return whole_days(now.date() + timedelta(days=days - give), 1 + 2 * give)
+
+
+def _day_of_month(match: re.Match[str], now: datetime) -> Span | None:
+    """The nearest day of that number."""
+    number = int(match["d"])
+    if not 1 <= number <= 31:
+        return None
+    near = []
+    for months in (-1, 0, 1):
+        whole = now.year * 12 + now.month - 1 + months
+        try:
+            near.append(date(whole // 12, whole % 12 + 1, number))
+        except ValueError:
+            continue
+    return whole_days(min(near, key=lambda day: abs(day - now.date())))
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    word_rule(
+        r"day after tomorrow|übermorgen|pasado mañana|après-demain", _after_days(2), "tomorrow übermorgen mañana demain"
+    ),
+    word_rule(
+        r"(?<!after )tomorrow|(?<!über)(?<!am )morgen|(?<!la )(?<!pasado )mañana|demain|amanhã|domani",
+        _after_days(1),
+        "tomorrow morgen mañana demain amanhã domani",
+    ),
+    word_rule(
+        rf"(?:the )?(?:next|coming|following|nächste[nrs]?|kommende[nrs]?|próxim[oa]) (?P<unit>{UNIT})",
+        _next_unit,
+        UNIT_WORDS,
+        f"next coming following próximo próxima {inflect_german('nächste kommende')}",
+    ),
+    word_rule(
+        rf"(?P<unit>{UNIT}) prochaine?",
+        _next_unit,
+        UNIT_WORDS,
+        "prochain prochaine",
+    ),
+    word_rule(
+        rf"(?:this|next|coming|diese[nrs]?|nächste[nrs]?|kommende[nrs]?|próximo|este|ce) (?P<weekday>{WEEKDAY})",
+        _next_weekday,
+        WEEKDAY_WORDS,
+        f"this next coming próximo este ce {inflect_german('diese nächste kommende')}",
+    ),
+    word_rule(
+        rf"(?P<weekday>{WEEKDAY}) (?:prochain|próximo|que viene)",
+        _next_weekday,
+        WEEKDAY_WORDS,
+        "prochain próximo viene",
+    ),
+    word_rule(
+        rf"(?:in|within|dans|dentro de|en) {NUMBER} (?P<unit>{UNIT})", _in_units, UNIT_WORDS, "in within dans dentro en"
+    ),
+    word_rule(
+        r"(?:on |by |until |before |since )?the (?P<d>\d{1,2})(?:st|nd|rd|th)",
+        _day_of_month,
+        DIGIT,
+        "st nd rd th",
+        "the",
+        relative=False,
+    ),
+    word_rule(r"(?:am|bis zum|vom|zum) (?P<d>\d{1,2})\.(?! ?[\w])", _day_of_month, DIGIT, "am zum vom", relative=False),
+    dense_rule("(?<!大)后天|(?<!大)後天|明後日|모레", _after_days(2)),
+    dense_rule("明天|明日|내일", _after_days(1)),
+    dense_rule(
+        rf"(?:(?P<week>下(?:个|個)?(?=星期|周|週|礼拜|禮拜))|来週の?|다음 ?주 ?)(?P<weekday>{any_of(ALL_WEEKDAYS)})",
+        _next_weekday,
+    ),
+    dense_rule("(?:下个?月|下個?月|来月|다음 ?달)", lambda _, now: whole_unit("month", now, -1)),
+    dense_rule(
+        "(?:下个?(?:周|星期)|下個?(?:週|星期)|来週|다음 ?주)(?![一二三四五六日天])",
+        lambda _, now: whole_unit("week", now, -1),
+    ),
+    dense_rule(
+        rf"(?<![\d.,:])(?P<n>\d{{1,3}}|[一二两三四五六七八九十]) ?(?P<unit>{any_of(ALL_UNITS)}) ?(?:之?后|之?後|뒤|후)",
+        _in_units,
+    ),
+    dense_rule(r"(?<![\d月/.-])(?P<d>[12]?\d|3[01]) ?[号號](?![楼樓线線])", _day_of_month, relative=False),
+)
+
 
 LONG: Final = 300
 """Characters from which on a text is read sentence by sentence at once: it may have chunks."""

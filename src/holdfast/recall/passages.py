@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.recall.base import Candidate, Candidates
+from holdfast.recall.chunks import find_sentences
 from holdfast.recall.questions import MAX_ASKING, Question
 from holdfast.recall.ranking import Ranking
-from holdfast.recall.sentences import find_sentences
 from holdfast.recall.terms import NUMBERED, TIMED, join_traits, terms_of
 
 MAX_PASSAGES: Final = 4_000

@@ -1,8 +1,16 @@
-"""Questions: what somebody wants to find, as concepts to look up, and what else the question tells about where to look.
+"""Questions: what is looked for, as concepts; and what else a question tells about where to look: its time, its speaker, its typos.
 
-A concept is a word of the question with whatever may stand for it in a text: its stems where the language is not certain, the parts of
-an identifier, words that everyday speech swaps for it; each with a weight. Nothing in a question is syntax. Words that are about
-the conversation ("did I mention"), and those that name its time, are no concepts.
+**Concepts.** A concept is a word of the question with whatever may replace it in a text: its stems where the language is not certain, the
+parts of an identifier, words that everyday speech exchanges for it; each with a weight. Nothing in a question is syntax. Words
+about the conversation ("did I mention"), and those that name its time, are no concepts.
+
+**Times.** "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for something of last week that
+was said since. "What did I say about the trip in May?" may mean a trip in May: then what was said in May is only more likely. "What happens
+tomorrow?" says nothing about when it was said.
+
+**Typos.** Where no word of a question was ever said, words that differ in one letter are tried. An index knows how many documents have a
+term, by one lookup for each: so candidates are made here and looked up, with one letter less, more or changed, or two exchanged. Nothing
+reads all that a user has said. The first letter is assumed to be right.
 """
 
 # ruff: noqa: RUF001 (words of other scripts are what some patterns are about)
@@ -11,16 +19,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import msgspec
 
-from holdfast.recall import timewords
-from holdfast.recall.mentions import find_mentions
-from holdfast.recall.stops import ASKING, ENGLISH, LANGUAGES, TALKING, language_of
+from holdfast.errors import InvalidRequest
+from holdfast.recall import word_tables
+from holdfast.recall.details import find_mentions
 from holdfast.recall.terms import (
     PART,
     SPARE,
@@ -34,8 +44,190 @@ from holdfast.recall.terms import (
     stem,
     tokens_of,
 )
-from holdfast.recall.times import TimeRange, times_of, zone_of
-from holdfast.recall.wordforms import KINDRED
+from holdfast.recall.time_expressions import Named, spans_in
+from holdfast.recall.word_tables import ASKING, ENGLISH, KINDRED, LANGUAGES, TALKING, language_of
+
+
+class TimeRange(msgspec.Struct, frozen=True):
+    """From a moment until before another, in milliseconds since the epoch; None: no such end."""
+
+    start: int | None
+    stop: int | None
+    words: tuple[tuple[int, int], ...] = ()
+    """Where in the (normal) text it is named: no words to search for."""
+
+
+_VERBS = (
+    "ask|asked|asking|say|said|saying|tell|told|telling|talk|talked|talking|speak|spoke|mention|mentioned|discuss|discussed|discussing"
+    "|chat|chatted|write|wrote|written|show|showed|shown|decide|decided|agree|agreed|promise|promised|suggest|suggested|recommend"
+    "|recommended|explain|explained|answer|answered|send|sent|share|shared|request|requested|note|noted|work on|worked on|conclude|concluded"
+)
+_CONVERSATION: Final = re.compile(
+    rf"\b(?:I|we|you|me|us)\b[^.?!]{{0,24}}?\b(?:{_VERBS})\b|\b(?:conversations?|chats?|discussions?|sessions|messages|questions|topics)\b"
+    r"|(?:\b(?:my|our|your|that)|'s) (?:session|message|question|topic)\b"
+    r"|\b(?:ich|wir|du)\b[^.?!]{0,60}\b(?:gefragt|gesagt|erzählt|besprochen|geredet|gesprochen|erwähnt|geschrieben|gezeigt|diskutiert"
+    r"|entschieden|beschlossen|vereinbart|vorgeschlagen|empfohlen|geantwortet|erklärt|geraten)\b|\b(?:gespräche?|unterhaltung)\b"
+    r"|\b(?:meine|deine|unsere|alle)n? (?:fragen?|antworten|nachrichten|themen)\b"
+    r"|\b(?:pregunt|habl|dij|cont|mencion|coment|discut|escrib)\w*|\b(?:conversaci[óo]n|conversaciones|charla)\b"
+    r"|\b(?:ai|as|avons|avez|a)(?:-je|-tu|-vous|-nous|-t-on)?\b[^.?!]{0,24}\b(?:demandé|dit|parlé|mentionné|raconté|discuté|écrit|conseillé|recommandé|proposé|expliqué|répondu)\b|\bparl(?:é|ions)\b"
+    rf"|{word_tables.CONVERSATION}|{word_tables.DENSE_CONVERSATION}",
+    re.IGNORECASE,
+)
+_LOOKS_BACK: Final = re.compile(
+    r"\b(?:did|was|were|had|been|happened|went|came|what's new|hatte|hatten|war|waren|hizo|hice|fue|fui|estaba|pasó|était|étaient|a-t-il|a-t-elle|ai|avons)\b"
+    r"|\b(?:have|has)\b(?=(?: \w+){0,3} (?:done|gone|made|had|got|met|seen|(?!need|feed|speed)\w{2,16}(?:ed|en))\b)"
+    r"|\b(?:habe|haben|hat|hast)\b(?=[^.?!]*\b\w{0,12}ge\w{2,16}(?:t|en)\b)",
+    re.IGNORECASE,
+)
+"""In a word that may be of today too ("I have a meeting on Monday") only together with what was done."""
+_ENDS: Final = re.compile(r"[!?](?=\s)|[!?](?=[\u3040-\u9fff\uac00-\ud7ff])|\.(?=\s+(?![a-z]))|[\n\u3002]")
+_AHEAD: Final = re.compile(
+    r"\b(?:will|going to|tomorrow|next (?:week|month|year)|morgen früh|übermorgen|nächste[nrs]?|mañana|demain|prochaine?)\b",
+    re.IGNORECASE,
+)
+_SINCE: Final = re.compile(r"\b(?:since|seit(?: dem)?|desde(?: el)?|depuis(?: le)?|starting)\s*$", re.IGNORECASE)
+_AFTER: Final = re.compile(r"\b(?:after|nach(?: dem)?|después de(?:l)?|après(?: le)?)\s*$", re.IGNORECASE)
+_BEFORE: Final = re.compile(r"\b(?:before|prior to|vor(?: dem)?|antes de(?:l)?|avant(?: le)?)\s*$", re.IGNORECASE)
+_UNTIL: Final = re.compile(r"\b(?:until|till|up to|by|bis(?: zum)?|hasta(?: el)?|jusqu'(?:à|au))\s*$", re.IGNORECASE)
+_FROM: Final = re.compile(r"\b(?:between|from|zwischen|von|vom|entre|desde|de|du)\s*(?:dem |el |le )?$", re.IGNORECASE)
+_TO: Final = re.compile(
+    r"\s*(?:and|to|until|till|through|und|bis(?: zum)?|y|hasta|et|al?|au|[-\u2013])\s*(?:dem |el |le )?", re.IGNORECASE
+)
+_ABOUT_SOMETHING: Final = re.compile(
+    r"\b(?:about|regarding|concerning|of|on|über|sobre|de|propos de)\s+(?!on\b|in\b|during\b|since\b|between\b|before\b|after\b)\w+.*$",
+    re.IGNORECASE,
+)
+
+
+def times_of(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[tuple[int, int], ...]]:
+    """Find the time in which something was said that a question asks for, None: any; and all times that it names, whatever for.
+
+    Args:
+        text: the question.
+        now: milliseconds since the epoch.
+        zone: name of the time zone (IANA) that days begin in.
+
+    Raises:
+        InvalidRequest: there is no such zone, or no such time.
+    """
+    text = normal(text)
+    place = zone_of(zone)
+    named = spans_in(text, _local(now, place))
+    if not named:
+        return None, ()
+    spans = tuple((_moment(one.span[0], place), _moment(one.span[1], place)) for one in named)
+    return _range(text, named, place), spans
+
+
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> tzinfo:
+    """A time zone by its IANA name.
+
+    Raises:
+        InvalidRequest: there is none.
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as exc:
+        raise InvalidRequest(
+            f"there is no time zone {name[:64]!r}; one is named like Europe/Berlin", param="timezone"
+        ) from exc
+
+
+# -- which time is meant -----------------------------------------------------
+
+
+def _range(text: str, named: list[Named], place: tzinfo) -> TimeRange | None:
+    begin, end, words, relative = _joined(text, named)
+    if begin is not None and end is not None and end <= begin:
+        return None
+    first, last = _sentence(text, words[0])
+    said = text[first:last]
+    asks = said.endswith("?") or said.strip() == text.strip()
+    if _CONVERSATION.search(_without(said, first, named)) and (
+        relative or not _is_attribute(text[first : words[0][0]])
+    ):
+        stop = end
+    elif begin is not None and relative and asks and _LOOKS_BACK.search(said) and not _AHEAD.search(said):
+        stop = None
+    else:
+        return None
+    return TimeRange(
+        None if begin is None else _moment(begin, place), None if stop is None else _moment(stop, place), words
+    )
+
+
+_Joined = tuple["datetime | None", "datetime | None", tuple[tuple[int, int], ...], bool]
+
+
+def _joined(text: str, named: list[Named]) -> _Joined:
+    """The named times as one: what stands before and between them tells how."""
+    first = named[0]
+    before = text[: first.start]
+    (begin, end), relative = first.span, first.relative
+    if len(named) > 1:
+        second = named[1]
+        joint = _TO.fullmatch(text[first.stop : second.start])
+        from_there = _FROM.search(before)
+        if joint and from_there:
+            if second.span[0] < begin:  # "between May and July", asked in May: those of last year
+                begin = begin - timedelta(days=7) if relative else _year_before(begin)
+            span = min(begin, second.span[0]), max(begin, second.span[1])
+            return *span, ((from_there.start(), second.stop),), relative and second.relative
+    opened: tuple[tuple[re.Pattern[str], datetime | None, datetime | None], ...] = (
+        (_SINCE, begin, None),
+        (_AFTER, end, None),
+        (_BEFORE, None, begin),
+        (_UNTIL, None, end),
+    )
+    for pattern, start, stop in opened:
+        found = pattern.search(before)
+        if found:
+            return start, stop, ((found.start(), first.stop),), relative
+    return begin, end, ((first.start, first.stop),), relative
+
+
+def _year_before(moment: datetime) -> datetime:
+    return moment.replace(year=moment.year - 1, day=min(moment.day, 28))
+
+
+def _sentence(text: str, words: tuple[int, int]) -> tuple[int, int]:
+    """Where the sentence begins and ends that a time stands in: what is said elsewhere does not tell what it is for."""
+    ends = [found.end() for found in _ENDS.finditer(text)]
+    first = max((end for end in ends if end <= words[0]), default=0)
+    return first, min((end for end in ends if end > words[1]), default=len(text.rstrip()))
+
+
+def _without(said: str, first: int, named: list[Named]) -> str:
+    """A sentence, which begins at `first`, without the times that are named."""
+    for one in reversed(named):
+        if first <= one.start < first + len(said):
+            said = said[: one.start - first] + " " + said[one.stop - first :]
+    return said
+
+
+def _is_attribute(before: str) -> bool:
+    """Whether a time behind these words may belong to what was talked about, and not to the talk: "about the trip in May"."""
+    return _ABOUT_SOMETHING.search(before.rstrip()) is not None
+
+
+def _local(now: int, place: tzinfo) -> datetime:
+    try:
+        return (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now)).astimezone(place).replace(tzinfo=None)
+    except OverflowError as exc:
+        raise InvalidRequest(f"{now} is no time, in milliseconds since the epoch", param="now") from exc
+
+
+def _moment(local: datetime, place: tzinfo) -> int:
+    """Milliseconds since the epoch of a local time; one that a change of the clock leaves out is the moment of the change."""
+    try:
+        moment = local.replace(tzinfo=place).astimezone(UTC)
+    except OverflowError:  # the first or the last day of the calendar, which elsewhere is behind its end
+        moment = local.replace(tzinfo=UTC)
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
 
 MAX_QUESTION: Final = 8_000
 """Characters of a question that are read."""
@@ -135,7 +327,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     mentioned: tuple[tuple[int, int], ...] = ()
     """Times that the question names otherwise, in milliseconds since the epoch: what was said then is a little likelier."""
     days: tuple[tuple[int, int], ...] = ()
-    """All times that it names, as messages name them; see `holdfast.recall.mentions`."""
+    """All times that it names, as messages name them; see `holdfast.recall.details`."""
     role: str | None = None
     """Who seems to have said it, `user` or `assistant`: a little likelier."""
     asks_time: bool = False
@@ -212,8 +404,8 @@ def _role(text: str, *, further: bool = False) -> str | None:
     return "assistant" if by_assistant.search(text) else "user" if by_user.search(text) else None
 
 
-_FURTHER_BY_USER: Final = re.compile(timewords.BY_USER, re.IGNORECASE)
-_FURTHER_BY_ASSISTANT: Final = re.compile(timewords.BY_ASSISTANT, re.IGNORECASE)
+_FURTHER_BY_USER: Final = re.compile(word_tables.BY_USER, re.IGNORECASE)
+_FURTHER_BY_ASSISTANT: Final = re.compile(word_tables.BY_ASSISTANT, re.IGNORECASE)
 
 
 def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
@@ -232,7 +424,7 @@ def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
         yield from (Token(token.start + one.start, token.start + one.stop, one.text) for one in tokens_of(left))
 
 
-_DENSE_TALK: Final = re.compile(timewords.DENSE_TALK)
+_DENSE_TALK: Final = re.compile(word_tables.DENSE_TALK)
 
 
 def _language(tokens: list[Token]) -> str | None:
@@ -333,3 +525,63 @@ def _kindred() -> dict[str, tuple[str, ...]]:
         stems = found.setdefault(stem(word, ENGLISH), {})
         stems.update(dict.fromkeys(stem(other, ENGLISH) for other in others))
     return {word: tuple(stems) for word, stems in found.items()}
+
+
+SHORTEST: Final = 4
+"""Letters of a word from which on it is looked at: a shorter one differs in a letter from too many."""
+LONGEST: Final = 24
+MOST: Final = 4
+"""Words of a question that are looked at, the first."""
+KEPT: Final = 3
+"""What one of them may have been, those that were said most."""
+WEIGHT: Final = 0.7
+"""What such a word counts for, where the word itself would count 1."""
+
+_ALPHABETS: Final = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "абвгдежзийклмнопрстуфхцчшщъыьэюя",
+    "αβγδεζηθικλμνξοπρστυφχψω",
+)
+
+
+def guesses(question: Question) -> tuple[str, ...]:
+    """The terms to ask an index for that has none of the question's."""
+    return tuple(dict.fromkeys(term for concept in _looked_at(question) for term in _near(concept.variants[0][0])))
+
+
+def corrected(question: Question, frequencies: Mapping[str, int]) -> Question | None:
+    """The question with what its words may have been; None where they were nothing that was said.
+
+    Args:
+        question: none of whose terms was.
+        frequencies: in how many documents those of the `guesses` stand that were said.
+    """
+    found: list[Concept] = []
+    for concept in _looked_at(question):
+        near = {term for term in _near(concept.variants[0][0]) if frequencies.get(term)}
+        if near:
+            best = sorted(near, key=lambda term: (-frequencies[term], term))[:KEPT]
+            found.append(Concept(concept.word, tuple((term, WEIGHT) for term in best)))
+    return msgspec.structs.replace(question, concepts=tuple(found)) if found else None
+
+
+def _looked_at(question: Question) -> list[Concept]:
+    words = [
+        concept
+        for concept in question.concepts
+        if SHORTEST <= len(term := concept.variants[0][0]) <= LONGEST and term.isalpha() and not is_dense(term)
+    ]
+    return words[:MOST]
+
+
+def _near(term: str) -> Iterator[str]:
+    """All that differs from a term in one letter, but the first."""
+    letters = next((alphabet for alphabet in _ALPHABETS if term[0] in alphabet), "")
+    for at in range(1, len(term) + 1):
+        head, tail = term[:at], term[at:]
+        yield from (head + letter + tail for letter in letters)
+        if tail:
+            yield head + tail[1:]
+            yield from (head + letter + tail[1:] for letter in letters if letter != tail[0])
+        if len(tail) > 1 and tail[0] != tail[1]:
+            yield head + tail[1] + tail[0] + tail[2:]

@@ -8,7 +8,7 @@ goes before one that asks, a time before none where a time is asked for, and a t
 
 That holds for dialogues of short turns. In a chat with an assistant messages are long and each is about something by itself: neighbours
 and session count less, length counts more, and the user's own messages go first, as replies only echo what people ask for later. How far
-a session is one or the other is read off the average length of its turns; see `holdfast.recall.weights`.
+a session is one or the other is read off the average length of its turns; see `holdfast.recall.scoring`.
 
 Words find nothing where there is nothing; of vectors some are always the nearest. So what they alone have found counts only from a
 floor on, which is the embedder's: how near to each other texts are that have nothing in common differs from model to model.
@@ -24,11 +24,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from holdfast.recall.base import Candidate, Candidates, Similar
-from holdfast.recall.concepts import Statements, rarity_of
-from holdfast.recall.hits import Hit, Row, order_hits
 from holdfast.recall.questions import Question
+from holdfast.recall.scoring import WEIGHTS, FormWeights, Hit, Row, Statements, Weights, order_hits, rarity_of
 from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
-from holdfast.recall.weights import WEIGHTS, FormWeights, Weights
 
 Place = tuple[int, int]
 """Where a document is: its source's number, and its place there."""

@@ -18,9 +18,8 @@ import msgspec
 
 from holdfast.limits import SEARCH_CHARS, SEARCH_WORDS, SNIPPET_CHARS, SNIPPET_WHOLE_CHARS, SNIPPET_WORDS
 from holdfast.recall.questions import Question
-from holdfast.recall.stops import ENGLISH, language_of
 from holdfast.recall.terms import is_dense, normal, stem, terms_in, tokens_of
-from holdfast.recall.wordforms import IRREGULAR
+from holdfast.recall.word_tables import ENGLISH, IRREGULAR, language_of
 
 WIDTH: Final = 240
 """Characters of a snippet, unless asked otherwise."""

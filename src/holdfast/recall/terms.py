@@ -1,9 +1,9 @@
-"""Terms: how a text becomes what an index looks up, and what the bits beside them say of the text's form.
+"""Terms: how a text becomes what an index looks up, what the bits next to them say of the text's form, and how a term is spelled in a text.
 
 A text is normalised (NFKC), cut into words by Unicode's classes, folded, freed of the stop words of its language, and stemmed
-(Snowball); what no stemmer finds ("bought") comes from a table. Scripts without spaces, and those that hang particles on their words,
+(Snowball); what no stemmer finds ("bought") comes from a table. Scripts without spaces, and those that attach particles to their words,
 become overlapping pairs of characters, script by script. Identifiers, codes, addresses and numbers are kept whole and in parts. Emoji are
-nothing. All of it is a pure function of the text and of `VERSION`, so that an index and a question agree, years later too.
+ignored. All of it is a pure function of the text and of `VERSION`, so that an index and a question agree, years later too.
 """
 
 # ruff: noqa: SIM905 (words of other scripts; lists of words)
@@ -16,6 +16,7 @@ import re
 import threading
 import unicodedata
 from base64 import b32encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib import import_module
@@ -24,8 +25,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.recall.stops import DENSE_STOPS, ENGLISH, STOPS, WEB, language_of
-from holdfast.recall.wordforms import IRREGULAR
+from holdfast.recall.word_tables import DENSE_STOPS, ENGLISH, IRREGULAR, STOPS, WEB, language_of
 
 VERSION: Final = 2
 """Of the analysis: what another version analysed has to be analysed anew."""
@@ -489,3 +489,62 @@ def _stemmer(name: str) -> Callable[[str], str]:
 
 
 _stemmers: Final = _Stemmers()
+
+
+_SPELLED: Final = re.compile(r"[^\W_]+")
+
+
+class Spelling:
+    """How terms are written in some texts."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, Counter[str]] = {}
+
+    def read(self, text: str) -> None:
+        """Take note of the words of a text."""
+        words = [token.text for token in tokens_of(normal(text))]
+        language = language_of(word.casefold() for word in words) or ENGLISH
+        for word in words:
+            if not is_dense(word):
+                for term, written in _spelt(word, language):
+                    self.note(term, written)
+
+    def note(self, term: str, written: str) -> None:
+        """Take note of one way to write a term. What is too long to be read is none."""
+        if len(written) <= MAX_TERM:
+            self._written.setdefault(term, Counter())[written] += 1
+
+    def of(self, term: str) -> str:
+        """The form that is written most often, capitals aside; of those the shortest, then the first by its letters. Without any: the term."""
+        written = self._written.get(term)
+        if not written:
+            return term
+        folded: Counter[str] = Counter()
+        for form, number in written.items():
+            folded[form.casefold()] += number
+        best = min(folded, key=lambda form: (-folded[form], len(form), form))
+        return min(
+            (form for form in written if form.casefold() == best),
+            key=lambda form: (-written[form], form.lower() != form, form),
+        )
+
+    def words(self, terms: Iterable[str], most: int) -> tuple[str, ...]:
+        """The forms of some terms, each once, at most so many."""
+        seen: dict[str, str] = {}
+        for term in terms:
+            form = self.of(term)
+            seen.setdefault(form.casefold(), form)
+            if len(seen) == most:
+                break
+        return tuple(seen.values())
+
+
+def _spelt(word: str, language: str) -> Iterable[tuple[str, str]]:
+    """The terms of a word, each with what of the word it stands for."""
+    terms = terms_in(word, language)
+    if len(terms) == 1 and word.isalnum():
+        yield terms[0], word
+        return
+    pieces = {bounded(term): piece for piece in _SPELLED.findall(word) for term in terms_in(piece, language)}
+    for term in terms:
+        yield term, pieces.get(term, word)

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.report import IndexReport
+from holdfast.indexes.rebuild import IndexReport
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
-from holdfast.search.asking import zone_named
-from holdfast.search.results import SearchHit, SearchNeighbour
+from holdfast.search.queries import SearchHit, SearchNeighbour, zone_named
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, Request, Time, json_schema

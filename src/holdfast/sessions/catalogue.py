@@ -23,9 +23,8 @@ from holdfast.life.receipts import Receipt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode
-from holdfast.search.asking import Asked
-from holdfast.search.results import SearchResults
-from holdfast.search.searching import searched
+from holdfast.search.conversations import searched
+from holdfast.search.queries import Asked, SearchResults
 from holdfast.sessions.carry_over import CarryOver, carried_message, carry_over_from, carrying
 from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.exporting import Arrival, exported, imported

@@ -17,7 +17,7 @@ from holdfast.stores.logic.rows import ENDLESS, array_of
 from holdfast.stores.logic.steps import Row
 
 if TYPE_CHECKING:
-    from holdfast.recall.sketches import Sketches
+    from holdfast.recall.arrays import Sketches
 
 LARGE: Final = 20_000
 """Vectors of a space from which on sketches are quicker than a scan."""
@@ -114,7 +114,7 @@ class Nearest:
 
     def _known(self, model: int, space: int, dimension: int) -> _Known:
         """Bring the sketches of a space up to what it is now; those that are new, by a part of it."""
-        from holdfast.recall.sketches import Sketches
+        from holdfast.recall.arrays import Sketches
 
         last = self._ask(_LAST)[0][0]
         known = self._spaces.pop((model, space), None)

@@ -26,7 +26,7 @@ from holdfast.domain.refusals import refusals_of
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.indexes.feeding import words_of
+from holdfast.indexes.documents import words_of
 from holdfast.limits import (
     QUERY_CHARS,
     RECALL_FRESH_SECONDS,
@@ -40,9 +40,8 @@ from holdfast.limits import (
 from holdfast.overlays.passage_tables import QUESTIONS_CHARS, SessionPassages, is_recallable, least_for, questions_in
 from holdfast.recall.passages import Finding, Passage
 from holdfast.recall.questions import asks_many
-from holdfast.search.asking import Asked, zone_named
-from holdfast.search.results import SearchHit
-from holdfast.search.searching import rank_session, searched
+from holdfast.search.conversations import rank_session, searched
+from holdfast.search.queries import Asked, SearchHit, zone_named
 from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import Found, Wanted
 from holdfast.tools.memory_sources import is_users

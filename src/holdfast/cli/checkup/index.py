@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.indexes.report import IndexReport
+    from holdfast.indexes.rebuild import IndexReport
     from holdfast.indexes.settings import IndexSettings
 
 PATIENCE = 5.0

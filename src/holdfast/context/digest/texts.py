@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.context.values import MAX_KEY, MAX_VALUE, clean
-from holdfast.recall.sentences import is_abbreviated
+from holdfast.recall.chunks import is_abbreviated
 
 _SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
 _CLOSED = "。！？"

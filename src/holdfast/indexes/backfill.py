@@ -1,7 +1,8 @@
-"""Looking for what nobody told: sessions that another process wrote, or this one before it ended, and what is left of those that are gone.
+"""Find what was not reported to an index: sessions that another process wrote, or this one before it ended, and leftovers of deleted ones.
 
 Sessions are walked newest first, down to where the last walk began and a margin further: it costs what has changed since then.
-Now and then, and the first time, all of them are, and all sources: it costs one look at each.
+From time to time, and the first time, all sessions and all sources are: it costs one look at each. Until the first walk is over, a search does
+not find everything, and says so.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
-from holdfast.errors import SessionNotFound, StoreCorrupt
-from holdfast.indexes.departures import Departures
+from holdfast.errors import HoldfastError, SessionNotFound, StoreCorrupt
 from holdfast.indexes.memories import bring_stored, brought
 from holdfast.indexes.sources import Feeder, space_of
+from holdfast.indexes.tombstones import Departures
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
+from holdfast.repeating import given_up
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import owners, pages
@@ -263,3 +265,60 @@ class Rested:
 async def on() -> bool:
     """Go on, without rest."""
     return True
+
+
+class FirstWalk:
+    """Whether everything there is was looked for once since an index was made; whoever asks has that begun.
+
+    Args:
+        walk: walks over it.
+        walked: whether that was ever done, as the index has noted it.
+        failed: told why it failed; it is tried again.
+    """
+
+    def __init__(
+        self,
+        walk: Callable[[], Awaitable[Any]],
+        walked: Callable[[], Awaitable[bool]],
+        failed: Callable[[HoldfastError], None],
+    ) -> None:
+        self._walk = walk
+        self._walked = walked
+        self._failed = failed
+        self._over = False
+        self._task: asyncio.Task[None] | None = None
+
+    def renewed(self) -> None:
+        """The index is another one, with nothing in it."""
+        self._over = False
+
+    async def over(self, seconds: float) -> bool:
+        """Whether it is over; where it is not, it is waited for.
+
+        Args:
+            seconds: how long at most.
+
+        Raises:
+            StoreError: the index cannot be used.
+        """
+        if not self._over and not await self._is_over():
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._run(), name="first walk over the index")
+            await asyncio.wait([self._task], timeout=seconds)
+            await self._is_over()
+        return self._over
+
+    async def _is_over(self) -> bool:
+        self._over = await self._walked()
+        return self._over
+
+    async def _run(self) -> None:
+        try:
+            await self._walk()
+        except HoldfastError as exc:
+            self._failed(exc)
+
+    async def close(self) -> None:
+        """End it. Closing twice is fine."""
+        task, self._task = self._task, None
+        await given_up(task)

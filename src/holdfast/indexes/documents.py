@@ -1,4 +1,4 @@
-"""What of an entry, and of a memory, can be found: its words, and the documents that they become. Pure."""
+"""Documents of an index: the words of an entry or a memory that can be found, and the documents made of them. Pure."""
 
 from __future__ import annotations
 

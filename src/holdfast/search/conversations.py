@@ -1,16 +1,17 @@
-"""Search over a user's conversations: a question, looked up and ranked, and what was said read from the log again.
+"""Search a user's conversations: a question is looked up and ranked, and the hits are read from the log.
 
     checked -> question -> looked up (words, vectors) -> ranked -> read from the log -> a page
 
-An index keeps no text and may be behind: a hit is shown only where the log has its entry, live and not erased, in the very session
-that was indexed; another one takes its place in the page. Nothing is ever widened: what no filter lets pass is not found.
+An index keeps no text and may lag: a hit is shown only where the log has its entry, live and not erased, in the very session
+that was indexed; otherwise another hit takes its place in the page. Filters are never widened. Messages that several sessions share are
+found once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -18,26 +19,92 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.origins import EntryOrigin, Origin, find_copies, find_origin
 from holdfast.domain.refusals import refusals_of
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
-from holdfast.indexes.feeding import words_of
+from holdfast.indexes.documents import words_of
 from holdfast.limits import SEARCH_INLINE_CHARS
 from holdfast.recall.base import (
     Candidate,
     Space,
 )
-from holdfast.recall.hits import Hit, Parts
 from holdfast.recall.questions import Question
+from holdfast.recall.scoring import Hit, Parts
 from holdfast.recall.snippets import Effort, Snippet, bounded_text, chunk_snippet
-from holdfast.search.asking import Asked, check
-from holdfast.search.paging import cursor_of, place_in
-from holdfast.search.ranked import RankedSearch, begin_search
-from holdfast.search.reranking import Order, follow, rerank
-from holdfast.search.results import SearchHit, SearchNeighbour, SearchResults
-from holdfast.search.twins import LeaveOut, drop_twins
+from holdfast.search.queries import Asked, SearchHit, SearchNeighbour, SearchResults, check, cursor_of, place_in
+from holdfast.search.ranked_search import Order, RankedSearch, begin_search, follow, rerank
+from holdfast.stores.base import Store
 from holdfast.stores.walk import group_ranges
+
+LeaveOut = Callable[[str, int], bool]
+"""Return True for an entry, by session and `seq`, that is not wanted."""
+
+
+class _Look(NamedTuple):
+    """The properties that an entry and its copies share in an index."""
+
+    at: int
+    role: str
+    length: int
+    name: str | None
+
+
+async def drop_twins(
+    store: Store, user_id: str, ranked: Sequence[Hit], *, leave_out: LeaveOut | None, not_session: str | None
+) -> list[Hit]:
+    """Return the hits, in order, of each shared message only the best one, without those that are left out.
+
+    A message is left out in all sessions that share it. Reads nothing without `not_session`, unless several sessions have hits
+    that look alike.
+
+    Args:
+        store: of the tenant.
+        user_id: whose conversations.
+        ranked: hits, best first.
+        leave_out: see `LeaveOut`; None: all are wanted.
+        not_session: a session whose messages are not wanted, and are not among the hits.
+    """
+    shared = await _load_origins(store, user_id, ranked, not_session)
+    origins = [_origin(hit, shared) for hit in ranked]
+    unwanted = shared.get(not_session or "", ())
+    seen = {origin for hit, origin in zip(ranked, origins, strict=True) if origin and _is_left_out(hit, leave_out)}
+    kept: list[Hit] = []
+    for hit, origin in zip(ranked, origins, strict=True):
+        if origin in seen or _is_left_out(hit, leave_out) or (origin and find_copies(unwanted, origin)):
+            continue
+        if origin is not None:
+            seen.add(origin)
+        kept.append(hit)
+    return kept
+
+
+def _is_left_out(hit: Hit, leave_out: LeaveOut | None) -> bool:
+    return leave_out is not None and leave_out(hit.candidate.session, hit.candidate.seq)
+
+
+async def _load_origins(
+    store: Store, user_id: str, ranked: Sequence[Hit], not_session: str | None
+) -> Mapping[str, Sequence[Origin]]:
+    """Return the origins of the sessions that may share a hit with another one."""
+    sessions: dict[_Look, set[str]] = {}
+    for hit in ranked:
+        sessions.setdefault(_look_of(hit), {not_session} if not_session else set()).add(hit.candidate.session)
+    alike = {id_ for several in sessions.values() if len(several) > 1 for id_ in several}
+    return await store.origins(user_id, alike) if alike else {}
+
+
+def _origin(hit: Hit, shared: Mapping[str, Sequence[Origin]]) -> EntryOrigin | None:
+    """Return the origin of a hit; None if its session shares nothing."""
+    found = hit.candidate
+    return find_origin(shared[found.session], found.seq) if found.session in shared else None
+
+
+def _look_of(hit: Hit) -> _Look:
+    found = hit.candidate
+    return _Look(found.at, found.role, found.length, found.name)
+
 
 _log: Final = logging.getLogger("holdfast.search")
 _READ_AT_ONCE: Final = 16

@@ -1,13 +1,14 @@
-"""Vectors, behind everything else: of what has none yet the texts are read from the log again, embedded, and put to their documents.
+"""Embed in the background what has no vector yet: by one process at a time, with growing pauses when it fails.
 
-What it waits for is in the index, so a restart goes on. Equal texts of a space are embedded once. What fails is tried later
-and later; a text that fails by itself is left without a vector. Words are looked up all the same.
+Texts are read from the log again, embedded, and put to their documents. What waits is recorded in the index, so a restart continues. Equal
+texts of a space are embedded once. A text that fails by itself is left without a vector; words are looked up all the same.
 
 For a model that uses context, a turn is embedded with its speaker and the end of the turn before; see `in_context`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
@@ -17,8 +18,9 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
-from holdfast.indexes.feeding import digest_of, speaker_of, words_of
-from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, UNEMBEDDED
+from holdfast.indexes.documents import digest_of, speaker_of, words_of
+from holdfast.indexes.throttle import Leases
+from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS, UNEMBEDDED
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored, has_context
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
@@ -194,3 +196,85 @@ def in_context(turn: Turn, before: Turn | None) -> str:
 
 def _is_current(turn: Turn | None, digest: bytes) -> bool:
     return turn is not None and digest_of(turn.words) == digest
+
+
+_FIRST_PAUSE: Final = 0.5
+_ELSEWHERE: Final = 5.0
+"""Seconds until it is looked again whether what another process embeds is all."""
+
+
+class Vectors:
+    """Embeds what waits in one tenant's index.
+
+    Args:
+        embedding: does it.
+        leases: say whose turn it is.
+        failed: told of what went wrong.
+    """
+
+    def __init__(self, embedding: Embedding, leases: Leases, failed: Callable[[Exception], None]) -> None:
+        self._embedding = embedding
+        self._leases = leases
+        self._failed = failed
+        self._task: asyncio.Task[None] | None = None
+        self._pushed = False
+        self._rested = asyncio.Event()
+        self._closed = False
+
+    @property
+    def left(self) -> int:
+        """Texts that are left without a vector."""
+        return self._embedding.left
+
+    async def pending(self) -> int:
+        """Documents that wait for a vector, counted up to 1,000."""
+        return await self._embedding.pending()
+
+    def soon(self) -> None:
+        """Something may wait."""
+        if self._closed:
+            return
+        self._pushed = True
+        self._rested.clear()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="embedding")
+
+    async def settled(self) -> None:
+        """Return when nothing waits any more, or trying failed."""
+        await self._rested.wait()
+
+    async def _run(self) -> None:
+        """Embed what waits, as long as anything does."""
+        tries = 0
+        while True:
+            self._pushed, pause = False, 0.0
+            try:
+                async with self._leases.held("vectors") as kept:
+                    while kept is not None and await kept() and await self._embedding.round():
+                        tries = 0
+                pause = _ELSEWHERE if kept is None else 0.0
+            except Exception as exc:  # noqa: BLE001 - the last place: words are looked up all the same
+                self._failed(exc)
+                tries += 1
+                pause = _pause(tries, exc)
+            if self._pushed and not pause:
+                continue
+            self._rested.set()
+            if not pause:
+                return
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Give up what is being embedded: the next process goes on. Closing twice is fine."""
+        self._closed = True
+        self._rested.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _pause(tries: int, exc: Exception) -> float:
+    """Seconds until it is tried again."""
+    asked = exc.retry_after if isinstance(exc, EmbeddingFailed) else None
+    pause = _FIRST_PAUSE * float(2 ** min(tries, 16))
+    return min(max(pause, asked or 0.0), INDEX_PAUSE_SECONDS)

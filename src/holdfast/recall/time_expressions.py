@@ -1,31 +1,130 @@
-"""Time expressions: where in a text a time is named, and which span of the calendar that is, seen from a moment.
+"""Time expressions: where in a text a time is named, and which span of the calendar that is, seen from a moment. Pure.
 
-A small grammar of our own, in English, and of German, Spanish and French the commonest; of further languages what stands in the tables of
-`timewords`. Only what lies behind is understood: a conversation that was is asked for. Weeks begin on Monday. Of days and months without a year the newest that has begun is meant.
+A small grammar for English and the most common expressions of German, Spanish and French; further languages come from the tables of
+`word_tables`. Only the past is understood, because questions ask about past conversations. Weeks begin on Monday. A day or month without a
+year is the newest that has begun.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
-from typing import Final, TypeVar
+from functools import cached_property
+from typing import Final, NamedTuple, TypeVar
 
-from holdfast.recall import timewords
-from holdfast.recall.time_rules import (
-    DIGIT,
-    WORDS,
-    YEAR,
-    Named,
-    Read,
-    Rule,
-    Span,
-    dense_rule,
-    inflect_german,
-    match_rule,
-    possible_rules,
-    word_rule,
-)
+from holdfast.recall import word_tables
+
+Span = tuple[datetime, datetime]
+"""From a moment until before another, in local time without a zone."""
+
+
+class Named(NamedTuple):
+    """A time that a text names."""
+
+    start: int
+    stop: int
+    """Where in the text it is named."""
+    span: Span
+    relative: bool
+    """Whether it is named as seen from now: "yesterday" is, "in May 2023" is not."""
+
+
+WORDS: Final = re.compile(r"[^\W\d_]+|\d")
+Read = Callable[[re.Match[str], datetime], "Span | None"]
+Needs = tuple[AbstractSet[str], ...]
+DIGIT: Final = frozenset({"#digit"})
+YEAR: Final = frozenset({"#year"})
+DENSE: Final = frozenset({"#dense"})
+"""What a text may need that is no word: a digit, four digits of a year, a character of Chinese, Japanese or Korean."""
+_A_DIGIT: Final = re.compile(r"\d")
+_A_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+_A_DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+class Rule:
+    """A way to name a time.
+
+    Args:
+        text: the pattern of it.
+        flags: of the pattern.
+        read: what it means.
+        relative: whether that is as seen from now.
+        needs: sets of words, folded. The pattern only matches a text that has a word of each; this is a hundred times
+            quicker to see than whether the pattern matches.
+    """
+
+    def __init__(self, text: str, flags: re.RegexFlag, read: Read, *, relative: bool, needs: Needs) -> None:
+        self.text, self._flags = text, flags
+        self.read = read
+        self.relative = relative
+        self.needs = needs
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Made when it is first asked for: all of them together would be a tenth of a server's start."""
+        return re.compile(self.text, self._flags)
+
+
+def fold(text: str) -> str:
+    """Return a text folded so far that whatever a pattern finds in it that ignores case is there letter by letter."""
+    folded = text.casefold()
+    return folded if folded.isascii() else folded.replace("i\u0307", "i").replace("\u0131", "i")
+
+
+def possible_rules(rules: Iterable[Rule], text: str) -> list[Rule]:
+    """Return the rules that may match in a text, by what they need."""
+    words = set(WORDS.findall(fold(text)))
+    if _A_DIGIT.search(text):
+        words |= DIGIT
+        if _A_YEAR.search(text):
+            words |= YEAR
+    if not text.isascii() and _A_DENSE.search(text):
+        words |= DENSE
+    found = []
+    for rule in rules:
+        for need in rule.needs:
+            if need.isdisjoint(words):
+                break
+        else:
+            found.append(rule)
+    return found
+
+
+def match_rule(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
+    """Yield the times that a rule finds in a text; dates that do not exist are left out."""
+    for match in rule.pattern.finditer(text):
+        try:
+            span = rule.read(match, now)
+        except (ValueError, OverflowError):  # the 31st of June, the year 0
+            continue
+        except KeyError:  # no word of ours: a Turkish i without a dot, which a pattern that ignores case takes for one
+            continue
+        if span is not None:
+            yield Named(match.start(), match.end(), span, rule.relative)
+
+
+_TALKS: Final = r"(?:chats?|conversations?|discussions?|messages?|questions?|sessions?|talks?|topics?)\b(?![.-]\w)"
+"""What a day may have of which somebody asks: "yesterday's questions"; what else is its own ("yesterday's log") is not of that day."""
+
+
+def inflect_german(words: str) -> str:
+    """Return German adjectives with all their endings."""
+    return " ".join(word + end for word in words.split() for end in ("", "n", "r", "s"))
+
+
+def word_rule(pattern: str, read: Read, *needs: str | Iterable[str], relative: bool = True) -> Rule:
+    """Return a rule for scripts that put spaces between words; of `needs`, a text is the words in it."""
+    sets = tuple(frozenset(need.split() if isinstance(need, str) else need) for need in needs)
+    text = rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))"
+    return Rule(text, re.IGNORECASE, read, relative=relative, needs=sets)
+
+
+def dense_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
+    """Return a rule for scripts that show no bounds of words."""
+    return Rule(pattern, re.NOFLAG, read, relative=relative, needs=(DENSE,))
+
 
 Value = TypeVar("Value", int, str)
 _DAY: Final = timedelta(days=1)
@@ -108,11 +207,13 @@ def _each(names: Iterable[tuple[Value, str]]) -> dict[str, Value]:
 
 _MONTH, WEEKDAY, UNIT = any_of(_MONTHS), any_of(_WEEKDAYS), any_of(_UNITS)
 NUMBER = rf"(?P<n>\d{{1,4}}|(?:a )?(?:{any_of(_NUMBERS)})(?: of)?)"
-_ALL_MONTHS: Final = _each(enumerate(timewords.MONTHS, 1)) | _MONTHS
-ALL_WEEKDAYS: Final = _each(enumerate(timewords.WEEKDAYS)) | _each(enumerate(timewords.DENSE_WEEKDAYS)) | _WEEKDAYS
+_ALL_MONTHS: Final = _each(enumerate(word_tables.MONTHS, 1)) | _MONTHS
+ALL_WEEKDAYS: Final = _each(enumerate(word_tables.WEEKDAYS)) | _each(enumerate(word_tables.DENSE_WEEKDAYS)) | _WEEKDAYS
 UNIT_WORDS, WEEKDAY_WORDS = frozenset(_UNITS), frozenset(_WEEKDAYS)
-ALL_UNITS: Final = _each(timewords.UNITS.items()) | _each(timewords.DENSE_UNITS.items()) | _UNITS
-_ALL_NUMBERS: Final = _each(enumerate(timewords.NUMBERS, 1)) | _each(enumerate(timewords.DENSE_NUMBERS, 1)) | _NUMBERS
+ALL_UNITS: Final = _each(word_tables.UNITS.items()) | _each(word_tables.DENSE_UNITS.items()) | _UNITS
+_ALL_NUMBERS: Final = (
+    _each(enumerate(word_tables.NUMBERS, 1)) | _each(enumerate(word_tables.DENSE_NUMBERS, 1)) | _NUMBERS
+)
 """With those of further languages."""
 _D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
 _PART = r"(?P<part>morning|afternoon|evening|night)"
@@ -149,10 +250,10 @@ HINTS: Final = frozenset(
     ]
 ).union(_MONTHS, _WEEKDAYS, _UNITS)
 """One of these stands in every expression: most questions have none, and that is seen at once."""
-_FURTHER_HINTS: Final = frozenset(timewords.HINTS.split()).union(
-    *(names.split() for names in (*timewords.MONTHS, *timewords.WEEKDAYS, *timewords.UNITS.values()))
+_FURTHER_HINTS: Final = frozenset(word_tables.HINTS.split()).union(
+    *(names.split() for names in (*word_tables.MONTHS, *word_tables.WEEKDAYS, *word_tables.UNITS.values()))
 )
-_DENSE_HINT: Final = re.compile(timewords.DENSE_HINT)
+_DENSE_HINT: Final = re.compile(word_tables.DENSE_HINT)
 _PARTS: Final = {"morning": (5, 12), "afternoon": (12, 18), "evening": (17, 24), "night": (18, 30)}
 """Hours of the day; those from 24 on are the next day's."""
 
@@ -448,24 +549,24 @@ RULES: Final = (
 _FURTHER_N = rf"(?P<n>\d{{1,4}}|{any_of(_ALL_NUMBERS)})"
 _FURTHER_MONTH = rf"(?P<month>{any_of(_ALL_MONTHS)})"
 FURTHER_RULES: Final = (
-    *(word_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.BACK.items()),
-    *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _ago) for one in timewords.AGO),
-    *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _past) for one in timewords.PAST),
-    *(word_rule(one.format(weekday=any_of(ALL_WEEKDAYS)), _weekday) for one in timewords.ON),
-    word_rule(rf"(?:{timewords.IN}) {_FURTHER_MONTH}(?:,? (?:de |del )?{_Y})?", _dated, relative=False),
-    word_rule(rf"(?:{timewords.AT} )?{_D} (?:de )?{_FURTHER_MONTH}(?: (?:de |del )?{_Y})?", _dated, relative=False),
+    *(word_rule(phrases, _back(unit, back)) for (unit, back), phrases in word_tables.BACK.items()),
+    *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _ago) for one in word_tables.AGO),
+    *(word_rule(one.format(n=_FURTHER_N, unit=f"(?P<unit>{any_of(ALL_UNITS)})"), _past) for one in word_tables.PAST),
+    *(word_rule(one.format(weekday=any_of(ALL_WEEKDAYS)), _weekday) for one in word_tables.ON),
+    word_rule(rf"(?:{word_tables.IN}) {_FURTHER_MONTH}(?:,? (?:de |del )?{_Y})?", _dated, relative=False),
+    word_rule(rf"(?:{word_tables.AT} )?{_D} (?:de )?{_FURTHER_MONTH}(?: (?:de |del )?{_Y})?", _dated, relative=False),
 )
 
 
 _DENSE_COUNT = (
-    rf"(?<![\d.,:])(?P<n>\d{{1,4}}|{any_of(_each(enumerate(timewords.DENSE_NUMBERS, 1)))})"
-    rf" ?(?P<unit>{any_of(_each(timewords.DENSE_UNITS.items()))})"
+    rf"(?<![\d.,:])(?P<n>\d{{1,4}}|{any_of(_each(enumerate(word_tables.DENSE_NUMBERS, 1)))})"
+    rf" ?(?P<unit>{any_of(_each(word_tables.DENSE_UNITS.items()))})"
 )
 DENSE_RULES: Final = (
-    *(dense_rule(phrases, _back(unit, back)) for (unit, back), phrases in timewords.DENSE_BACK.items()),
+    *(dense_rule(phrases, _back(unit, back)) for (unit, back), phrases in word_tables.DENSE_BACK.items()),
     dense_rule(rf"{_DENSE_COUNT} ?(?:之?前|전)", _ago),
     dense_rule(
-        rf"(?P<week>{timewords.DENSE_LAST_WEEK})?(?P<weekday>{any_of(_each(enumerate(timewords.DENSE_WEEKDAYS)))})",
+        rf"(?P<week>{word_tables.DENSE_LAST_WEEK})?(?P<weekday>{any_of(_each(enumerate(word_tables.DENSE_WEEKDAYS)))})",
         _weekday,
     ),
     dense_rule(

@@ -1,9 +1,9 @@
-"""What goes from a store is told to all indexes that are made of it: by one mark in the store, which says when something went last.
+"""Tell all indexes of a store that something was removed: by one mark in the store, which says when that happened last.
 
-An index knows at once what its own processes erase and delete. What others do, whose index is another one or who have none, changes no time
-that a walk goes by: such a mark has the next walk look at everything, instead of the one a week later. It names no session and no user.
+An index knows at once what its own processes erase and delete. Removals by other processes, which have another index or none, change no time
+that a walk goes by: such a mark makes the next walk look at everything, instead of the one a week later. It names no session and no user.
 
-    before something goes: told, once a minute at most -> a walk reads it: a whole one, once an hour at most
+    before a removal: marked, once a minute at most -> a walk reads it: a whole one, once an hour at most
 """
 
 from __future__ import annotations
