@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    calls,
     doors,
     facts,
     fairness,
@@ -42,6 +43,7 @@ from benchmarks.tables import Table
 from benchmarks.timing import clock, settle, told
 
 PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
+    "calls": calls.measure,
     "window": window.measure,
     "facts": facts.measure,
     "turn": turn.measure,

@@ -1,0 +1,183 @@
+"""How many files a warm turn visits, and how many functions it calls: a library turn, and a chat request to the gateway.
+
+Counted by `sys.setprofile` in the event loop's thread, each resumption of a coroutine or generator included. The threads of the
+SQLite store are counted apart: they work for all sessions at once. The model is a stub, so nothing of an upstream's client is counted;
+nor is the HTTP server's: the application is called as ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import holdfast
+from benchmarks.run import Run, clear
+from benchmarks.tables import Column, Figure, Table
+from holdfast.agents import Llm, Roster
+from holdfast.holdfast import Holdfast
+from holdfast.models import as_chunks
+from holdfast.server.app import make_app
+
+ROOT = str(Path(holdfast.__file__).parent)
+WARM = 40
+"""Turns before the one that is counted: its working set is carried on from the turn before."""
+_NOTES = (
+    "Files and own calls: of the package. All calls: with those of the standard library, of other packages, and into C.",
+    "Index on: with the part of its work that falls into the turn.",
+)
+
+
+class Calls:
+    """Calls of one thread, or of several, while it is on."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.own: Counter[tuple[str, str]] = Counter()
+        self.python = 0
+        self.into_c = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Count an event; see `sys.setprofile`."""
+        if not self.is_on:
+            return
+        if event == "c_call":
+            self.into_c += 1
+        elif event == "call":
+            self.python += 1
+            code = frame.f_code
+            if code.co_filename.startswith(ROOT):
+                self.own[code.co_filename, code.co_qualname] += 1
+
+    def row(self, what: str) -> dict[str, Figure]:
+        """The figures."""
+        files = len({name for name, _ in self.own})
+        own, python = sum(self.own.values()), self.python
+        return {"what": what, "files": files, "own": own, "python": python, "all": python + self.into_c}
+
+
+async def measure(run: Run) -> list[Table]:
+    """Count a library turn and a chat request, with the index and without."""
+    rows: list[dict[str, Figure]] = []
+    for index in ({"index": None}, {}):
+        suffix = "index on" if not index else "index off"
+        for what, count in (("library turn", _count_turn), ("chat request", _count_request)):
+            rows += await _counted(run.folder / f"calls-{len(rows)}.db", f"{what}, {suffix}", count, index)
+    clear(run.folder, "calls-*")
+    columns = [
+        Column("what", ""),
+        Column("files", "files"),
+        Column("own", "own calls"),
+        Column("python", "Python calls"),
+        Column("all", "all calls"),
+    ]
+    return [Table("calls", "Calls of one warm turn", columns, rows, _NOTES)]
+
+
+Counting = Callable[[Holdfast, Calls, Calls], Awaitable[None]]
+
+
+async def _counted(path: Path, what: str, count: Counting, options: Mapping[str, Any]) -> list[dict[str, Figure]]:
+    """Open a store, and count what one turn calls in the loop's thread and in those of the store."""
+    loop, threads = Calls(), Calls()
+    threading.setprofile(threads)
+    try:
+        async with Holdfast(f"sqlite:///{path}", roster=Roster({"default": LLM}), **options) as hf:
+            await count(hf, loop, threads)
+    finally:
+        threading.setprofile(None)  # type: ignore[arg-type]  # what the standard library's own documentation says
+    return [loop.row(what), threads.row(f"{what}: the store's threads")]
+
+
+async def _on(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
+    await asyncio.sleep(1.5)  # what turns left to be done in the background is done
+    sys.setprofile(loop)
+    loop.is_on = threads.is_on = True
+    try:
+        return await work
+    finally:
+        loop.is_on = threads.is_on = False
+        sys.setprofile(None)
+
+
+async def _count_turn(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    session = await hf.session("counted", system="You help.")
+
+    async def turn(number: int) -> None:
+        async with session.turn(f"question {number}: where is order {number}?") as opened:
+            opened.add(f"It is on its way, order {number}.")
+
+    for number in range(WARM):
+        await turn(number)
+    await _on(loop, threads, turn(WARM))
+
+
+async def _count_request(hf: Holdfast, loop: Calls, threads: Calls) -> None:
+    app = make_app(hf, close=False)
+
+    async def ask(number: int) -> int:
+        message = {"role": "user", "content": f"question {number}: where is order {number}?"}
+        return await _post(app, {"model": "gpt-4o", "session_id": "counted", "messages": [message]})
+
+    for number in range(WARM):
+        assert await ask(number) == 200
+    assert await _on(loop, threads, ask(WARM)) == 200
+
+
+async def _post(app: Any, body: Mapping[str, Any]) -> int:
+    """Post a chat request to an ASGI application; its status."""
+    sent = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+    answered, status = asyncio.Event(), 0
+
+    async def receive() -> dict[str, Any]:
+        if not sent:
+            await answered.wait()
+            return {"type": "http.disconnect"}
+        return sent.pop()
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            answered.set()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/v1/chat/completions",
+        "raw_path": b"/v1/chat/completions",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8377),
+    }
+    await app(scope, receive, send)
+    return status
+
+
+class _Stub:
+    """A model that answers at once."""
+
+    name = "stub"
+
+    async def stream(self, request: Mapping[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
+        message = {"role": "assistant", "content": "It is on its way, and should be with you on Thursday."}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        completion = {"id": "chatcmpl-1", "created": 1, "model": "gpt-4o", "choices": [choice]}
+        for chunk in as_chunks(completion):
+            yield chunk
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+LLM = Llm(name="default", model="gpt-4o", client=_Stub())
