@@ -91,7 +91,7 @@ async def _counted(path: Path, what: str, count: Counting, options: Mapping[str,
         async with Holdfast(f"sqlite:///{path}", roster=Roster({"default": LLM}), **options) as hf:
             await count(hf, loop, threads)
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]  # what the standard library's own documentation says
+        threading.setprofile(None)
     return [loop.row(what), threads.row(f"{what}: the store's threads")]
 
 

@@ -112,7 +112,7 @@ class Material:
         appended = await hf.store.replace(new, self.new[:length])
         ref = appended.session.ref
         if view is not None:
-            key = view.view_key()
+            key = view.view_key
             state = self.state(view.context.strategy, view.context.options["budget"], length)
             saved = SavedView(state.frontier, encode_state(state), state.keep)
             await hf.store.append(ref, Append(timestamp=hf.clock(), views={key: saved}))

@@ -171,7 +171,7 @@ async def _cold(run: Run, length: int, budget: int) -> dict[str, Samples]:
 
 
 def _opened(path: Path, strategy: str, budget: int) -> Block:
-    return _opening(path, asked(strategy, budget), roster(strategy, budget).voice().view_key())
+    return _opening(path, asked(strategy, budget), roster(strategy, budget).voice().view_key)
 
 
 def _opening(path: Path, request: Request, key: str) -> Block:

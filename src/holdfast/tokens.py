@@ -177,7 +177,7 @@ class _Counter:
         self.exact = margin == 0.0
         self.margin = margin
         self.factor = factor
-        self._vocabularies = vocabularies
+        self._vocabulary, *self._others = vocabularies
         self._percent = 100 + round(margin * 100)
         self._pictures = pictures
         self._known = lru_cache(maxsize=_KEPT)(self._count)
@@ -201,10 +201,16 @@ class _Counter:
         return self._known(text) if _KEPT_FROM <= len(text) <= CHUNK_CHARS else self._count(text)
 
     def _count(self, text: str) -> int:
-        count = max(vocabulary.count(text) for vocabulary in self._vocabularies)
+        count = self._vocabulary.count(text)
+        for vocabulary in self._others:
+            count = max(count, vocabulary.count(text))
         return -(-count * self._percent // 100)
 
     def message(self, message: Message) -> int:
+        content = message.content
+        if type(content) is str and not (message.extra or message.tool_calls or message.name is not None):
+            frame = MESSAGE_OVERHEAD + TOOL_RESULT_OVERHEAD if message.role == "tool" else MESSAGE_OVERHEAD
+            return frame + self.text(content)
         count = MESSAGE_OVERHEAD + self._content(message) + self._extra(message.extra)
         if message.name is not None:
             count += NAME_OVERHEAD + self.text(message.name)

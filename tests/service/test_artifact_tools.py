@@ -311,7 +311,7 @@ async def test_a_view_with_the_tool_is_another_one() -> None:
     async with bench([], agents={**clearing(("load_artifact",)), "b": clearing(())["a"]}) as made:
         voices = [made.hf.roster.voice(agent=name) for name in ("a", "b")]
         assert [voice.loads for voice in voices] == [True, False]
-        assert voices[0].view_key() != voices[1].view_key()
+        assert voices[0].view_key != voices[1].view_key
 
 
 async def test_a_cut_result_says_how_it_is_loaded() -> None:

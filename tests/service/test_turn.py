@@ -299,7 +299,7 @@ async def test_the_view_is_saved_when_its_frontier_moves() -> None:
     async with talking(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
         for at in range(20):
             await drained(turn_of(hf, user(f"question {at} " + "word " * 20)))
-        key = hf.roster.voice().view_key()
+        key = hf.roster.voice().view_key
         rows = await hf.store.window(REF, key)
         assert rows.view is not None
         assert rows.view.frontier > 10

@@ -443,7 +443,7 @@ def test_a_view_is_named_by_agent_and_branch() -> None:
     roster = Roster(agents={"ada": Agent(name="ada"), "bob": Agent(name="bob")})
     voice = roster.voice(agent="ada")
     aside = msgspec.structs.replace(voice, branch="panel.ada")
-    assert len({voice.view_key(), aside.view_key(), roster.voice(agent="bob").view_key()}) == 3
+    assert len({voice.view_key, aside.view_key, roster.voice(agent="bob").view_key}) == 3
     eyes = aside.policy.perspective
     assert eyes is not None
     assert (eyes.agent, eyes.branch) == ("ada", "panel.ada")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.agents.team import Team
+from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
 from holdfast.context.perspective import Perspective
 from holdfast.context.policies import Policy, policy
-from holdfast.context.recalled import RecalledKind, RecallSettings
+from holdfast.context.recalled import Recall, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.artifact import LOADER
 from holdfast.domain.budget import Budget
@@ -30,6 +31,8 @@ DEFAULT = "default"
 """The name under which the default model answers."""
 OFFLINE = "offline"
 """The name of the built-in model, whatever else is configured."""
+_REQUESTS: Final = 16
+"""Requests remembered of each voice: one for each thing learned of its model, and each `max_tokens`."""
 
 
 class Llm(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +198,7 @@ class Instruction(msgspec.Struct, frozen=True):
     text: str
 
 
-class Voice(msgspec.Struct, frozen=True, kw_only=True):
+class Voice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Who answers one turn: a model, an agent if there is one, and the context settings that hold."""
 
     llm: Llm
@@ -220,17 +223,22 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
     recalls: Mapping[RecalledKind, RecallSettings] = {}
     """What may be recalled, with or without an agent; see `Agent.recalls`."""
 
-    @property
+    @cached_property
     def agent_name(self) -> str | None:
         """The agent's name; None: no agent answers, a model does."""
         return self.agent.name if self.agent else None
 
-    @property
+    @cached_property
+    def without_tools(self) -> Voice:
+        """The same voice for a caller that runs its tools itself."""
+        return msgspec.structs.replace(self, tools=Toolset()) if self.tools else self
+
+    @cached_property
     def loads(self) -> bool:
         """Whether it can load results of tools back that its prompt does not have whole; see `holdfast.tools.artifacts`."""
         return LOADER in self.tools.tools
 
-    @property
+    @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """What it is told, in order; none where it is told nothing. `holdfast.turns.prompt` makes a system message of them."""
         if self.agent is None:
@@ -240,7 +248,7 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
         told.append(Instruction(self.agent.name, "instruction", self.agent.instruction or ""))
         return tuple(one for one in told if one.text)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """The policy of the context settings; without a summarizer, the digest stands in for its summaries.
 
@@ -260,6 +268,47 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return Perspective(agent=self.agent.name, branch=self.branch, count=STORED.message)
 
+    @cached_property
+    def recall_budgets(self) -> dict[RecalledKind, int]:
+        """Tokens by kind that are kept free in its prompts."""
+        return {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
+
+    def request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
+        """Return what its prompts are built for, without what belongs to a session or a turn.
+
+        Args:
+            learned: what is known of the model from its provider's answers.
+            reply_tokens: what the request allows the reply; None: it does not say.
+            tools: what is sent with the prompt.
+        """
+        known = self._requests
+        key = (learned, reply_tokens)
+        if not tools and (found := known.get(key)) is not None:
+            return found
+        budget = self.policy.cap(self.llm.budget(reply_tokens, tools=bool(tools), learned=learned))
+        made = Request(
+            policy=self.policy,
+            count=self.llm.counter,
+            input_budget=budget.counted,
+            budget=budget,
+            measure=self.llm.measure(learned),
+            tools=tools,
+            dialect=self.llm.dialect,
+            upstream=self.llm.name,
+            loads=self.loads,
+            recall=Recall(budgets=self.recall_budgets),
+        )
+        if not tools:
+            if len(known) >= _REQUESTS:
+                known.clear()
+            known[key] = made
+        return made
+
+    @cached_property
+    def _requests(self) -> dict[tuple[Learned, int | None], Request]:
+        return {}
+
+    @cached_property
     def view_key(self) -> str:
         """Names the view. Overlays belong to a view, never to another.
 

@@ -88,6 +88,8 @@ class Roster:
         self, voice: Voice, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
     ) -> Voice:
         """Return the voice with what one turn says of the working set; None leaves its own. Raises `InvalidRequest`."""
+        if strategy is None and budget is None and recall is None:
+            return voice
         said = {"strategy": strategy, "budget": budget, "recall": recall}
         given = {name: value for name, value in said.items() if value is not None}
         return self.with_context(voice, parse(given, where="", base=voice.context)) if given else voice

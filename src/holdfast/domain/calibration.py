@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -144,18 +145,26 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
             exact: whether the model's own tokenizer counts here. Then the ratio is 1.0 unless the provider counts more,
                 and never less: a prompt of another kind would not be as cheap.
         """
-        largest = max((pair.counted for pair in self.pairs), default=0)
-        alike = _trusted([pair for pair in self.pairs if pair.counted * ALIKE >= largest])
-        if not alike:
-            return Measure()
-        ordered = sorted(alike, key=lambda pair: pair.doubt if exact else pair.ratio)
-        ratios = [pair.doubt if exact else pair.ratio for pair in ordered]
-        top = ratios[-2] if len(ratios) >= OUTLIER_FROM and not ordered[-1].refused else ratios[-1]
-        if exact and top == 1.0:
-            return Measure(samples=len(ratios))
-        spread = (top - statistics.median(ratios)) / top
-        margin = min(MOST_MARGIN, ONE_MARGIN / math.sqrt(len(ratios)) + max(0.0, spread) / 2)
-        return Measure(top, margin, len(ratios))
+        return _measure(self.pairs, exact) if self.pairs else _NOTHING_LEARNED
+
+
+_NOTHING_LEARNED: Final = Measure()
+
+
+@lru_cache(maxsize=256)
+def _measure(pairs: tuple[Pair, ...], exact: bool) -> Measure:  # noqa: FBT001 - see `Calibration.measure`
+    largest = max((pair.counted for pair in pairs), default=0)
+    alike = _trusted([pair for pair in pairs if pair.counted * ALIKE >= largest])
+    if not alike:
+        return Measure()
+    ordered = sorted(alike, key=lambda pair: pair.doubt if exact else pair.ratio)
+    ratios = [pair.doubt if exact else pair.ratio for pair in ordered]
+    top = ratios[-2] if len(ratios) >= OUTLIER_FROM and not ordered[-1].refused else ratios[-1]
+    if exact and top == 1.0:
+        return Measure(samples=len(ratios))
+    spread = (top - statistics.median(ratios)) / top
+    margin = min(MOST_MARGIN, ONE_MARGIN / math.sqrt(len(ratios)) + max(0.0, spread) / 2)
+    return Measure(top, margin, len(ratios))
 
 
 def _trusted(pairs: Sequence[Pair]) -> list[Pair]:

@@ -134,6 +134,11 @@ def canonical(message: Message) -> bytes:
     decoded content, whatever part brought them, a link by itself; trailing white space, unknown fields, and a reply's
     `UNSPOKEN_PARTS` are ignored. Tool calls and the id a result answers count.
     """
+    content = message.content
+    if type(content) is str and not message.tool_calls:  # nearly every message, and compared in every turn
+        text = content.rstrip()
+        told: list[Any] = [message.role, [text] if text else []]
+        return _encoder.encode(told if message.tool_call_id is None else [*told, message.tool_call_id])
     return _encoder.encode(_told(message, _segments(_spoken(message))))
 
 

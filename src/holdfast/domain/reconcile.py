@@ -44,7 +44,10 @@ def mode_of(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "d
     """How `incoming` is to be read: without an assistant message it is a delta, unless the request decides."""
     if mode != "auto":
         return mode
-    return "transcript" if any(message.role == "assistant" for message in incoming) else "delta"
+    for message in incoming:
+        if message.role == "assistant":
+            return "transcript"
+    return "delta"
 
 
 def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
@@ -56,10 +59,19 @@ def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
         last: the last `len(incoming)` live entries, in order; fewer where the log has fewer.
         incoming: the request's messages without the leading system messages.
     """
-    unanswered = bool(incoming) and incoming[-1].role != "assistant" and len(last) == len(incoming)
-    if unanswered and all(canonical(e.message) == canonical(sent) for e, sent in zip(last, incoming, strict=True)):
+    if _ends_in(last, incoming):
         return Plan("replayed")
     return Plan("delta" if last else "new", tuple(incoming))
+
+
+def _ends_in(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
+    """Return True if the log ends in just these messages, and they are not answered."""
+    if not incoming or incoming[-1].role == "assistant" or len(last) != len(incoming):
+        return False
+    for entry, sent in zip(last, incoming, strict=True):
+        if entry.message.role != sent.role or canonical(entry.message) != canonical(sent):
+            return False
+    return True
 
 
 def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
@@ -45,6 +45,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession
 
 T = TypeVar("T")
+_NO_GUARD: Final = nullcontext()
 
 
 def random_id() -> str:
@@ -219,7 +220,7 @@ class Engine:
 
     def hushed(self) -> AbstractContextManager[None]:
         """What is raised inside of the block quotes no secret."""
-        return nullcontext() if self.guard is None else self.guard.hushed()
+        return _NO_GUARD if self.guard is None else self.guard.hushed()
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, whatever happens to the caller; the session's next turn waits for it."""

@@ -27,14 +27,12 @@ def _count(messages: Sequence[Message]) -> list[int]:
 
 def is_long(messages: Sequence[Message]) -> bool:
     """Return True if counting or searching the texts of messages takes so long that it leaves the event loop."""
-    most = _THREAD_CHARS // _MESSAGE_CHARS
-    return len(messages) > most or _chars_in(messages) > _THREAD_CHARS
-
-
-def _chars_in(messages: Sequence[Message]) -> int:
-    return _MESSAGE_CHARS * len(messages) + sum(
-        len(one.text) + sum(len(call.arguments) for call in one.tool_calls) for one in messages
-    )
+    chars = _MESSAGE_CHARS * len(messages)
+    for one in messages:
+        chars += len(one.content) if type(one.content) is str else len(one.text)
+        for call in one.tool_calls:
+            chars += len(call.arguments)
+    return chars > _THREAD_CHARS
 
 
 async def new_entries(
@@ -44,14 +42,16 @@ async def new_entries(
 
     Args:
         messages: what is written.
-        fields: of each, what somebody says of it; see `holdfast.wire.exports.own_fields`.
+        fields: Holdfast's own fields of each; see `holdfast.wire.exports.own_fields`.
         timestamp: of those that have none of their own, milliseconds since the epoch.
     """
+    if is_long(messages):
+        return await run_cpu(_make_entries, messages, fields, timestamp, long=True)
+    return _make_entries(messages, fields, timestamp)
 
-    def make() -> list[NewEntry]:
-        return [
-            NewEntry(message=message, tokens=STORED.message(message), **{"timestamp": timestamp, **own})
-            for message, own in zip(messages, fields, strict=True)
-        ]
 
-    return await run_cpu(make, long=is_long(messages))
+def _make_entries(messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], timestamp: int) -> list[NewEntry]:
+    entries = []
+    for message, own in zip(messages, fields, strict=True):
+        entries.append(NewEntry(message=message, tokens=STORED.message(message), **{"timestamp": timestamp, **own}))
+    return entries

@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.agents import Llm
 from holdfast.domain.budget import Budget
@@ -40,6 +40,9 @@ class _Known(NamedTuple):
     """When the store was asked for it, milliseconds since the epoch; None: it was not."""
 
 
+_NOTHING: Final = Learned()
+
+
 class Learning:
     """What one store handle's process knows of its models.
 
@@ -62,7 +65,7 @@ class Learning:
     async def of(self, llm: Llm) -> Learned:
         """What is known of a model; read from the store when that was not done lately. Never fails."""
         if isinstance(llm.client, OfflineModel):
-            return Learned()
+            return _NOTHING
         key = key_of(llm)
         now, known = self._clock(), self._get(key)
         if known.read_at is None or now - known.read_at >= FRESH:

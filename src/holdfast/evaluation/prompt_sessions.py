@@ -138,13 +138,13 @@ class PromptSession(Generic[_T]):
             built = turn.working_set
             state = built.state
             if state.frontier and self._question is None:
-                self._views[handle.voice.view_key()] = SavedView(state.frontier, encode_state(state), state.keep)
+                self._views[handle.voice.view_key] = SavedView(state.frontier, encode_state(state), state.keep)
             return Built(self._read(built), is_late(built))
 
     async def _preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
         """Build a prompt with a message after the log, as `holdfast.sessions.looking` builds one without."""
         engine, voice = self.hf.engine, handle.voice
-        view = await read_view(engine.store, self.ref, voice.view_key())
+        view = await read_view(engine.store, self.ref, voice.view_key)
         entries, tail = continued(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))

@@ -10,8 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -360,15 +359,14 @@ class Life:
                 if self._count is None:
                     await self._recount()
 
-    @contextmanager
-    def growing(self) -> Iterator[None]:
-        """A session may become active while the block runs: it is no time to count."""
+    def begin_change(self) -> None:
+        """Note that a write begins that may make a session active: until `end_change` it is no time to count."""
         self._changes += 1
         self._moves += 1
-        try:
-            yield
-        finally:
-            self._changes -= 1
+
+    def end_change(self) -> None:
+        """Note that such a write has ended."""
+        self._changes -= 1
 
     def grew(self, ref: SessionRef, by: int = 1) -> None:
         """One more session is active, or one less."""

@@ -117,15 +117,18 @@ class LivingStore(StoreWrapper):
         """See `Store.create`."""
         life = self._life
         await life.counted()
-        with life.growing():
-            try:
-                session = await self.inner.create(new)
-            except SessionExists:
-                if life.durable or not life.expired(old := await self.inner.get(new.ref)):
-                    raise
-                await life.expire(old)
-                session = await self.inner.create(new)
+        life.begin_change()
+        try:
+            session = await self.inner.create(new)
             life.grew(new.ref)
+        except SessionExists:
+            if life.durable or not life.expired(old := await self.inner.get(new.ref)):
+                raise
+            await life.expire(old)
+            session = await self.inner.create(new)
+            life.grew(new.ref)
+        finally:
+            life.end_change()
         life.heed(new.ttl)
         await life.evict(but=new.ref)
         return session
@@ -135,14 +138,17 @@ class LivingStore(StoreWrapper):
         life = self._life
         if not life.in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)
-        with life.growing():
-            try:
-                appended = await self.inner.append(ref, write)
-            except SessionExpired as exc:
-                appended = await self._reopened(ref, write, exc.session)
+        life.begin_change()
+        try:
+            appended = await self.inner.append(ref, write)
             if appended.reopened:
-                life.grew(ref)
-                life.on_over(appended.session)  # it had ended, on whatever server
+                self._count_reopened(ref, appended)
+        except SessionExpired as exc:
+            appended = await self._reopened(ref, write, exc.session)
+            if appended.reopened:
+                self._count_reopened(ref, appended)
+        finally:
+            life.end_change()
         if appended.replayed:
             return msgspec.structs.replace(appended, session=await self._living(appended.session))
         if write.entries:
@@ -150,6 +156,10 @@ class LivingStore(StoreWrapper):
         if appended.reopened:
             await life.evict(but=ref)
         return appended
+
+    def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
+        self._life.grew(ref)
+        self._life.on_over(appended.session)  # it had ended, on whatever server
 
     async def _reopened(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
@@ -201,7 +211,8 @@ class LivingStore(StoreWrapper):
         ending = None if old is None or more.get("fresh") else life.replaced(old)
         if ending is not None:
             more["ending"] = ending
-        with life.growing():
+        life.begin_change()
+        try:
             installed = await self.inner.replace(new, entries, **more)
             was, now = old is not None and old.status == "active", installed.session.status == "active"
             if installed.ended and old is not None and ending is not None:
@@ -210,6 +221,8 @@ class LivingStore(StoreWrapper):
             life.grew(new.ref, now - was)
             if old is not None and old.identity != installed.session.identity:
                 life.on_over(old)
+        finally:
+            life.end_change()
         if now and not was:
             await life.evict(but=new.ref)
         return installed

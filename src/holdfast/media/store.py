@@ -79,14 +79,18 @@ async def taken_apart(
     """
     contents: dict[bytes, bytes] = {}
     many = len(messages) > INLINE_MESSAGES
-    if not await run_cpu(_have_media, messages, long=many):
+    if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
         return tuple(messages), contents
     taken = partial(moved, messages, contents, plain=plain)
     return await run_cpu(taken, long=many or chars_of(messages) >= THREAD_CHARS), contents
 
 
-def _have_media(messages: Sequence[Message]) -> bool:
-    return any(message.media for message in messages)
+def has_media(messages: Sequence[Message]) -> bool:
+    """Return True if any of the messages has a part that is not text."""
+    for message in messages:  # noqa: SIM110 - a generator would cost every turn several calls
+        if type(message.content) is tuple and message.media:
+            return True
+    return False
 
 
 class ReferringStore(StoreWrapper):
@@ -165,7 +169,7 @@ async def _referring(
     """Entries that name what they refer to, and those contents of it that are at hand; the same entries where none refers."""
     many = len(entries) > INLINE_MESSAGES
     messages = [entry.message for entry in entries]
-    if not await run_cpu(_have_media, messages, long=many):
+    if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
         return entries, {}
     told, contents = await taken_apart(messages)
     named = await run_cpu(lambda: [hashes_of([message]) for message in told], long=many)

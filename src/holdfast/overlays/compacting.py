@@ -251,7 +251,7 @@ class Compactor:
         if voice.summarizer is None or request.policy.summarizer is None:
             return None
         return Job(
-            ref=ref, key=voice.view_key(), request=request, how=request.policy, writer=voice.summarizer, manner=manner
+            ref=ref, key=voice.view_key, request=request, how=request.policy, writer=voice.summarizer, manner=manner
         )
 
     def _asked(
@@ -277,7 +277,7 @@ class Compactor:
         if not own and "budget" not in settings.options:
             how = msgspec.structs.replace(how, budget=voice.policy.budget)
         return Job(
-            ref=ref, key=voice.view_key(), request=request, how=how, writer=writer, manner="asked", preview=preview
+            ref=ref, key=voice.view_key, request=request, how=how, writer=writer, manner="asked", preview=preview
         )
 
     def _start(self, job: Job) -> asyncio.Task[Outcome]:

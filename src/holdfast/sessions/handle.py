@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,18 +38,18 @@ from holdfast.stores.checks import check_entries, check_kind
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
-from holdfast.tools.tool import Toolset
 from holdfast.turns.interruptions import SentMessages, separate_heard
-from holdfast.turns.library_turn import OpenTurn, prompt_of
-from holdfast.turns.prompt import build_prompt, instructed, introduced, working_set_request
+from holdfast.turns.library_turn import LibraryTurn
+from holdfast.turns.prompt import instructed, introduced, working_set_request
 from holdfast.turns.respond import respond
-from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import own_fields
 from holdfast.wire.openai import entry_to, message_to, split_system
 from holdfast.wire.request_fields import check_keywords
 from holdfast.wire.sendable import Sendable, check_text, messages_of, own_of
 from holdfast.wire.voice import attributed, plain
+
+_MODES: Final[tuple[str, ...]] = get_args(Mode)
 
 
 class SessionHandle(ExplainedSession):
@@ -234,8 +233,7 @@ class SessionHandle(ExplainedSession):
         look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch)
         return told(await looked(self._engine, self.ref, look))
 
-    @asynccontextmanager
-    async def turn(
+    def turn(
         self,
         messages: Sendable | Sequence[Sendable] | None = None,
         *,
@@ -246,7 +244,7 @@ class SessionHandle(ExplainedSession):
         budget: int | None = None,
         recall: str | bool | None = None,
         **body: Any,
-    ) -> AsyncIterator[OpenTurn]:
+    ) -> LibraryTurn:
         """One turn: what came is in the log before the block begins, what was added before it ends.
 
         Args:
@@ -267,27 +265,35 @@ class SessionHandle(ExplainedSession):
             TurnInterrupted: another one asked for its place before the block began, or since: then `add` and `next` raise it.
             TurnLost: another server took the session over; what was added since the last write is not in the log.
         """
+
+        def begin() -> Turn:
+            return self._begin(messages, mode, session_queue, interrupt, body, strategy, budget, recall)
+
+        return LibraryTurn(begin)
+
+    def _begin(
+        self,
+        messages: Sendable | Sequence[Sendable] | None,
+        mode: Mode,
+        session_queue: QueueMode | None,
+        interrupt: Mapping[str, Any] | None,
+        body: dict[str, Any],
+        *choices: Any,
+    ) -> Turn:
+        """Return a turn that is about to begin. `choices` are its strategy, budget and recall. Raises as `turn` does."""
         check_mode(session_queue)
-        if mode not in get_args(Mode):
-            raise InvalidRequest(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r:.80}", param="mode")
+        if mode not in _MODES:
+            raise InvalidRequest(f"mode must be one of {', '.join(_MODES)}, not {mode!r:.80}", param="mode")
         if self.voice.steps and self.voice.agent is not None:
             message = f"agent {self.voice.agent.name!r} has others speak in its place: use session.send(), which calls their models"
             raise InvalidRequest(message, param="agent")
         check_keywords(body)
-        voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall)
-        voice = msgspec.structs.replace(voice, tools=Toolset())  # the caller runs its tools
+        strategy, budget, recall = choices
+        voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall).without_tools
         request = self._request(() if messages is None else messages, voice, mode, interrupt)
-        request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
-        turn = Turn(self._engine, request)
-        async with TurnScope(turn, revive=True):
-            await self._engine.life.use(turn.session)
-            await turn.lock.interruptible(lambda: build_prompt(turn))
-            under_way = OpenTurn(turn, await prompt_of(turn))
-            try:
-                yield under_way
-            finally:
-                under_way.end()
-                await self._engine.settle(self.ref, under_way.flush(last=True))
+        return Turn(
+            self._engine, msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
+        )
 
     async def send(
         self,

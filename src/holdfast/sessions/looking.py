@@ -148,7 +148,7 @@ async def rebuild(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)
-    past = await _past(engine, ref, voice.view_key(), look.at_turn) if back else None
+    past = await _past(engine, ref, voice.view_key, look.at_turn) if back else None
     log = DepartureLog(look.trace)
     if past is None:
         found = Looked(await _as_it_stands(engine, ref, voice, request))
@@ -158,7 +158,7 @@ async def rebuild(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     else:
         found = (await run_cpu(_in_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
     if look.explain and found.built.request.policy.summarizer is not None:
-        found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key()))
+        found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key))
     return found._replace(departures=log.found)
 
 
@@ -169,7 +169,7 @@ def _check_turn(turn_id: Any) -> None:
 
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
     """By the session's saved view where that is the one looked through, else from the whole log."""
-    read = await read_view(engine.store, ref, voice.view_key())
+    read = await read_view(engine.store, ref, voice.view_key)
     return await _finish(engine, read.session, await run_cpu(draft_from, request, read))
 
 

@@ -129,7 +129,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted
     explanation = msgspec.structs.replace(
         await run_cpu(make), turn=wanted.turn, before=before, has_more=before is not None
     )
-    messages = await _with_departures(engine, ref, voice.view_key(), wanted, explanation.messages)
+    messages = await _with_departures(engine, ref, voice.view_key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
 
 

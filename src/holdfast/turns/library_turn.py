@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
 from typing import Any
 
 from holdfast.context.build import WorkingSet
@@ -15,8 +17,44 @@ from holdfast.tools.state import State
 from holdfast.turns.model_call import made_call
 from holdfast.turns.prompt import build_prompt, sendable
 from holdfast.turns.replies import append_reply, text_of_reply
+from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
 from holdfast.wire.sendable import Sendable, message_of
+
+
+class LibraryTurn:
+    """A turn as a block: `async with session.turn("…") as turn`. Its messages are in the log before the block begins."""
+
+    def __init__(self, begin: Callable[[], Turn]) -> None:
+        self._begin = begin
+        self._scope: TurnScope
+        self._open: OpenTurn
+
+    async def __aenter__(self) -> OpenTurn:
+        """Open the turn, and build its first prompt."""
+        turn = self._begin()
+        self._scope = TurnScope(turn, revive=True)
+        await self._scope.__aenter__()
+        try:
+            await turn.engine.life.use(turn.session)
+            await turn.lock.interruptible(partial(build_prompt, turn))
+            self._open = OpenTurn(turn, await prompt_of(turn))
+        except BaseException as exc:
+            await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
+            raise
+        return self._open
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what was added, even if the caller is cancelled, and end the turn."""
+        try:
+            self._open.end()
+            await self._open.settle()
+        except BaseException as exc:
+            await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
+            raise
+        await self._scope.__aexit__(kind, error, trace)
 
 
 class OpenTurn:
@@ -110,6 +148,10 @@ class OpenTurn:
     def interrupted(self) -> bool:
         """Whether another turn waits for this one to stop: `add` and `next` raise from now on."""
         return self._turn.lock.interrupted
+
+    async def settle(self) -> None:
+        """Write what is left to its end, whatever happens to the caller. Raises as `flush` does."""
+        await self._turn.settle(self.flush(last=True))
 
     async def flush(self, *, last: bool = False) -> None:
         """Write what was added so far, and to the state; the `last` write ends the turn.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from itertools import takewhile
+from functools import partial
 from typing import Final
 
 from holdfast.context.units import Unit, units_of
@@ -49,26 +49,31 @@ async def open_turn(turn: Turn) -> None:
         SessionBusy: a turn of another server has it; this one is refused, or has waited for too long.
         TurnInterrupted: another turn asked for its place; what came is in the log.
     """
-
-    async def opening() -> Session | None:
-        await _relate(turn)
-        return turn.session if turn.answered is None else None
-
-    await turn.lock.open(opening)
+    await turn.lock.open(partial(_relate, turn))
 
 
-async def _relate(turn: Turn) -> None:
-    """Relate what came to the log, and open the turn: with what is new of it, or where its first try ended."""
+async def _relate(turn: Turn) -> Session | None:
+    """Relate the request to the log, and open the turn: with what is new of it, or where its first try ended.
+
+    Returns:
+        The session; None if the request is answered already.
+    """
     if turn.engine.unheard.of(turn.request.ref) and await _repeat_undelivered(turn):
-        return
-    if not await _join_attempt(turn):
-        if not turn.request.voice.tools and not turn.request.voice.steps:
-            await reconcile(turn)
-            return
-        if not await _is_asked_again(turn):
-            await reconcile(turn)
-    if turn.answered is not None and turn.answered.message.tool_calls:
-        await _answer_behind(turn, turn.answered)
+        return None
+    voice = turn.request.voice
+    if not (
+        (turn.placement is not None and await _join_attempt(turn))
+        or ((voice.tools or voice.steps) and await _is_asked_again(turn))
+    ):
+        await reconcile(turn)
+    answered = turn.answered
+    if (
+        answered is not None
+        and answered.message.tool_calls
+        and (voice.tools or voice.steps or turn.placement is not None)
+    ):
+        await _answer_behind(turn, answered)
+    return turn.session if turn.answered is None else None
 
 
 # -- the same message again ------------------------------------------------------
@@ -89,7 +94,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
 
 
 async def _join_attempt(turn: Turn) -> bool:
-    """Open the turn where the first attempt at its request ended; False where that is not known, or never open_turn."""
+    """Open the turn where the first attempt at its request ended; False where that is not known, or the turn never opened."""
     placement, request = turn.placement, turn.request
     if (
         placement is None
@@ -237,7 +242,8 @@ async def _reconcile_warm(turn: Turn) -> bool:
     except (StaleSession, SessionNotFound):
         turn.engine.warm.forget(request.ref)
         return False
-    await remember_client(turn)
+    if turn.is_whole:
+        await remember_client(turn)
     return True
 
 
@@ -318,7 +324,8 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
         turn.placement.check(session, plan.retire_from)
     if turn.request.guest and plan.retire_from is not None:
         await _check_own(turn, plan.retire_from)
-    await resume(turn, session, plan)
+    if turn.handover.asked.team is not None:
+        await resume(turn, session, plan)
     turn.plan = plan
     turn.session = session
     writes = plan.append or plan.restore or plan.retire_from is not None
@@ -449,8 +456,12 @@ def unasked_result(session: Session | None, messages: Sequence[Message]) -> Mess
         messages: new messages, to be written after its log.
     """
     open_calls = session.tail.open_calls if session else ()
-    results = takewhile(lambda message: message.role == "tool", messages)
-    return next((one for one in results if one.tool_call_id not in open_calls), None)
+    for message in messages:
+        if message.role != "tool":
+            return None
+        if message.tool_call_id not in open_calls:
+            return message
+    return None
 
 
 def refuse_result(message: Message) -> InvalidMessage:

@@ -29,7 +29,7 @@ from holdfast.overlays.session_cache import is_heavy
 from holdfast.overlays.views import ReadView, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
-from holdfast.turns.recall import budgets_of, keep, prepare_recall, recall_session, recalled
+from holdfast.turns.recall import keep, prepare_recall, recall_session, recalled
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire import anthropic_request
 from holdfast.wire.anthropic_others import plain_prompt, without_anthropics
@@ -47,11 +47,13 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         MissingState: the instruction needs state, or an artifact, that is not there.
         BudgetTooSmall: no legal working set fits.
     """
-    turn.instruction = await instructed(turn.engine, turn.session, turn.request.voice, turn.temp)
-    turn.introduction = await introduced(turn.engine, turn.session, turn.request.voice)
-    await recalled(turn)
+    session, voice = turn.session, turn.request.voice
+    turn.instruction = await instructed(turn.engine, session, voice, turn.temp)
+    if voice.recalls:
+        turn.introduction = await introduced(turn.engine, session, voice)
+        await recalled(turn)
     built = await _build(turn)
-    if await _summarized(turn, built):
+    if turn.stepped and await _summarized(turn, built):
         built = await _build(turn)
     if turn.request.voice.llm.count is not None:
         built = await _recounted(turn, built)
@@ -61,7 +63,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 async def _summarized(turn: Turn, built: WorkingSet) -> bool:
     """Whether a summary was laid, because without one the digest had to take a step for this call to fit."""
-    if not turn.stepped or built.request.policy.summarizer is None:
+    if built.request.policy.summarizer is None:
         return False
     if not await turn.engine.compactor.inline(turn.request.ref, turn.request.voice, built.request):
         return False
@@ -70,11 +72,12 @@ async def _summarized(turn: Turn, built: WorkingSet) -> bool:
 
 
 async def _build(turn: Turn) -> WorkingSet:
+    session = turn.session
     made = working_set_request(
         turn.request,
-        turn.session,
+        session,
         turn.instruction,
-        marker=await turn.engine.markers.of(turn.session),
+        marker=await turn.engine.markers.of(session),
         learned=turn.learned,
         input_budget=turn.input_budget,
         recall=turn.recalls.get(turn.request.voice.agent_name),
@@ -83,43 +86,48 @@ async def _build(turn: Turn) -> WorkingSet:
     if turn.without and (without := turn.without.get(turn.request.voice.llm.name)):
         made = msgspec.structs.replace(made, without=dict(without))
     key = turn.key
-    built = await _build_warm(turn, made, key)
+    built = await _build_warm(turn, session, made, key)
     if built is None:
-        built = await _build_cold(turn, made, key)
+        built = await _build_cold(turn, session, made, key)
     turn.working_set = built
     return built
 
 
-async def _finish(turn: Turn, drafted: Draft) -> WorkingSet:
+async def _finish(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
     """Add to a prompt what it recalls of the session itself."""
-    prepare_recall(turn.engine, turn.session, drafted)
-    found = await recall_session(turn.engine, turn.session, drafted)
+    prepare_recall(turn.engine, session, drafted)
+    if not drafted.recalls:
+        return drafted.finish((), ())
+    found = await recall_session(turn.engine, session, drafted)
     return drafted.finish(found.items, found.missed)
 
 
-async def _build_warm(turn: Turn, made: Request, key: str) -> WorkingSet | None:
+async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
     """Build from the view that is carried on; None where there is none, or it does not fit as it is: read anew, it may with less."""
     warm = turn.engine.warm.get(turn.request.ref)
-    view = None if warm is None or turn.branched or not warm.holds(turn.session) else warm.find_view(key)
+    view = None if warm is None or turn.branched or not warm.holds(session) else warm.find_view(key)
     if view is None:
         return None
     try:
-        drafted = await run_cpu(lambda: draft_on(made, view.view, reduced=False), long=view.is_heavy)
+        if view.is_heavy:
+            drafted = await run_cpu(lambda: draft_on(made, view.view, reduced=False))
+        else:
+            drafted = draft_on(made, view.view, reduced=False)
     except BudgetTooSmall:
         return None
-    built = await _finish(turn, drafted)
-    turn.remember(key, built, view.saved, turn.session.version)
+    built = await _finish(turn, session, drafted)
+    turn.remember(key, built, view.saved, session.version)
     return built
 
 
-async def _build_cold(turn: Turn, made: Request, key: str) -> WorkingSet:
+async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     read = engine.warm.share(await read_view(engine.store, ref, key))
-    if read.session.identity != turn.session.identity:  # that of the turn was deleted
+    if read.session.identity != session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
     drafted = await run_cpu(lambda: draft_from(made, read), long=made.policy.history > 0 or is_heavy(read.entries))
-    built = await _finish(turn, drafted)
+    built = await _finish(turn, read.session, drafted)
     if built.reduced:
         engine.warm.forget(ref)
     elif not turn.branched:
@@ -160,8 +168,11 @@ async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet)
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
-    if as_chat and (plain := await run_cpu(plain_prompt, built.messages, long=many)) is not None:
-        return plain
+    if as_chat:
+        messages = built.messages
+        plain = await run_cpu(plain_prompt, messages) if many else plain_prompt(messages)
+        if plain is not None:
+            return plain
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
     return await run_cpu(lambda: [*map(message_to, acceptable(llm, told) if as_chat else told)], long=many)
 
@@ -198,25 +209,21 @@ def working_set_request(
         introduction: what is known since before the session, as `holdfast.turns.prompt` makes it.
     """
     voice, body = request.voice, request.body
-    tools = _tools(voice.tools.offered({**body, "tools": _tools(body)}))
-    budget = voice.policy.cap(voice.llm.budget(reply_tokens(body), tools=bool(tools), learned=learned))
+    tools = _tools(voice.tools.offered({**body, "tools": _tools(body)})) if body or voice.tools else ()
+    base = voice.request(learned, reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
-    policy = msgspec.structs.replace(voice.policy, facts=False) if is_child(session.ref) else voice.policy
-    made = Request(
+    policy = msgspec.structs.replace(base.policy, facts=False) if is_child(session.ref) else base.policy
+    made = msgspec.structs.replace(
+        base,
         policy=policy,
-        count=voice.llm.counter,
-        input_budget=budget.counted if input_budget is None else min(input_budget, budget.counted),
-        budget=budget,
-        measure=voice.llm.measure(learned),
+        input_budget=base.input_budget if input_budget is None else min(input_budget, base.input_budget),
         system=(*instruction, *(request.system or session.system_messages)),
-        tools=tools,
-        dialect=request.dialect or voice.llm.dialect,
-        upstream=voice.llm.name,
-        loads=voice.loads,
-        recall=recall or Recall(budgets=budgets_of(voice)),
+        dialect=request.dialect or base.dialect,
+        recall=recall or base.recall,
         introduction=introduction,
+        marker=marker,
     )
-    return made.with_marker(marker)
+    return made if policy.perspective is None else made.with_marker(marker)
 
 
 def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = None) -> None:

@@ -16,7 +16,6 @@ import anyio
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Voice
 from holdfast.context.build import Draft, WorkingSet
 from holdfast.context.recalled import Held, Recall, RecalledItem, RecalledKind, RecallSettings, moment
 from holdfast.context.units import units_of
@@ -55,14 +54,9 @@ _LOOKED_BACK: Final = 64
 """Messages in which the one is looked for that a turn answers, where its request has none."""
 
 
-def budgets_of(voice: Voice) -> dict[RecalledKind, int]:
-    """Tokens by kind that are kept free in the prompts of a voice."""
-    return {kind: settings.budget for kind, settings in voice.recalls.items() if settings.inject}
-
-
 async def recalled(turn: Turn) -> None:
     """Find what the turn's prompts are to have recalled, unless that is known."""
-    name, budgets = turn.request.voice.agent_name, budgets_of(turn.request.voice)
+    name, budgets = turn.request.voice.agent_name, turn.request.voice.recall_budgets
     if not budgets or name in turn.recalls:
         return
     found: dict[RecalledKind, Sequence[RecalledItem]] = {}
@@ -119,7 +113,7 @@ def is_shared(turn: Turn) -> bool:
 LATE: Final = "recall: late"
 FAILED: Final = "recall: failed"
 ERASED: Final = "(erased)"
-"""Stands for a passage in a prompt that is assembler again, where its words are not in the log any more."""
+"""Stands for a passage in a prompt that is passage_shown again, where its words are not in the log any more."""
 _AT_ONCE: Final = 16
 """Entries that are analysed at once in advance: half as many as a prompt would wait for."""
 _GAP: Final = 4
@@ -198,12 +192,12 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
             break
         passages.gone |= gone
     sees = drafted.request.policy.sees
-    assembler = {
+    passage_shown = {
         seq: entry
         for seq, entry in entries.items()
         if is_recallable(entry) and not refusals_of(entry.metadata) and sees(units_of([entry])[0]) is not None
     }
-    return list(_items(ref, found, assembler, held, _Sent(window)))
+    return list(_items(ref, found, passage_shown, held, _Sent(window)))
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
@@ -327,8 +321,8 @@ def _items(
             continue
         start = passage.start if is_known(whole._replace(stop=passage.start)) else whole.start
         stop = passage.stop if is_known(whole._replace(start=passage.stop)) else whole.stop
-        assembler = whole._replace(start=start, stop=stop)
-        for one in (newer, question, passage if _overlaps(assembler, taken) else assembler):
+        passage_shown = whole._replace(start=start, stop=stop)
+        for one in (newer, question, passage if _overlaps(passage_shown, taken) else passage_shown):
             if one is not None and one.seq in entries and one.seq not in held and not _overlaps(one, taken):
                 taken.append(one)
                 yield make_item(ref, entries[one.seq], one, score=passage.score)
@@ -347,7 +341,7 @@ def make_item(
         ref: of the session.
         entry: as it stands in the log; None: it does not any more.
         passage: which part of its words.
-        size: characters that are assembler of that; -1: all.
+        size: characters that are passage_shown of that; -1: all.
         score: see `RecalledItem.score`.
     """
     words = "" if entry is None else words_of(entry)

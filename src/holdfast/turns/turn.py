@@ -34,7 +34,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
 from holdfast.engine.guarded import masked
 from holdfast.engine.session_lock import QueueMode, SessionLock
-from holdfast.media.store import taken_apart
+from holdfast.media.store import has_media, taken_apart
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.state import Standing
 from holdfast.tools.tool import name_of
@@ -192,7 +192,7 @@ class Turn:
     @cached_property
     def key(self) -> str:
         """Names the view that its prompts are built from."""
-        return self.request.voice.view_key()
+        return self.request.voice.view_key
 
     @cached_property
     def voices(self) -> tuple[Voice, ...]:
@@ -321,6 +321,9 @@ class Turn:
         if self._admitted:  # a turn that had to wait for another server's looks at the log again, not at what came
             return
         request = self.request
+        if self.engine.guard is None and not has_media(request.incoming):
+            self._admitted = True
+            return
         told = await masked(self.engine.guard, (*request.system, *request.incoming))
         system, incoming = told[: len(request.system)], told[len(request.system) :]
         apart, media = await taken_apart(incoming)
@@ -336,9 +339,9 @@ class Turn:
         sent = self._sent[begin:]
         if self.request.heard:
             sent = tuple(self.request.heard.get(begin + at, message) for at, message in enumerate(sent))
-        results = len(plan.append) - len(list(dropwhile(lambda one: one.role == "tool", plan.append)))
-        if not plan.renamed or not results:
+        if not plan.renamed:
             return sent
+        results = len(plan.append) - len(list(dropwhile(lambda one: one.role == "tool", plan.append)))
         named = (one.evolve(tool_call_id=plan.renamed.get(one.tool_call_id or "", one.tool_call_id)) for one in sent)
         return (*islice(named, results), *sent[results:])
 
@@ -363,17 +366,15 @@ class Turn:
         request, now = self.request, self.engine.clock()
         opening = plan is not None
         agent = None if opening else request.voice.agent_name
-        own = (
-            self._own_of(plan, len(messages))
-            if plan is not None
-            else [{"metadata": one} for one in _each(metadata, messages)]
-        )
+        own = self._own_of(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
         if opening and request.speaker is not None:
             own = [{**one, "metadata": said_by(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
             own = [{**one, "metadata": self.share.noted(one.get("metadata"))} for one in own]
-        made = await new_entries(messages, ({"agent": agent, **one} for one in own), timestamp=now)
-        entries = [*(again(entry) for entry in (plan.restore if plan else ())), *made]
+        fields = own if agent is None else [{"agent": agent, **one} for one in own]
+        entries = await new_entries(messages, fields, timestamp=now)
+        if plan is not None and plan.restore:
+            entries = [*map(again, plan.restore), *entries]
         views = dict([self._view]) if self._view else None
         write = Append(
             entries=entries,
@@ -396,7 +397,8 @@ class Turn:
         if calls and self.working_set is not None:
             self.prompts[self.key] = (request.voice, self.working_set)
         self._view, self._media = None, {}
-        await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)
+        if state_delta:
+            await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)
         return appended
 
     def _own_of(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
@@ -405,8 +407,8 @@ class Turn:
         Turns of a log never go back, and a user's message opens one. If the turns that the request names do not go on with the
         log's, for example because its client counts otherwise, the log numbers all of them.
         """
-        own = self.request.own[len(self.request.own) - number :] if self.request.own and number else ()
-        if not own:
+        own = self.request.own[len(self.request.own) - number :] if number else ()
+        if not any(own):
             return [{}] * number
         turns = [one.get("turn_id") for one in own]
         if not any(turn is not None for turn in turns) or self._can_follow(plan, turns[0]):
@@ -453,8 +455,12 @@ class Turn:
             self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
 
 
-def _each(
+def _own_metadata(
     metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None, messages: Sequence[Message]
-) -> Sequence[dict[str, Any] | None]:
-    """The metadata of each message, where one is given for all."""
-    return [metadata] * len(messages) if isinstance(metadata, dict | None) else metadata
+) -> Sequence[Mapping[str, Any]]:
+    """Return the metadata of each message as its own fields; one dict is for all of them."""
+    if metadata is None:
+        return [{}] * len(messages)
+    if isinstance(metadata, dict):
+        return [{"metadata": metadata}] * len(messages)
+    return [{"metadata": one} for one in metadata]

@@ -35,6 +35,9 @@ OWN_FIELDS = frozenset(
     }
 )
 """Fields of an entry that Holdfast gives or reads itself; never kept in a message's `extra`."""
+_PLAIN = frozenset({"role", "content"})
+"""The fields of nearly every message."""
+_PLAIN_ROLES = frozenset(ROLES) - {"tool"}
 _NAMED = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"}) | OWN_FIELDS
 
 
@@ -48,6 +51,10 @@ def message_from(data: Any, where: str = "message") -> Message:
     Raises:
         InvalidMessage: it is no message; says the field and what would be right.
     """
+    if type(data) is dict and data.keys() == _PLAIN:
+        role, content = data["role"], data["content"]
+        if type(content) is str and type(role) is str and role in _PLAIN_ROLES:
+            return Message(role=role, content=_text(content, f"{where}.content"))
     fields = _mapping(data, where)
     role = fields.get("role")
     if role not in ROLES:

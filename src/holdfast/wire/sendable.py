@@ -17,6 +17,8 @@ Sendable = str | Mapping[str, Any] | Message | Any
 
 def messages_of(given: Sendable | Sequence[Sendable]) -> list[Message]:
     """What was given as messages, each checked as if it came over the wire."""
+    if type(given) is str:
+        return [message_of(given, "message", text_role="user")]
     given, where = _unwrap(given)
     one = _is_one(given)
     if not one and not isinstance(given, Sequence):
@@ -29,6 +31,8 @@ def messages_of(given: Sendable | Sequence[Sendable]) -> list[Message]:
 
 def own_of(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
     """Holdfast's own fields of each message, where it is a dict."""
+    if type(given) is str:
+        return [{}]
     given, where = _unwrap(given)
     items: Sequence[Any] = [given] if _is_one(given) else given
     own = [own_fields(item, f"{where}[{at}]") if isinstance(item, Mapping) else {} for at, item in enumerate(items)]
