@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.log import erased as erased_message
-from holdfast.domain.log import extend
+from holdfast.domain.log import extend_by_one
 from holdfast.domain.session import EndReason, Entry, ModelCall, NewEntry, Tail, Usage
 from holdfast.errors import InvalidMessage
 
@@ -114,7 +114,7 @@ def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
         path.leave(seq)
         leaves = _leaves(item, seq, len(new), path)
         base = path.tail
-        (entry,), tail = extend(evolve(base, next_seq=seq), [item])
+        entry, tail = extend_by_one(evolve(base, next_seq=seq), item)
         check_turn(entry.turn_id, base.turn_id, f"messages[{seq}]")
         if isinstance(item, OldEntry) and item.stands_for is not None:
             entry, tail = _erased(entry, item.stands_for, base, tail)
@@ -135,8 +135,9 @@ def continued(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     entries: list[Entry] = []
     for at, item in enumerate(new):
         base = tail
-        (entry,), tail = extend(base, [item])
-        check_turn(entry.turn_id, base.turn_id, f"messages[{at}]")
+        entry, tail = extend_by_one(base, item)
+        if entry.turn_id < base.turn_id or entry.turn_id < 0:
+            check_turn(entry.turn_id, base.turn_id, f"messages[{at}]")
         if isinstance(item, OldEntry) and item.stands_for is not None:
             entry, tail = _erased(entry, item.stands_for, base, tail)
         entries.append(entry)

@@ -39,18 +39,19 @@ def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     """
     entries: list[Entry] = []
     for item in new:
-        entry, tail = _extend_one(tail, item)
+        entry, tail = extend_by_one(tail, item)
         entries.append(entry)
     return entries, tail
 
 
-def _extend_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
+def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
+    """Return the entry that `new` becomes after `tail`, and the tail after it; see `extend`."""
     kind, seq = kind_of(new.message), tail.next_seq
     answers = kind == "result" and new.message.tool_call_id in tail.open_calls
     unit = tail.unit if answers else seq
     turn_id = new.turn_id if new.turn_id is not None else _turn_of(tail, kind)
     total = tail.total + new.tokens
-    sent = as_sent(new.message, new.metadata)
+    sent = as_sent(new.message, new.metadata) if new.metadata else new.message
     digest = chain(tail.digest, sent)
     entry = Entry(
         seq=seq,
@@ -72,7 +73,7 @@ def _extend_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         next_seq=seq + 1,
         turn_id=turn_id,
         total=total,
-        digest=digest if new.message.visible else tail.digest,
+        digest=tail.digest if kind in ("calls", "result") else digest,
         last_seq=seq,
         last_kind=kind,
         unit=open_unit,

@@ -21,17 +21,8 @@ MAX_BATCH = 256
 """Jobs in one batch: bounds how long the first of them waits for the last."""
 
 
-class Job(Generic[T]):
-    """Work for the thread, and the coroutine that waits for it."""
-
-    __slots__ = ("future", "loop", "work")
-
-    def __init__(self, work: T, loop: asyncio.AbstractEventLoop) -> None:
-        self.work = work
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-
-
+Job = tuple[T, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+"""Work for the thread, and the coroutine that waits for it: its loop and its future."""
 Outcome = tuple[Any, BaseException | None]
 """What a job returned, or what it raised."""
 
@@ -66,14 +57,15 @@ class Worker(Generic[T]):
         """Return when the handler is made; raises what making it raised."""
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
-    async def submit(self, work: T) -> Any:
-        """What the handler makes of `work`. Cancelling the caller leaves the work done or not done, never half."""
-        job = Job(work, asyncio.get_running_loop())
-        with self._gate:  # nothing may be queued behind the end
+    def submit(self, work: T) -> asyncio.Future[Any]:
+        """Queue work; the future gets its result. Cancelling it leaves the work done or not done, never half."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._gate:  # nothing may be queued after the end
             if self._stopped:
                 raise StoreClosed
-            self._queue.put(job)
-        return await job.future
+            self._queue.put((work, loop, future))
+        return future
 
     def stop(self) -> None:
         """Take no more jobs; the thread ends when it has done those it has."""
@@ -118,30 +110,34 @@ def _serve(
 
 def _run(handler: Handler[T], batch: Sequence[Job[T]]) -> Sequence[Outcome]:
     try:
-        return handler.run([job.work for job in batch])
+        return handler.run([job[0] for job in batch])
     except BaseException as exc:  # noqa: BLE001  # a handler that breaks its promise must not leave callers waiting
         return [(None, exc) for _ in batch]
 
 
 def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
-    """The jobs that wait, at least one of them or the end; and whether to go on."""
-    taken = [queue.get()]
-    while len(taken) < MAX_BATCH and queue.qsize():
-        taken.append(queue.get())
-    jobs = [job for job in taken if job is not None]
-    # A job whose caller is gone already need not be done; looking from this thread is only a hint, and enough.
-    return [job for job in jobs if not job.future.cancelled()], len(jobs) == len(taken)
+    """Return the jobs that wait, at least one of them or the end; and whether to go on."""
+    jobs: list[Job[T]] = []
+    job = queue.get()
+    while job is not None:
+        # A job whose caller is gone need not be done; looking from this thread is only a hint, and enough.
+        if not job[2].cancelled():
+            jobs.append(job)
+        if len(jobs) >= MAX_BATCH or not queue.qsize():
+            return jobs, True
+        job = queue.get()
+    return jobs, False
 
 
 def _deliver(jobs: Sequence[Job[T]], outcomes: Sequence[Outcome]) -> None:
     """Wake the callers, each loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        by_loop.setdefault(job.loop, []).append((job.future, outcome))
+    for (_, loop, future), outcome in zip(jobs, outcomes, strict=True):
+        by_loop.setdefault(loop, []).append((future, outcome))
     for loop, settled in by_loop.items():
         try:
             loop.call_soon_threadsafe(_settle, settled)
-        except RuntimeError:  # that loop is closed: nobody waits any more
+        except RuntimeError:  # that loop is closed: no caller waits any more
             continue
 
 

@@ -48,6 +48,8 @@ _encode = msgspec.json.Encoder().encode
 
 def check_id(value: str, param: str) -> None:
     """Refuse an identifier that is empty, too long or not Unicode."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= ID_BYTES:
+        return
     size = _size_of(value, param)
     if not 0 < size <= ID_BYTES:
         raise InvalidRequest(f"{param} must have 1 to {ID_BYTES} bytes, not {size}", param=param)
@@ -175,18 +177,34 @@ def check_patch(patch: SessionPatch) -> None:
 
 
 def check_append(write: Append) -> None:
-    """Refuse what stands beside the entries of `write` and cannot be stored."""
+    """Refuse what comes with the entries of `write` and cannot be stored."""
     check_int(write.timestamp, "timestamp")
-    check_int(write.expect, "expect", none=True)
-    check_int(write.retire_from, "retire_from", none=True)
-    check_int(write.ttl, "ttl", none=True)
+    for name, value in (("expect", write.expect), ("retire_from", write.retire_from), ("ttl", write.ttl)):
+        if value is not None:
+            check_int(value, name)
     if write.idempotency_key is not None:
         check_id(write.idempotency_key, "idempotency_key")
         check_kind(write.fingerprint, "fingerprint", bytes, "bytes")
     check_entries(write.entries)
-    for at, entry in enumerate(write.entries):
-        if isinstance(entry, OldEntry) and (entry.stands_for is None or entry.retired_by is not None):
-            raise InvalidMessage(f"messages[{at}] is an old entry; `replace` takes such", param=f"messages[{at}]")
+    if write.views or write.calls or write.compactions:
+        _check_derived(write)
+    if write.state_delta is not None or write.state_expect or write.media:
+        _check_shared(write)
+    if write.claim is not None:
+        check_id(write.claim.holder, "claim")
+    if write.release is not None:
+        check_id(write.release, "release")
+
+
+def _check_shared(write: Append) -> None:
+    """Refuse state and media that cannot be stored."""
+    check_changes(write.state_delta or {})
+    _check_expected(write.state_expect or {})
+    check_media(write.media)
+
+
+def _check_derived(write: Append) -> None:
+    """Refuse views, model calls and compactions that cannot be stored."""
     for key, view in (write.views or {}).items():
         check_id(key, "view")
         check_int(view.frontier, "view.frontier")
@@ -195,13 +213,6 @@ def check_append(write: Append) -> None:
         _check_call(call)
     for at, compaction in enumerate(write.compactions):
         _check_compaction(compaction, f"compactions[{at}]")
-    check_changes(write.state_delta or {})
-    _check_expected(write.state_expect or {})
-    check_media(write.media)
-    if write.claim is not None:
-        check_id(write.claim.holder, "claim")
-    if write.release is not None:
-        check_id(write.release, "release")
 
 
 def check_changes(delta: Mapping[str, Change]) -> None:
@@ -368,29 +379,38 @@ def check_blobs(blobs: Sequence[str]) -> None:
 
 
 def check_entries(entries: Any, param: str = "messages") -> None:
-    """Refuse what is not a list of entries."""
-    check_kind(entries, param, Sequence, "a list of NewEntry")
+    """Refuse what is not a list of entries, and entries that only `replace` takes."""
+    if type(entries) is not list and type(entries) is not tuple:
+        check_kind(entries, param, Sequence, "a list of NewEntry")
     for at, entry in enumerate(entries):
+        if type(entry) is OldEntry and (entry.stands_for is None or entry.retired_by is not None):
+            raise InvalidMessage(f"{param}[{at}] is an old entry; `replace` takes such", param=f"{param}[{at}]")
         if not isinstance(entry, NewEntry):
             place = f"{param}[{at}]"
             raise InvalidMessage(f"{place} must be a NewEntry, not {type(entry).__name__}", param=place)
 
 
 def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
-    """The bytes to store for the messages of `entries`; refuses what cannot be stored."""
-    return [_payload_of(entry, f"messages[{at}]") for at, entry in enumerate(entries)]
+    """Return the bytes to store for the messages of `entries`; refuses what cannot be stored."""
+    payloads = []
+    for at, entry in enumerate(entries):
+        payloads.append(_payload_of(entry, f"messages[{at}]"))
+    return payloads
 
 
 def _payload_of(entry: NewEntry, param: str) -> bytes:
-    _check_agent(entry.agent)
+    if entry.agent is not None:
+        check_id(entry.agent, "agent")
     if type(entry.tokens) is not int or entry.tokens < 0:
         raise InvalidMessage(
             f"{param}.tokens must be a whole number from 0, not {entry.tokens!r}", param=f"{param}.tokens"
         )
     if type(entry.timestamp) is not int or not isinstance(entry.pinned, bool):
         raise InvalidMessage(f"{param}: timestamp must be a whole number, and pinned true or false", param=param)
-    check_int(entry.turn_id, f"{param}.turn_id", none=True)
-    check_importance(entry.importance, f"{param}.importance")
+    if entry.turn_id is not None:
+        check_int(entry.turn_id, f"{param}.turn_id")
+    if entry.importance is not None:
+        check_importance(entry.importance, f"{param}.importance")
     if entry.metadata is not None:
         check_kind(entry.metadata, f"{param}.metadata", dict, "an object")
         check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
@@ -400,7 +420,13 @@ def _payload_of(entry: NewEntry, param: str) -> bytes:
 
 
 def _message_payload(message: Message, param: str) -> bytes:
-    _check_types(message, param)
+    is_plain = (
+        type(message) is Message
+        and type(message.content) is str
+        and (message.tool_calls, message.tool_call_id, message.name, message.extra) == ((), None, None, {})
+    )
+    if not is_plain:
+        _check_types(message, param)
     if message.role not in ROLES:
         raise InvalidMessage(f"role must be one of {', '.join(ROLES)}, not {message.role!r}", param=f"{param}.role")
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -92,6 +93,7 @@ class MatchingStore(Protocol):
         ...
 
 
+@lru_cache(4096)
 def scope_of(tenant: str, user_id: str) -> bytes:
     """What makes the keys of one user different from those of all others, so that no look-up goes through another's logs."""
     said = msgspec.json.encode([tenant, user_id])

@@ -61,7 +61,7 @@ class _Reader:
             return [(None, translated(exc)) for _ in works]
         outcomes = []
         for work in works:
-            outcomes.append(_told(_outcome(self._connection, work)))
+            outcomes.append(_outcome(self._connection, work))
             if outcomes[-1][1] is None:
                 self._connection.patience.gave_up = False
         self._connection.rollback()
@@ -92,7 +92,9 @@ class _Writer:
         outcomes = self._together(works)
         if outcomes is None:
             outcomes = [outcome for work in works for outcome in self._together([work], alone=True) or ()]
-        self._scrub(works)
+        removed = [work for work in works if work.scrub]
+        if removed or self._unscrubbed:
+            self._scrub(SCRUBBING if removed else 0.0)
         return outcomes
 
     def close(self) -> None:
@@ -106,31 +108,27 @@ class _Writer:
         need not suffer, and no savepoint for each of them has to be paid.
         """
         connection, outcomes = self._connection, []
+        raw = connection.raw
         try:
-            connection.ask("BEGIN IMMEDIATE")
+            raw.execute("BEGIN IMMEDIATE")
             connection.patience.gave_up = False
             for work in works:
-                changes = connection.raw.total_changes()
+                changes = raw.total_changes()
                 outcome = _outcome(connection, work)
-                outcomes.append(_told(outcome))
-                if outcome[1] is not None and (
-                    not connection.raw.in_transaction or connection.raw.total_changes() != changes
-                ):
+                outcomes.append(outcome)
+                if outcome[1] is not None and (not raw.in_transaction or raw.total_changes() != changes):
                     connection.rollback()
                     return outcomes if alone else None
-            connection.ask("COMMIT")
+            raw.execute("COMMIT")
         except apsw.Error as exc:
             connection.rollback()
             return [(None, translated(exc)) for _ in works]
         return outcomes
 
-    def _scrub(self, works: Sequence[Work]) -> None:
-        """Take removed content out of the write-ahead log; when a reader is in the way for long, with the next batch."""
-        removed = any(work.scrub for work in works)
-        if not (removed or self._unscrubbed):
-            return
+    def _scrub(self, seconds: float) -> None:
+        """Take removed content out of the write-ahead log; when a reader is in the way for so long, with the next batch."""
         patience = self._connection.patience
-        patience.seconds = SCRUBBING if removed else 0.0
+        patience.seconds = seconds
         try:
             busy = self._connection.ask("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
         except apsw.Error:
@@ -141,16 +139,11 @@ class _Writer:
 
 
 def _outcome(connection: Connection, work: Work) -> Outcome:
-    """What `work` gives or raises, as it is; the transaction is the caller's."""
+    """Return what `work` gives or raises; the transaction is the caller's."""
     try:
         return connection.drive(work.steps()), None
     except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
-        return None, exc
-
-
-def _told(outcome: Outcome) -> Outcome:
-    result, error = outcome
-    return (result, None) if error is None else (None, translated(error) if isinstance(error, Exception) else error)
+        return None, translated(exc)
 
 
 # -- the store ---------------------------------------------------------------

@@ -135,7 +135,7 @@ class Connection:
 
     def drive(self, steps: Steps[T]) -> T:
         """Run `steps` to its end, answering its statements."""
-        named = self._statements
+        named, execute = self._statements, self.raw.execute
         rows: Rows = ()
         try:
             query = next(steps)
@@ -143,25 +143,28 @@ class Connection:
                 if isinstance(query, Many):
                     self.raw.executemany(named[query.name], query.rows)
                     rows = ()
+                elif query.name == "index_nearest" and (found := self._nearby(query.params)) is not None:
+                    rows = found
                 else:
-                    found = (
-                        self._nearest.rows(query.params) if self._nearest and query.name == "index_nearest" else None
-                    )
-                    rows = self._rows(named[query.name], query.params) if found is None else found
+                    cursor = execute(named[query.name], query.params)
+                    try:
+                        rows = cursor.fetchall()
+                    except UnicodeDecodeError:
+                        if not cursor.is_readonly:
+                            raise
+                        rows = self._damaged(cursor, named[query.name], query.params)
                 query = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _rows(self, sql: str, params: Row) -> list[Any]:
-        """All rows of a statement. Text that is no UTF-8, because its row is damaged, is returned as bytes."""
-        cursor = self.raw.execute(sql, params)
-        try:
-            return cursor.fetchall()
-        except UnicodeDecodeError:
-            if not cursor.is_readonly:
-                raise
-            columns = range(len(cursor.get_description()))
+    def _nearby(self, params: Row) -> list[Any] | None:
+        return None if self._nearest is None else self._nearest.rows(params)
+
+    def _damaged(self, cursor: apsw.Cursor, sql: str, params: Row) -> list[Any]:
+        """Return all rows of a statement again. Text that is no UTF-8, because its row is damaged, is returned as bytes."""
+        columns = range(len(cursor.get_description()))
+        cursor.close(True)  # an error's traceback may keep it, and with it the moment that it reads
         names = ", ".join(f"c{at}" for at in columns)
         typed = ", ".join(f"iif(typeof(c{at}) = 'text', CAST(c{at} AS BLOB), c{at}), typeof(c{at})" for at in columns)
         wrapped = f"WITH found ({names}) AS ({sql.rstrip().rstrip(';')}) SELECT {typed} FROM found"  # noqa: S608 - ours

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -33,6 +33,8 @@ from holdfast.stores.matching import Sighting, key_of
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
 """A kind's number in the database is its place here; statements rely on the last two."""
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+_FIRST_HIDDEN: Final = 3
+"""The number of the first kind that clients do not see; see `Message.visible`."""
 ENDLESS = 2**62
 """Stands for no upper bound, in every dialect."""
 
@@ -88,7 +90,10 @@ def session_of(row: Row) -> Session:
 
 def intact_session_of(row: Row) -> Session:
     """Return the session in a row of `session_rows`. Raises `StoreCorrupt` if one of its fields cannot be decoded."""
-    return session_of(row).require_intact()
+    try:
+        return _session_of(row)
+    except UNDECODABLE:
+        return _damaged_session_of(row).require_intact()
 
 
 def _damaged_session_of(row: Row) -> Session:
@@ -113,35 +118,48 @@ def _damaged_session_of(row: Row) -> Session:
 
 def _session_of(row: Row) -> Session:
     (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
-    calls, prompt_tokens, completion_tokens, cached_tokens = row[12:16]
-    system_messages, state, metadata, accessed_at, ended_at, end_reason, _, withdrawn, identity = row[25:34]
+    calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq = row[12:21]
+    last_kind, unit, open_calls, anchor, system_messages, state, metadata, accessed_at, ended_at, end_reason = row[
+        21:31
+    ]
+    _, withdrawn, identity, holder, until, wanted, reshaped = row[31:38]
     given = {} if state is None else _decode_object(state)
-    own = own_of(given)
+    own = own_of(given) if given else given
     return Session(
-        tenant=_exact_text(tenant),
-        user_id=_exact_text(user_id),
-        id=_exact_text(id_),
-        agent=None if agent is None else _exact_text(agent),
+        tenant=tenant if type(tenant) is str else tenant.decode(),
+        user_id=user_id if type(user_id) is str else user_id.decode(),
+        id=id_ if type(id_) is str else id_.decode(),
+        agent=agent if agent is None or type(agent) is str else agent.decode(),
         version=version,
         created_at=created_at,
         updated_at=updated_at,
         accessed_at=accessed_at,
-        status=cast('Literal["active", "closed"]', _exact_text(status)),
+        status=status if type(status) is str else status.decode(),  # type: ignore[arg-type]  # a store wrote it
         ended_at=ended_at,
-        end_reason=cast("EndReason | None", None if end_reason is None else _exact_text(end_reason)),
+        end_reason=end_reason if end_reason is None or type(end_reason) is str else end_reason.decode(),  # type: ignore[arg-type]
         system_messages=() if system_messages is None else _decode_messages(system_messages),
         state=own,
-        state_turns={key: turn for key, turn in _turns_of(given).items() if key in own},
+        state_turns={key: turn for key, turn in _turns_of(given).items() if key in own} if given else {},
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
-        withdrawn=_exact_text(withdrawn),
-        identity=_exact_text(identity),
-        reshaped=row[37],
-        claim=_claim_of(row[34:37]),
+        withdrawn=withdrawn if type(withdrawn) is str else withdrawn.decode(),
+        identity=identity if type(identity) is str else identity.decode(),
+        reshaped=reshaped,
+        claim=Claim(holder if type(holder) is str else holder.decode(), until, wanted == 1) if holder else None,
         messages=messages,
         bytes=size,
         usage=Usage(calls, prompt_tokens, completion_tokens, cached_tokens),
-        tail=_tail_of(row[16:25]),
+        tail=Tail(
+            next_seq=next_seq,
+            turn_id=turn_id,
+            total=total,
+            digest=digest,
+            last_seq=last_seq,
+            last_kind=None if last_kind is None else KINDS[last_kind],
+            unit=unit,
+            open_calls=() if open_calls is None else _decode_ids(open_calls),
+            anchor=anchor,
+        ),
     )
 
 
@@ -150,29 +168,9 @@ def _turns_of(state: dict[str, Any]) -> dict[str, int]:
     return turns if isinstance(turns, dict) else {}
 
 
-def _claim_of(row: Row) -> Claim | None:
-    holder, until, wanted = row
-    return Claim(_exact_text(holder), until, wanted == 1) if holder else None
-
-
 def claim_row(claim: Claim | None) -> Row:
     """The columns of a claim; nobody's has no holder."""
     return ("", 0, 0) if claim is None else (claim.holder, claim.until, 1 if claim.wanted else 0)
-
-
-def _tail_of(row: Row) -> Tail:
-    next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor = row
-    return Tail(
-        next_seq=next_seq,
-        turn_id=turn_id,
-        total=total,
-        digest=digest,
-        last_seq=last_seq,
-        last_kind=None if last_kind is None else KINDS[last_kind],
-        unit=unit,
-        open_calls=() if open_calls is None else _decode_ids(open_calls),
-        anchor=anchor,
-    )
 
 
 def counters(session: Session) -> Row:
@@ -250,7 +248,8 @@ def _entry_of(row: Row) -> Entry:
 
 
 def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
-    """The parameters of `entry_insert`; `scope` is that of the session's user, see `holdfast.stores.matching`."""
+    """Return the parameters of `entry_insert`; `scope` is that of the session's user, see `holdfast.stores.matching`."""
+    kind = _NUMBER_OF[kind_of(entry.message)]
     return (
         session,
         entry.seq,
@@ -259,14 +258,14 @@ def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
         entry.timestamp,
         entry.tokens,
         entry.total,
-        _NUMBER_OF[kind_of(entry.message)],
+        kind,
         entry.digest,
         entry.agent,
         entry.importance,
         1 if entry.pinned else 0,
-        encode_metadata(entry.metadata),
+        None if entry.metadata is None else _encode(entry.metadata),
         payload,
-        key_of(scope, entry.digest) if entry.message.visible else None,
+        key_of(scope, entry.digest) if kind < _FIRST_HIDDEN else None,
         None if entry.alias is None else key_of(scope, entry.alias),
     )
 

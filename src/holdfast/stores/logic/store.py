@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
@@ -52,6 +53,7 @@ from holdfast.stores.state import ScopedState
 T = TypeVar("T")
 
 
+_media_of: Final = attrgetter("media")
 PING_BYTES: Final = 1 << 20
 """Bytes that `ping` writes after a write was refused: about a turn with a large message."""
 
@@ -155,7 +157,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, OriginMethods):
         checks.check_ref(ref)
         checks.check_append(write)
         payloads = checks.payloads_of(write.entries)
-        named = any(entry.media for entry in write.entries)
+        named = any(map(_media_of, write.entries))
         light = write.retire_from is None and not write.compactions and not named
         steps = partial(writes.append, self.tenant, ref, write, payloads)
         return await self._write(steps, ref, light=light, sharing=write.state_delta)

@@ -5,8 +5,9 @@ Everything that can refuse a write comes before its first change, so that undoin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
@@ -17,7 +18,7 @@ from holdfast.domain.log import erased as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Claim, Ending, Entry, ModelCall, NewEntry, Removed, Session, SessionRef, Tail
+from holdfast.domain.session import Claim, Ending, Entry, NewEntry, Removed, Session, SessionRef, Tail
 from holdfast.domain.state import date_keys, merged
 from holdfast.errors import (
     Conflict,
@@ -53,6 +54,7 @@ from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import scope_of
 from holdfast.stores.sessions import NewSession, SessionPatch
 
+_media_of: Final = attrgetter("media")
 _HANGING_ON_A_SESSION = (
     "artifacts_delete",
     "artifact_names_delete",
@@ -172,7 +174,7 @@ def replace(
         updated_at=past.updated_at,
         accessed_at=past.updated_at,
         messages=live,
-        bytes=_size(payloads),
+        bytes=sum(map(len, payloads)),
         usage=past.usage,
         tail=tail,
     )
@@ -216,43 +218,68 @@ def _aged(pk: int, session: Session, timestamp: int, past: Past) -> Steps[Sessio
 # -- the log -----------------------------------------------------------------
 
 
-def append(tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]) -> Steps[Appended]:
-    """See `Store.append`."""
-    row = yield from session_row(tenant, ref)
+def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
+    tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]
+) -> Steps[Appended]:
+    """See `LogStore.append`: what refuses the write comes first, then all that it changes, in one transaction."""
+    rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
+    if not rows:
+        raise SessionNotFound(ref.id)
+    row = rows[0]
     pk, session = row[0], intact_session_of(row)
-    if write.identity not in {None, session.identity}:
+    if write.identity is not None and write.identity != session.identity:
         raise SessionNotFound(ref.id)
     if write.idempotency_key is not None:
         first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
-    claim = claimed(session, write)
+    claim = claimed(session, write) if write.claim or write.release else session.claim
+    _refuse(session, write)
+    has_media = bool(write.media) or any(map(_media_of, write.entries))
+    fresh_media = (yield from media_steps.admitted(pk, write.entries, write.media)) if has_media else ()
+    gone, base = 0, session.tail
+    if write.retire_from is not None:
+        gone, base = yield from _rewound(pk, base, write.retire_from)
+    written, tail = continued(base, write.entries)
+    after = _advanced(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
+    plans: Sequence[state_steps.Plan] = ()
+    if write.state_delta:
+        plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
+    if gone and write.retire_from is not None:
+        after = evolve(after, reshaped=after.version)
+        yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
+        yield from retired(pk, write.retire_from, after.version)
+    scope = scope_of(tenant, session.user_id)
+    if len(written) == 1 and not written[0].erased:
+        yield Query("entry_insert", entry_row(pk, written[0], payloads[0], scope))
+    elif written:
+        yield from _relive(pk, written, payloads, scope)
+    if write.calls:
+        yield Many("call_insert", [call_row(pk, call) for call in write.calls])
+    if has_media:
+        yield from media_steps.keep(pk, write.entries, written, fresh_media, write.media)
+    if after is not session:
+        yield from _write_session(pk, session, after)
+    if plans:
+        yield from state_steps.carried_out(plans, write.timestamp)
+    laid = (yield from lay(pk, write.compactions, after.version)) if write.compactions else ()
+    if write.views:
+        yield from save_views(pk, write.views, 0 if gone else row[-1], laid)
+    start = session.tail.next_seq
+    if write.idempotency_key is not None:
+        key = (write.idempotency_key, write.fingerprint, after.version, start, len(written))
+        yield Query("idempotency_put", (pk, *key))
+    reopened = session.status != after.status
+    return Appended(after, _told(written), after.version, start, compactions=laid, reopened=reopened)
+
+
+def _refuse(session: Session, write: Append) -> None:
+    """Refuse a write that expects something else than the session is."""
     _check_version(session, write.expect)
     if write.ttl is not None and used_by(write) and session.expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
-    state_steps.check_expected(write.state_expect, session.state, session.version)
-    fresh_media = yield from media_steps.admitted(pk, write.entries, write.media)
-    gone, base = yield from _rewound(pk, session.tail, write.retire_from)
-    written, tail = continued(base, write.entries)
-    after = _advanced(session, write, tail, claim, live=len(written) - gone, size=_size(payloads))
-    after = evolve(after, reshaped=after.version) if gone else after
-    plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
-    if write.retire_from is not None and gone:
-        yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
-        yield from retired(pk, write.retire_from, after.version)
-    yield from _write_log(pk, written, payloads, write.calls, scope_of(tenant, session.user_id))
-    yield from media_steps.keep(pk, write.entries, written, fresh_media, write.media)
-    yield from _write_session(pk, session, after)
-    yield from state_steps.carried_out(plans, write.timestamp)
-    laid = yield from lay(pk, write.compactions, after.version)
-    yield from save_views(pk, write.views, 0 if gone else row[-1], laid)
-    if write.idempotency_key is not None:
-        first_seq = session.tail.next_seq
-        key = (write.idempotency_key, write.fingerprint, after.version, first_seq, len(written))
-        yield Query("idempotency_put", (pk, *key))
-    reopened = session.status != after.status
-    start = session.tail.next_seq
-    return Appended(after, _told(written), after.version, start, compactions=laid, reopened=reopened)
+    if write.state_expect:
+        state_steps.check_expected(write.state_expect, session.state, session.version)
 
 
 def annotate(
@@ -349,9 +376,9 @@ def _replayed(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[
     return Appended(session, tuple(entry_of(row) for row in found), version, first_seq, replayed=True)
 
 
-def _rewound(pk: int, tail: Tail, before: int | None) -> Steps[tuple[int, Tail]]:
-    """How many live entries retiring from `before` retires, and the tail without them."""
-    if before is None or tail.last_seq < before:
+def _rewound(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
+    """Return how many live entries retiring from `before` retires, and the tail without them."""
+    if tail.last_seq < before:
         return 0, tail
     retired = (yield Query("entries_count_from", (pk, before)))[0][0]
     begin = yield Query("last_not_result", (pk, before))
@@ -364,8 +391,9 @@ def _rewound(pk: int, tail: Tail, before: int | None) -> Steps[tuple[int, Tail]]
 
 def used_by(write: Append) -> bool:
     """Whether a write is use of the session: not when it only saves what was worked out of it."""
-    says = bool(write.entries or write.calls or write.state_delta) or write.retire_from is not None
-    return says or not (write.views or write.compactions or write.claim or write.release)
+    if write.entries or write.calls or write.state_delta or write.retire_from is not None:
+        return True
+    return not (write.views or write.compactions or write.claim or write.release)
 
 
 def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int) -> Session:
@@ -397,23 +425,7 @@ def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, 
     )
 
 
-def _write_log(
-    pk: int, written: Sequence[Entry], payloads: Sequence[bytes], calls: Sequence[ModelCall], scope: bytes
-) -> Steps[None]:
-    if len(written) == 1 and not written[0].erased:
-        yield Query("entry_insert", entry_row(pk, written[0], payloads[0], scope))
-    elif any(entry.erased for entry in written):
-        yield from _relive(pk, written, payloads, scope)
-    elif written:
-        rows = [entry_row(pk, entry, payload, scope) for entry, payload in zip(written, payloads, strict=True)]
-        yield Many("entry_insert", rows)
-    if calls:
-        yield Many("call_insert", [call_row(pk, call) for call in calls])
-
-
 def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
-    if after is before:
-        return
     claim = claim_row(after.claim)
     if after.version == before.version:
         yield Query("session_claim", (pk, *claim))
@@ -424,8 +436,8 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
 
 
 def _told(written: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Entries as they are read: an alias is for whoever writes it."""
-    return tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
+    """Return entries as they are read: their alias is not read back."""
+    return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 
 def _fresh(tenant: str, new: NewSession) -> Session:
@@ -478,7 +490,3 @@ def _check_version(session: Session, expect: int | None) -> None:
 
 def _or(value: Any, old: Any) -> Any:
     return old if isinstance(value, UnsetType) else value
-
-
-def _size(payloads: Iterable[bytes]) -> int:
-    return sum(map(len, payloads))
