@@ -16,7 +16,7 @@ from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
 from holdfast.domain.session import SessionRef
-from holdfast.holdfast import Holdfast, open_holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.stores.sessions import NewSession
 
 LISTED = 10_000
@@ -86,7 +86,7 @@ async def each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
 async def _lists(url: str, run: Run) -> dict[str, Figure]:
     count = LISTED // 10 if run.quick else LISTED
     new = run.material.new[:ENTRIES]
-    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
+    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
         began = hf.clock()
 
         async def make(number: int) -> None:
@@ -122,7 +122,7 @@ async def _sweep(url: str, run: Run) -> dict[str, Figure]:
     count = SWEPT // 20 if run.quick else SWEPT
     now = time.time_ns() // 1_000_000
     settings: dict[str, Any] = {"max_sessions": 0, "session_ttl": "24h", "index": None}
-    async with open_holdfast(url, roster=roster("token_window", BUDGET), **settings) as hf:
+    async with Holdfast(url, roster=roster("token_window", BUDGET), **settings) as hf:
 
         async def make(number: int) -> None:
             old = number % 10 == 0

@@ -11,7 +11,7 @@ from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import Samples, clock, settle, told
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
-from holdfast.holdfast import Holdfast, open_holdfast
+from holdfast.holdfast import Holdfast
 from holdfast.recognition.session_match import MatchFinder, Sender
 from holdfast.sessions.forking import fork_for_request
 from holdfast.stores.log import Append
@@ -68,7 +68,7 @@ async def _forks(run: Run) -> list[dict[str, Figure]]:
         async with reached(name, run.folder) as url:
             if url is None:
                 continue
-            async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
+            async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
                 for count in FORKED:
                     await _put(hf, f"parent{count}", _talk("parent", count))
                     rows.append({"what": name, "messages": count, **await _fork_times(hf, f"parent{count}", count)})
@@ -93,7 +93,7 @@ async def _fork_times(hf: Holdfast, parent: str, count: int) -> dict[str, Figure
 async def _measured(run: Run, name: str, url: str) -> list[dict[str, Figure]]:
     most = MANY.get(name, 100_000) // (100 if run.quick else 1)
     rows: list[dict[str, Figure]] = []
-    async with open_holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
+    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
         await _mine(hf)
         made = 1
         for count in (FEW, most):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.embedders import EmbedderSettings, embedder_of
     from holdfast.errors import HoldfastError
     from holdfast.holdfast import Holdfast
-    from holdfast.holdfast import open_holdfast as open  # noqa: A004  # `holdfast.open`, as the design has it
+    from holdfast.holdfast import Holdfast as open  # noqa: A004, N813  # `holdfast.open(…)` reads better at its call
     from holdfast.hooks import EndedSession
     from holdfast.hooks.transcripts import Transcripts
     from holdfast.hooks.webhook import Webhook
@@ -147,7 +147,7 @@ _HOMES = {
     "from_config": "holdfast.config.build",
     "gemini_tools": "holdfast.wire.gemini:tools_to",
     "make_redactor": "holdfast.secrets",
-    "open": "holdfast.holdfast:open_holdfast",
+    "open": "holdfast.holdfast:Holdfast",
     "open_store": "holdfast.stores",
     "serve": "holdfast.server.run:serve_file",
     "tool_from": "holdfast.tools.functions",

@@ -9,12 +9,14 @@ from copy import copy
 from types import TracebackType
 from typing import Any, Final, Self, overload
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
 from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.policies import WITHOUT_MODEL
-from holdfast.context.settings import ContextSettings, without_recall
+from holdfast.context.settings import parse, without_recall
 from holdfast.domain.session import EndReason
 from holdfast.engine.engine import Engine, random_id
 from holdfast.engine.guarded import guarded
@@ -31,7 +33,6 @@ from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexes.tenants import Indexes
 from holdfast.indexes.tombstones import unindexed
-from holdfast.life.settings import SETTINGS as LIFE_SETTINGS
 from holdfast.life.settings import LifeSettings
 from holdfast.life.sweeping import Swept
 from holdfast.limits import CACHE_BYTES
@@ -72,7 +73,16 @@ class Holdfast(Sessions):
     """All sessions of one tenant in one store. Use it as an async context manager.
 
     Args:
-        url: the store: `sqlite:///file.db`, `sqlite://:memory:`.
+        url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…`, `redis://…`; None:
+            `sqlite:///holdfast.db`, or in memory with a `preset`.
+        strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`; None: the default
+            strategy. See docs/policies.md.
+        budget: tokens of the conversation in a working set; None: what the model's window leaves.
+        preset: `mistralrs`: 128 sessions, half an hour, in memory, nothing recalled; other parameters win over it.
+        session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None: for ever.
+        retention: how long a session is kept after it has ended, written like `session_ttl`; 0 (the default) or None: for ever.
+        max_sessions: most active sessions of a tenant: 10,000 by default; 0 or None: any number.
+        max_history_turns: newest messages that a strategy may see; 0 (the default) or None: all.
         tenant: whose sessions; with `store`, those that it was opened for.
         store: a store that is open, in place of `url`: your own, say. Whoever opened it closes it.
         roster: agents and models; without one the built-in `offline` model answers.
@@ -114,8 +124,15 @@ class Holdfast(Sessions):
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | None = None,
         *,
+        strategy: str | None = None,
+        budget: int | None = None,
+        preset: str | None = None,
+        session_ttl: str | float | None | UnsetType = UNSET,
+        retention: str | float | None | UnsetType = UNSET,
+        max_sessions: int | None | UnsetType = UNSET,
+        max_history_turns: int | None | UnsetType = UNSET,
         tenant: str = DEFAULT_TENANT,
         store: Store | None = None,
         roster: Roster | None = None,
@@ -143,17 +160,23 @@ class Holdfast(Sessions):
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         _check_kinds(locals())
+        lifetimes = {
+            "session_ttl": session_ttl,
+            "retention": retention,
+            "max_sessions": max_sessions,
+            "max_history_turns": max_history_turns,
+        }
         if cache_bytes < 0:
             raise InvalidRequest(f"cache_bytes must be 0 or more, not {cache_bytes}", param="cache_bytes")
         self._given = _checked(store)
-        self.url = url
+        self.url = _url(url, preset)
         self.tenant = tenant if store is None else store.tenant
         self._indexer = indexer
         self._index = index_settings(index)
         self._memory, self._memory_store = memory, memory_store
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
-        self.roster = _with_functions(roster or Roster(), summarizers or {}, scorers or {})
+        self.roster = _with_functions(_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {})
         self.workspaces = None if workspaces is None else Workspaces.of(workspaces, clock, guard)
         self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._proposer(dreaming.model, clock))
         self.clock = clock
@@ -161,7 +184,7 @@ class Holdfast(Sessions):
         self.workshop = self._workshop(tools, tool_limits, python, mcp_servers, artifact_tools=artifact_tools)
         self._cache = SessionCache(cache_bytes)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
-        self.life = life or LifeSettings()
+        self.life = _life_settings(life, preset, lifetimes)
         self.roster.max_history_turns = self.life.max_history_turns
         self.hooks = Hooks()
         for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
@@ -407,31 +430,32 @@ class Holdfast(Sessions):
         return swept
 
 
-def open_holdfast(url: str | None = None, *, preset: str | None = None, **settings: Any) -> Holdfast:
-    """Open a store: `async with holdfast.open("sqlite:///chat.db") as hf`. See `Holdfast` for the settings.
-
-    `holdfast.open(store=…)` takes one that is open.
-
-    Args:
-        url: the store; None: `sqlite:///holdfast.db`, of a preset in memory.
-        preset: `mistralrs`: 128 sessions, half an hour, in memory; what is given beside it wins.
-        settings: those of `Holdfast`, and how long sessions live: `session_ttl` (24h) and `retention` (0, for ever) as `24h`,
-            `90s` or seconds, `max_sessions` (10000) and `max_history_turns` (0, all); see `holdfast.life.settings.LifeSettings`.
-
-    Raises:
-        InvalidRequest: a setting that cannot be.
-    """
-    given = {name: settings.pop(name) for name in LIFE_SETTINGS if name in settings}
-    if preset is not None or given:
-        if settings.get("life") is not None:
-            raise InvalidRequest(f"life says it already: leave out {', '.join(given) or 'preset'}", param="life")
-        settings["life"] = LifeSettings.of(preset, **given)
+def _url(url: str | None, preset: str | None) -> str:
     if url is None:
-        url = DEFAULT_URL if preset is None else MEMORY_URL
-    if preset is not None:
-        settings.setdefault("roster", Roster(context=without_recall(ContextSettings())))
+        return DEFAULT_URL if preset is None else MEMORY_URL
     check_text(url, "url")
-    return Holdfast(url, **settings)
+    return url
+
+
+def _roster(roster: Roster | None, strategy: str | None, budget: int | None, preset: str | None) -> Roster:
+    """Return the agents and models: those given, or the built-in ones with the given context settings."""
+    chosen = {name: value for name, value in (("strategy", strategy), ("budget", budget)) if value is not None}
+    if roster is not None:
+        if chosen:
+            names = " and ".join(chosen)
+            raise InvalidRequest(f"{names}: roster says that already, as Roster(context=…)", param=next(iter(chosen)))
+        return roster
+    context = parse(chosen, where="")
+    return Roster(context=context if preset is None else without_recall(context))
+
+
+def _life_settings(life: LifeSettings | None, preset: str | None, lifetimes: Mapping[str, Any]) -> LifeSettings:
+    given = {name: value for name, value in lifetimes.items() if value is not UNSET}
+    if life is None:
+        return LifeSettings.of(preset, **given)
+    if preset is not None or given:
+        raise InvalidRequest(f"life says it already: leave out {', '.join(given) or 'preset'}", param="life")
+    return life
 
 
 def _checked(store: Store | None) -> Store | None:

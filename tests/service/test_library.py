@@ -442,5 +442,5 @@ async def test_an_id_that_is_no_text_is_refused() -> None:
             with pytest.raises(InvalidRequest):
                 await doing
     with pytest.raises(InvalidRequest):
-        async with holdfast.open("sqlite://:memory:", tenant=5):
+        async with holdfast.open("sqlite://:memory:", tenant=5):  # type: ignore[arg-type]
             pass

@@ -332,3 +332,19 @@ async def test_use_does_not_open_what_has_ended(tmp_path: Path, clock: Clock) ->
 
 def test_notes_of_use_are_a_second_apart() -> None:
     assert [touch_every(ttl) for ttl in (0, 1000, 100_000, DAY)] == [1000, 1000, 1000, DAY // 100]
+
+
+def test_a_strategy_and_a_budget_are_for_sessions_without_an_agent() -> None:
+    hf = holdfast.open("sqlite://:memory:", strategy="token_window", budget=4000)
+    assert hf.roster.context == holdfast.ContextSettings("token_window", {"budget": 4000})
+    with pytest.raises(InvalidRequest, match="nonsense"):
+        holdfast.open("sqlite://:memory:", strategy="nonsense")
+    with pytest.raises(InvalidRequest, match="roster says that already"):
+        holdfast.open("sqlite://:memory:", roster=holdfast.Roster(), budget=4000)
+    with pytest.raises(TypeError):
+        holdfast.open("sqlite://:memory:", stratgey="digest")  # type: ignore[call-arg]
+
+
+def test_life_settings_are_given_whole_or_one_by_one() -> None:
+    with pytest.raises(InvalidRequest, match="leave out max_sessions"):
+        holdfast.open("sqlite://:memory:", life=LifeSettings(), max_sessions=3)

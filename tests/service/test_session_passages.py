@@ -48,7 +48,7 @@ async def ask(session: SessionHandle, text: str = ASKED, **given: Any) -> list[d
 
 @pytest.mark.parametrize("index", [None, "keyword"])
 async def test_what_left_comes_back_before_the_message_that_asks_for_it(index: Any) -> None:
-    async with holdfast.open("sqlite://:memory:", **({} if index else {"index": None})) as hf:
+    async with holdfast.open("sqlite://:memory:") if index else holdfast.open("sqlite://:memory:", index=None) as hf:
         session = await hf.session("s")
         await fill(session, FACT)
         messages = await ask(session)
@@ -314,7 +314,9 @@ async def test_what_is_older_than_the_table_goes_back_comes_from_the_index(monke
     """The table has the newest entries after a restart; without an index older ones are not recalled."""
     monkeypatch.setattr("holdfast.overlays.passage_tables.SESSION_RECALL_ENTRIES", 20)
     for index, finds in ((True, True), (False, False)):
-        async with holdfast.open("sqlite://:memory:", **({} if index else {"index": None})) as hf:
+        async with (
+            holdfast.open("sqlite://:memory:") if index else holdfast.open("sqlite://:memory:", index=None)
+        ) as hf:
             session = await hf.session("s")
             await fill(session, FACT)
             if hf.engine.index is not None:

@@ -263,4 +263,4 @@ async def test_the_library_on_a_store_of_its_own() -> None:
     assert (await store.for_tenant("default").list()).sessions == ()
     await store.close()
     with pytest.raises(InvalidRequest, match="store must be an opened store, not str"):
-        holdfast.open(store="sqlite://:memory:")
+        holdfast.open(store="sqlite://:memory:")  # type: ignore[arg-type]
