@@ -69,6 +69,8 @@ CARRIED_READ_ENTRIES: Final = 5000
 """How many of them."""
 CARRIED_SECONDS: Final = 60.0
 """How long a summary of them may take, before the digest takes its place."""
+VIEWS_KEPT: Final = 16
+"""Saved views of a session that a write of nothing but a view leaves; those saved longest ago go first."""
 COMPACTIONS_KEPT: Final = 64
 """Compactions of a session that are kept when they are no longer live: superseded, dropped, dead. The oldest go first."""
 FAILURES_KEPT: Final = 16

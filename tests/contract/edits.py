@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as evolve
 
+from holdfast import limits
 from holdfast.domain.log import erased, extend
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
@@ -332,6 +333,22 @@ async def test_the_head_has_nothing_retired(store: Store) -> None:
     await store.append(REF, Append(entries=log, retire_from=0, timestamp=2, views=views))
     rows = await store.window(REF, "v")
     assert (texts(rows.head), texts(rows.entries)) == (["task"], ["y"])
+
+
+async def test_the_views_saved_longest_ago_are_forgotten(store: Store) -> None:
+    """Where a write saves a view and nothing else. One that is saved again stays."""
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(str(at)) for at in range(60)], timestamp=2))
+    for at in range(limits.VIEWS_KEPT):
+        await store.append(REF, Append(views={f"v{at}": SavedView(at + 1, b"")}, timestamp=3 + at))
+    await store.append(REF, Append(views={"v0": SavedView(30, b"")}, timestamp=40))
+    await store.append(REF, Append(views={"new": SavedView(31, b"")}, timestamp=41))
+    kept = {key for key in ("new", *(f"v{at}" for at in range(limits.VIEWS_KEPT))) if await _has_view(store, key)}
+    assert kept == {"new", "v0", *(f"v{at}" for at in range(2, limits.VIEWS_KEPT))}
+
+
+async def _has_view(store: Store, key: str) -> bool:
+    return (await store.window(REF, key)).view is not None
 
 
 async def _saved(store: Store) -> SavedView | None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm, Roster
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import ContextSettings, parse
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
+from holdfast.sessions.looking import Look, rebuild
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
@@ -128,3 +129,52 @@ async def test_a_turn_on_20_000_entries_costs_what_it_costs_on_100(
     assert long[2] <= short[2] + 10
     assert abs(long[1] - short[1]) / 10 <= window
     assert long[1] / 10 <= 2 * window
+
+
+PREVIEWS = {
+    "own strategy": ("token_window", {"budget": 1024}),
+    "own budget": ("digest", {"budget": 2048}),
+    "own buffer": ("head_tail", {"window_size": 20}),
+    "the agent's, without a turn": (None, {}),
+}
+
+
+@pytest.mark.parametrize(("strategy", "options"), PREVIEWS.values(), ids=PREVIEWS.keys())
+async def test_a_context_outside_turns_reads_what_is_new(
+    tmp_path: Path, strategy: str | None, options: dict[str, Any]
+) -> None:
+    """Only the first one reads the log, and another process goes on from it; what it sends is the same as from the whole log."""
+    path = f"sqlite:///{tmp_path}/a.db"
+    roster = Roster(
+        {"default": Llm(name="default", model="offline", client=OfflineModel())},
+        context=ContextSettings("digest", {"budget": 8192}),
+    )
+    async with Holdfast(path, roster=roster) as hf:
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(2_000))
+        await (await hf.session("s", user_id="ada")).context(strategy, **options)
+    async with Holdfast(path, roster=roster) as hf:
+        session = await hf.session("s", user_id="ada")
+        counting = counted(hf)
+        for number in range(10):
+            await session.append({"role": "user", "content": f"question {number}"})
+            carried_on = await session.context(strategy, **options)
+        assert counting.rows < 10 * 600
+        settings = parse({"strategy": strategy, **options}, where="", base=session.voice.context)
+        whole = Look(voice=session.voice, settings=settings, explain=True)
+        assert (await rebuild(hf.engine, REF, whole)).built.hash == carried_on.hash
+
+
+async def test_a_context_outside_turns_changes_nothing_that_turns_send(tmp_path: Path) -> None:
+    """Its view is a view of its own: what a turn after it sends can be built again from the log and the recorded calls."""
+    roster = Roster(
+        {"default": Llm(name="default", model="offline", client=OfflineModel())},
+        context=ContextSettings("digest", {"budget": 1024}),
+    )
+    async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster) as hf:
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(200))
+        session = await hf.session("s", user_id="ada")
+        await session.context(dialect="anthropic")
+        await session.send("Where is it?")
+        turn = (await hf.store.calls(REF))[0].turn_id
+        sent = await session.context(at_turn=turn)
+        assert sent.hash == sent.sent_hash

@@ -1,4 +1,4 @@
-"""A view as it is read to go on with: as it was saved, or from the whole live path and the summary that is live."""
+"""Views in the store: read to go on with, and saved as far as they have come. A view that is not saved is made from the whole log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from typing import Final
 
 import msgspec
 
+from holdfast.context.build import WorkingSet
 from holdfast.context.summaries import stands
-from holdfast.context.view import ViewState, decode_state
+from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.domain.session import Entry, Session, SessionRef, StoredCompaction
 from holdfast.errors import Conflict
 from holdfast.stores.base import Store
+from holdfast.stores.log import SavedView
 
+PREVIEW: Final = "preview "
+"""Begins the key of a view that no turn goes on from: what a turn sends depends on the turns before it alone."""
+_SLACK: Final = 8
+"""The part of a buffer's messages by which it slides before it is saved again."""
 _READS: Final = 4
 """Times that a view is read again because the log changed between two reads."""
 
@@ -56,3 +62,17 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
                 saved=saved,
             )
     raise Conflict(f"session {ref.id!r} changes faster than it can be read; try again")
+
+
+def view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | None:
+    """Return a view to be saved, if the build moved its frontier: nothing else is worth a write.
+
+    Args:
+        built: the build.
+        frontier: as the store has it.
+        version: of the session that it was built from.
+    """
+    # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
+    if abs(built.view.frontier - frontier) <= built.request.policy.history // _SLACK:
+        return None
+    return SavedView(built.state.frontier, encode_state(built.state), built.state.keep, version)

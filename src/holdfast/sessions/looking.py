@@ -8,7 +8,8 @@ kept as it was: an instruction that names some is made of what stands now, and w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,12 +26,13 @@ from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
-from holdfast.errors import InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.leaving import for_model
 from holdfast.numbers import check_whole
-from holdfast.overlays.views import read_view
+from holdfast.overlays.views import PREVIEW, read_view, view_to_save
 from holdfast.recall.passages import Passage
+from holdfast.stores.log import Append
 from holdfast.turns.prompt import draft_from, instructed, introduced, provider_count, working_set_request
 from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
@@ -38,6 +40,9 @@ from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic_cache import MARK
 from holdfast.wire.media import behind_results
 from holdfast.wire.openai import message_to
+
+RECENT_CALLS: Final = 16
+"""Newest model calls among which one of a view says that turns go on from it."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -168,9 +173,22 @@ def _check_turn(turn_id: Any) -> None:
 
 
 async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
-    """By the session's saved view where that is the one looked through, else from the whole log."""
-    read = await read_view(engine.store, ref, voice.view_key)
-    return await _finish(engine, read.session, await run_cpu(draft_from, request, read))
+    """Build from the view that turns have saved, else from one that is saved here: the first time reads the whole log."""
+    turns_key = voice.view_key
+    of_turns = request.policy.summarizer is not None or await _has_turns(engine, ref, turns_key)
+    key = turns_key if of_turns else PREVIEW + turns_key
+    read = await read_view(engine.store, ref, key)
+    built = await _finish(engine, read.session, await run_cpu(draft_from, request, read))
+    if not of_turns and not built.reduced and (view := view_to_save(built, read.saved, read.session.version)):
+        write = Append(timestamp=engine.clock(), identity=read.session.identity, views={key: view})
+        with suppress(HoldfastError):  # nothing depends on it
+            await engine.store.append(ref, write)
+    return built
+
+
+async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
+    """Return True if one of the newest model calls was of the view: then turns keep it up to date."""
+    return any(call.view == key for call in await engine.store.calls(ref, limit=RECENT_CALLS))
 
 
 async def _finish(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:

@@ -29,6 +29,7 @@ entries whose `NewEntry.media` name it. An entry may name what the session has o
 **Views.** A view's saved state is deleted when an entry it may have seen is retired, erased, pinned or unpinned, or the
 log is replaced: the write that does so drops all views of the session, except those it saves itself. Saving a view with
 an append does not change the version, or `updated_at`, by itself; saving one for a session that is gone is `SessionNotFound`.
+A write that saves views and has no entries, calls or compactions leaves the `VIEWS_KEPT` that were saved last.
 
 **Compactions.** At most one compaction of a view is live; `window` returns it with the view. Laying another one of the view
 makes it superseded. Ids go up with every compaction that is recorded, failed attempts included.

@@ -20,7 +20,6 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.introduced import Introduction
 from holdfast.context.recalled import Recall
 from holdfast.context.request_settings import RequestSettings
-from holdfast.context.view import encode_state
 from holdfast.domain.artifact import artifacts_to
 from holdfast.domain.calibration import Learned
 from holdfast.domain.heard import Heard
@@ -35,6 +34,7 @@ from holdfast.engine.entries import new_entries
 from holdfast.engine.guarded import masked
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.media.store import has_media, taken_apart
+from holdfast.overlays.views import view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.state import Standing
 from holdfast.tools.tool import name_of
@@ -42,8 +42,6 @@ from holdfast.turns.placement import Placement
 from holdfast.turns.turn_warnings import TurnWarning, TurnWarnings
 
 T = TypeVar("T")
-_SLACK = 8
-"""Part of a buffer by which its saved view may be behind."""
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -448,11 +446,8 @@ class Turn:
             frontier: as the store has it.
             version: of the session that it was built from.
         """
-        moved = built.view.frontier - frontier
-        # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
-        if abs(moved) > built.request.policy.history // _SLACK:
-            state = built.state
-            self._view = (key, SavedView(state.frontier, encode_state(state), state.keep, version))
+        if (view := view_to_save(built, frontier, version)) is not None:
+            self._view = (key, view)
 
 
 def _own_metadata(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
 from holdfast.domain.session import ERASED, NewCompaction, SessionRef, StoredCompaction
 from holdfast.errors import CompactionNotFound
-from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
-from holdfast.stores.log import SavedView
+from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT, VIEWS_KEPT
+from holdfast.stores.log import Append, SavedView
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, intact_session_of
 from holdfast.stores.logic.steps import Many, Query, Steps
@@ -27,25 +27,33 @@ def forget_views(pk: int, version: int) -> Steps[None]:
     yield Query("views_stale", (pk, version))
 
 
-def save_views(
-    pk: int, views: Mapping[str, SavedView] | None, views_from: int, laid: Sequence[StoredCompaction]
-) -> Steps[None]:
-    """Save the views that were built on what still holds.
+def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> Steps[None]:
+    """Save the views that were built on what still holds; a write of nothing else deletes those that were saved longest ago.
 
     Args:
         pk: the session.
-        views: by key.
+        write: has them by key.
         views_from: the version before which all are too old.
         laid: the compactions of the same write. A view knows its own; with one that was dead on arrival goes its view.
     """
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     rows = [
-        (pk, key, view.frontier, view.state, encode_seqs(view.keep), _newest_known(view, fates.get(key)))
-        for key, view in (views or {}).items()
+        (
+            pk,
+            key,
+            view.frontier,
+            view.state,
+            encode_seqs(view.keep),
+            write.timestamp,
+            _newest_known(view, fates.get(key)),
+        )
+        for key, view in (write.views or {}).items()
         if (view.built_at is None or view.built_at >= views_from) and fates.get(key) != "dead"
     ]
     if rows:
         yield Many("view_put", rows)
+        if not (write.entries or write.calls or write.compactions):  # a turn's write has no time for that
+            yield Query("views_trim", (pk, VIEWS_KEPT))
 
 
 def _newest_known(view: SavedView, fate: str | None) -> int:

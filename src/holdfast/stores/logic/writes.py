@@ -264,7 +264,7 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
         yield from state_steps.carried_out(plans, write.timestamp)
     laid = (yield from lay(pk, write.compactions, after.version)) if write.compactions else ()
     if write.views:
-        yield from save_views(pk, write.views, 0 if gone else row[-1], laid)
+        yield from save_views(pk, write, 0 if gone else row[-1], laid)
     start = session.tail.next_seq
     if write.idempotency_key is not None:
         key = (write.idempotency_key, write.fingerprint, after.version, start, len(written))

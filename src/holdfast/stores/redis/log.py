@@ -257,17 +257,32 @@ def _last(work: Work, state: State, before: int, passed: Sequence[int]) -> bytes
 # -- views -------------------------------------------------------------------
 
 
-def view_put(work: Work, state: State, key: str, frontier: int, saved: bytes, kept: bytes | None, known: int) -> None:
+def view_put(
+    work: Work, state: State, key: str, frontier: int, saved: bytes, kept: bytes | None, saved_at: int, known: int
+) -> None:
     """A view's state; not when a compaction of the view was laid after it was built."""
     live = state.record.live.get(key)
     if live is None or live[1] <= known:
-        work.do("HSET", state.keys.views, key, view_bytes(frontier, saved, kept))
+        state.views[key.encode()] = view_bytes(frontier, saved, kept)
+        work.do("HSET", state.keys.views, key, state.views[key.encode()])
 
 
 def view_saved(work: Work, state: State, key: str) -> Row:
     """Frontier, state and kept entries of a view; NULL for what there is not."""
     (found,) = work.ask((b"HGET", state.keys.views, key))
     return (None, None, None) if found is None else view_of(found)
+
+
+def views_trim(work: Work, state: State, kept: int) -> None:
+    """All but the views that have come furthest: mostly those that were saved last."""
+    (number,) = work.ask((b"HLEN", state.keys.views))
+    if number < kept:
+        return
+    (pairs,) = work.ask((b"HGETALL", state.keys.views))
+    found = pairs.items() if isinstance(pairs, dict) else zip(pairs[::2], pairs[1::2], strict=True)
+    views = {**dict(found), **state.views}
+    for key in sorted(views, key=lambda key: view_of(views[key])[0])[:-kept]:
+        work.do("HDEL", state.keys.views, key)
 
 
 def views_stale(work: Work, state: State, version: int) -> None:

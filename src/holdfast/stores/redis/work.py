@@ -68,6 +68,7 @@ class State:
         "profile",
         "record",
         "retired_from",
+        "views",
     )
 
     def __init__(self, keys: ScopeKeys, head: Head) -> None:
@@ -81,6 +82,8 @@ class State:
         self.inserted: dict[int, bytes] = {}
         """Entries that were appended, by `seq`."""
         self.retired_from: int | None = None
+        self.views: dict[bytes, bytes] = {}
+        """Views that are saved, by key."""
         self.compactions: dict[int, Any] = {}
         """Those that were changed, by id; None: deleted."""
 

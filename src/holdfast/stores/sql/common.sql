@@ -327,14 +327,20 @@ LEFT JOIN saved_views AS v ON v.session = s.pk AND v.key = :key
 LEFT JOIN compaction_rows AS c ON c.session = s.pk AND c.view_key = :key AND c.status = 'live'
 WHERE s.pk = :pk
 
--- view_put(session int, key bytes, frontier int, state bytes, kept bytes, known int) --
+-- view_put(session int, key bytes, frontier int, state bytes, kept bytes, saved_at int, known int) --
 -- A view's state, in place of the one before; not when a compaction of the view was laid after it was built.
-INSERT INTO saved_views (session, key, frontier, state, kept)
-SELECT :session, :key, :frontier, :state, :kept
+INSERT INTO saved_views (session, key, frontier, state, kept, saved_at)
+SELECT :session, :key, :frontier, :state, :kept, :saved_at
 WHERE NOT EXISTS
       (SELECT 1 FROM compactions WHERE session = :session AND view_key = :key AND status = 'live' AND laid_at > :known)
 ON CONFLICT (session, key) DO UPDATE
-SET frontier = excluded.frontier, state = excluded.state, kept = excluded.kept
+SET frontier = excluded.frontier, state = excluded.state, kept = excluded.kept, saved_at = excluded.saved_at
+
+-- views_trim(session, kept) --
+-- All but the views that were saved last.
+DELETE FROM saved_views
+WHERE session = :session
+  AND key NOT IN (SELECT key FROM saved_views WHERE session = :session ORDER BY saved_at DESC, frontier DESC, key LIMIT :kept)
 
 -- views_stale(pk, views_from) --
 -- From now on views that were built before this version are not saved.

@@ -149,11 +149,18 @@ LEFT JOIN compaction_rows AS c ON c.session = s.pk AND c.view_key = :key AND c.s
 WHERE s.pk = :pk
 
 -- view_put --
-INSERT INTO saved_views (session, `key`, frontier, state, kept)
-SELECT :session, :key, :frontier, :state, :kept FROM DUAL
+INSERT INTO saved_views (session, `key`, frontier, state, kept, saved_at)
+SELECT :session, :key, :frontier, :state, :kept, :saved_at FROM DUAL
 WHERE NOT EXISTS
       (SELECT 1 FROM compactions WHERE session = :session AND view_key = :key AND status = 'live' AND laid_at > :known)
-ON DUPLICATE KEY UPDATE frontier = VALUES(frontier), state = VALUES(state), kept = VALUES(kept)
+ON DUPLICATE KEY UPDATE frontier = VALUES(frontier), state = VALUES(state), kept = VALUES(kept), saved_at = VALUES(saved_at)
+
+-- views_trim --
+DELETE FROM saved_views
+WHERE session = :session
+  AND `key` NOT IN (SELECT `key` FROM
+                    (SELECT `key` FROM saved_views WHERE session = :session
+                     ORDER BY saved_at DESC, frontier DESC, `key` LIMIT :kept) AS saved_last)
 
 -- idempotency_get --
 SELECT fingerprint, version, first_seq, entries FROM idempotency WHERE session = :session AND `key` = :key
