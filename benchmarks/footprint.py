@@ -19,7 +19,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 
-WARM_UP = 3
+WARM_UP = 8
 """Sessions of each kind that fill other caches first: words and texts that were analysed."""
 BUDGETS = (8_000, 150_000)
 _COLUMNS = [

@@ -137,11 +137,11 @@ async def _sweep(url: str, run: Run) -> dict[str, Figure]:
                 opened.add(ANSWER)
 
         settle()
-        before, beside = Load(), Load()
-        await before.run(Candidate(turn), TASKS, 1.0 if run.quick else 4.0)
+        before, beside = Load(TASKS, TASKS), Load(TASKS, TASKS)
+        await before.run(Candidate(turn), 1.0 if run.quick else 4.0)
         sweep, started = asyncio.create_task(_timed(hf)), clock()
         while not sweep.done():
-            await beside.run(Candidate(turn), TASKS, 0.5)
+            await beside.run(Candidate(turn), 0.5)
         seconds = await sweep
         told(f"(swept in {clock() - started:.1f} s)")
         left = await hf.store.idle(now=hf.clock(), ttl=DAY, limit=1)

@@ -59,7 +59,7 @@ async def measure(run: Run) -> list[Table]:
     clear(run.folder, "adk.db*")
     first = next(iter(loads.values()))
     for name, load in loads.items():
-        row = load.row(name, TASKS)
+        row = load.row(name)
         several.append({**row, "ratio": len(load.times) / load.seconds / (len(first.times) / first.seconds)})
     title = f"{TASKS} sessions at once, two commits a turn, by database"
     return [
@@ -83,11 +83,11 @@ _TOGETHER = [
 
 
 async def _load(opened: Any, run: Run) -> Load:
-    load = Load()
+    load = Load(TASKS, TASKS)
     async with opened(run.material) as candidate:
         settle()
         for _ in range(2):
-            await load.run(candidate, TASKS, 0.5 if run.quick else 2.0)
+            await load.run(candidate, 0.5 if run.quick else 2.0)
     return load
 
 

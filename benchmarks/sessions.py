@@ -18,7 +18,8 @@ from benchmarks.turn import ANSWER
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 
-TASKS = (1, 50, 200)
+LOADS = ((1, 1), (50, 200), (200, 800))
+"""Tasks at once, and the sessions that they take turns in."""
 ENTRIES = 10
 """Of each session at first."""
 PLAIN = "plain sqlite3, group commit"
@@ -36,37 +37,44 @@ class Candidate(NamedTuple):
 
 
 class Load:
-    """What tasks did that take one turn after the other, each in a session of its own."""
+    """What tasks did that take one turn after the other, each over sessions of its own.
 
-    def __init__(self) -> None:
+    Args:
+        tasks: how many.
+        sessions: of all of them.
+    """
+
+    def __init__(self, tasks: int, sessions: int) -> None:
+        self.tasks, self.sessions = tasks, sessions
         self.times: list[float] = []
         self.errors = 0
         self.seconds = 0.0
 
-    async def run(self, candidate: Candidate, tasks: int, seconds: float) -> None:
-        """Let `tasks` work for `seconds`, and what is behind their turns be done."""
+    async def run(self, candidate: Candidate, seconds: float) -> None:
+        """Let the tasks work for `seconds`, and what is behind their turns be done."""
         started = clock()
-        await asyncio.gather(*(self._one(candidate.turn, number, started + seconds) for number in range(tasks)))
+        await asyncio.gather(*(self._one(candidate.turn, number, started + seconds) for number in range(self.tasks)))
         if candidate.over is not None:
             await candidate.over()
         self.seconds += clock() - started
 
     async def _one(self, turn: Turn, number: int, end: float) -> None:
-        at = 0
+        sessions, at = range(number, self.sessions, self.tasks), 0
         while (started := clock()) < end:
             at += 1
             try:
-                await turn(number, f"{prose(number)} {len(self.times)}.{at}")
+                await turn(sessions[at % len(sessions)], f"{prose(number)} {len(self.times)}.{at}")
             except Exception:  # noqa: BLE001  # "database is locked" and whatever else: that it fails is the figure
                 self.errors += 1
             else:
                 self.times.append(clock() - started)
 
-    def row(self, name: str, tasks: int) -> dict[str, Figure]:
+    def row(self, name: str) -> dict[str, Figure]:
         """The figures."""
         ordered = sorted(self.times) or [float("nan")]
         return {
-            "tasks": tasks,
+            "tasks": self.tasks,
+            "sessions": self.sessions,
             "what": name,
             "turns_per_second": len(self.times) / self.seconds,
             "p50": ordered[len(ordered) // 2],
@@ -77,10 +85,10 @@ class Load:
 
 async def measure(run: Run) -> list[Table]:
     """Each candidate with each number of tasks, on the disk and where there is none."""
-    on_disk = [row for tasks in TASKS for row in await _with(run, run.folder, tasks)]
+    on_disk = [row for load in LOADS for row in await _with(run, run.folder, *load)]
     tables = [Table("sessions", f"{_TITLE}, on the disk", _COLUMNS, on_disk, _NOTES)]
     if run.memory is not None:
-        rows = [row for tasks in TASKS for row in await _with(run, run.memory, tasks)]
+        rows = [row for load in LOADS for row in await _with(run, run.memory, *load)]
         title = f"{_TITLE}, where a commit costs nothing: the software alone"
         tables.append(Table("sessions_memory", title, _COLUMNS, rows))
     return tables
@@ -88,7 +96,8 @@ async def measure(run: Run) -> list[Table]:
 
 _TITLE = "Concurrent sessions on one SQLite file, two commits a turn"
 _COLUMNS = [
-    Column("tasks", "sessions", whole),
+    Column("tasks", "tasks", whole),
+    Column("sessions", "sessions", whole),
     Column("what", ""),
     Column("turns_per_second", "turns/s", whole),
     Column("p50", "p50", duration),
@@ -97,31 +106,31 @@ _COLUMNS = [
     Column("ratio", "of plain", ratio),
 ]
 _NOTES = (
-    f"Each task takes one turn after the other in a session of its own, {ENTRIES} entries at first; {BUDGET:,} tokens.",
+    f"Each task takes one turn after the other, over its own sessions in turn, {ENTRIES} entries each at first; {BUDGET:,} tokens.",
     f"SQLiteSession: one object a session, kept open, limit={LIMIT}, which is its best.",
     f"{PLAIN}: two commits a turn, all that waits in one transaction on one thread, reads on the loop.",
     "Turns a second of Holdfast have the index in them, which is brought up to the last turn; p50 and p99 have not.",
 )
 
 
-async def _with(run: Run, folder: Path, tasks: int) -> list[dict[str, Figure]]:
-    told(f"sessions: {tasks} at once")
-    loads = {name: Load() for name in _CANDIDATES}
+async def _with(run: Run, folder: Path, tasks: int, sessions: int) -> list[dict[str, Figure]]:
+    told(f"sessions: {tasks} tasks over {sessions} sessions")
+    loads = {name: Load(tasks, sessions) for name in _CANDIDATES}
     async with AsyncExitStack() as stack:
         candidates = {}
         for at, (name, opened) in enumerate(_CANDIDATES.items()):
             path = folder / f"sessions-{at}.db"
-            candidates[name] = await stack.enter_async_context(opened(path, tasks, run.material))
+            candidates[name] = await stack.enter_async_context(opened(path, sessions, run.material))
         settle()
         for _ in range(1 if run.quick else 2):
             for name, load in loads.items():
-                await load.run(candidates[name], tasks, 0.5 if run.quick else 1.0)
+                await load.run(candidates[name], 0.5 if run.quick else max(1.0, sessions / 200))
     clear(folder, "sessions-*")
-    return _rows(loads, tasks)
+    return _rows(loads)
 
 
-def _rows(loads: Mapping[str, Load], tasks: int) -> list[dict[str, Figure]]:
-    rows = [load.row(name, tasks) for name, load in loads.items()]
+def _rows(loads: Mapping[str, Load]) -> list[dict[str, Figure]]:
+    rows = [load.row(name) for name, load in loads.items()]
     floor = len(loads[PLAIN].times) / loads[PLAIN].seconds
     return [
         {**row, "ratio": len(loads[str(row["what"])].times) / loads[str(row["what"])].seconds / floor} for row in rows
@@ -133,10 +142,10 @@ def _rows(loads: Mapping[str, Load], tasks: int) -> list[dict[str, Figure]]:
 
 @asynccontextmanager
 async def _holdfast(
-    path: Path, tasks: int, material: Material, *, strategy: str, index: IndexSettings | None = WITH_INDEX
+    path: Path, sessions: int, material: Material, *, strategy: str, index: IndexSettings | None = WITH_INDEX
 ) -> AsyncIterator[Candidate]:
     async with Holdfast(f"sqlite:///{path}", roster=roster(strategy, BUDGET), index=index) as hf:
-        refs = [await material.fill(hf, f"s{number}", ENTRIES) for number in range(tasks)]
+        refs = [await material.fill(hf, f"s{number}", ENTRIES) for number in range(sessions)]
         handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
 
         async def turn(number: int, text: str) -> None:
@@ -147,22 +156,22 @@ async def _holdfast(
 
 
 @asynccontextmanager
-async def _agents(path: Path, tasks: int, material: Material) -> AsyncIterator[Candidate]:
+async def _agents(path: Path, sessions: int, material: Material) -> AsyncIterator[Candidate]:
     with_items = items(new.message for new in material.new[:ENTRIES])
-    sessions = [session(path, f"s{number}") for number in range(tasks)]
-    for one in sessions:
+    opened = [session(path, f"s{number}") for number in range(sessions)]
+    for one in opened:
         await one.add_items(with_items)
     try:
-        yield Candidate(lambda number, text: agents_turn(sessions[number], text, ANSWER, limit=LIMIT))
+        yield Candidate(lambda number, text: agents_turn(opened[number], text, ANSWER, limit=LIMIT))
     finally:
-        for one in sessions:
+        for one in opened:
             one.close()
 
 
 @asynccontextmanager
-async def _plain(path: Path, tasks: int, material: Material) -> AsyncIterator[Candidate]:
+async def _plain(path: Path, sessions: int, material: Material) -> AsyncIterator[Candidate]:
     new, writer, reader = material.new[:ENTRIES], Plain(path), Plain(path)
-    for number in range(tasks):
+    for number in range(sessions):
         writer.fill(f"s{number}", [item.message for item in new], [item.tokens for item in new])
     group = GroupCommit(writer)
 

@@ -39,7 +39,7 @@ def message_bytes(message: Message) -> int:
     """Return the bytes of a message."""
     size, content = MESSAGE_BYTES, message.content
     if isinstance(content, str):
-        size += text_bytes(content)
+        size += 50 + len(content) if content.isascii() else text_bytes(content)
     elif isinstance(content, tuple):
         for part in content:
             size += PART_BYTES + text_bytes(part.text or "") + (value_bytes(part.extra) if part.extra else 0)

@@ -12,7 +12,7 @@ is read again. Several servers on one database need not know of each other.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -70,43 +70,36 @@ class CachedView:
     """A view of a session that is carried on from turn to turn.
 
     Attributes:
+        folded: the view as of its last use.
+        pending: what the log grew by since then. It is folded in with the next build, which may run in a thread.
         saved: the view's frontier as the store has it.
         size: its bytes without entries, estimated when it had taken so many `steps`.
         steps: see `FoldedView`.
     """
 
     def __init__(self, view: FoldedView, saved: int) -> None:
+        self.folded = view
+        self.pending: list[Entry] = []
         self.saved = saved
         self.steps = -1
         self.size = 0
-        self._view = view
-        self._pending: list[Entry] = []
         self._ratings: dict[int, float] = {}
 
     @property
     def view(self) -> FoldedView:
         """The view up to the newest entry: what was written since the last call is folded in now."""
-        if self._pending:
-            pending, self._pending = self._pending, []
-            self._view.extend(pending)
+        if self.pending:
+            pending, self.pending = self.pending, []
+            self.folded.extend(pending)
         if self._ratings:
             ratings, self._ratings = self._ratings, {}
-            self._view.rate(ratings)
-        return self._view
+            self.folded.rate(ratings)
+        return self.folded
 
     @property
     def is_heavy(self) -> bool:
         """Whether what is left to fold is better folded off the event loop."""
-        return self._view.long or is_heavy(self._pending)
-
-    @property
-    def folded(self) -> FoldedView:
-        """The view as of its last use."""
-        return self._view
-
-    def extend(self, entries: Iterable[Entry]) -> None:
-        """Note what the log grew by. It is folded in with the next build, which may run in a thread."""
-        self._pending.extend(entries)
+        return self.folded.long or is_heavy(self.pending)
 
     def rate(self, importances: Mapping[int, float]) -> None:
         """Note the importance of messages, by `seq`; the view learns it with its next build."""
@@ -151,7 +144,7 @@ class CachedSession(CacheItem):
             return False
         if not appended.version == after.version == before.version + 1:
             return False
-        if any(one.status == "live" for one in appended.compactions):
+        if appended.compactions and any(one.status == "live" for one in appended.compactions):
             return False  # the views do not know it
         if not appended.entries:
             return True
@@ -164,12 +157,18 @@ class SessionCache:
 
     A tenant has at most half of it. If it is full, sessions leave of the tenants that have more than an equal share, the one that was
     used longest ago first: a busy tenant never takes the place of one that uses little.
+
+    Attributes:
+        tenant_bytes: what one tenant may fill.
+        uses: how often anything was used, which orders uses in time.
+        is_contended: whether there are so many tenants that all of them together may pass the limit.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.tenant_bytes = int(max_bytes * TENANT_SHARE)
         self.uses = 0
+        self.is_contended = False
         self._tenants: list[TenantCache] = []
 
     @property
@@ -181,6 +180,7 @@ class SessionCache:
         """Open the part of a tenant; it is to be closed."""
         tenant = TenantCache(self)
         self._tenants.append(tenant)
+        self.is_contended = len(self._tenants) * self.tenant_bytes > self.max_bytes
         return tenant
 
     def remove(self, tenant: TenantCache) -> None:
@@ -190,8 +190,6 @@ class SessionCache:
 
     def trim(self) -> None:
         """Evict until what is remembered is within the limit."""
-        if len(self._tenants) * self.tenant_bytes <= self.max_bytes:
-            return
         while self.size > self.max_bytes:
             filled = [tenant for tenant in self._tenants if len(tenant)]
             share = self.max_bytes / len(filled)
@@ -221,9 +219,12 @@ class TenantCache:
 
     def get(self, ref: SessionRef) -> CachedSession | None:
         """Return what is remembered of a session, which counts as a use of it."""
-        found = self.find(ref)
-        assert found is None or isinstance(found, CachedSession)
-        return found
+        item = self._items.get(ref)
+        if not isinstance(item, CachedSession):
+            return None
+        self._items.move_to_end(ref)
+        self._cache.uses = item.used = self._cache.uses + 1
+        return item
 
     def share(self, read: ReadView) -> ReadView:
         """Return a view that was just read, with messages that are remembered already in place of equal ones."""
@@ -263,19 +264,19 @@ class TenantCache:
         cached.session = appended.session
         if write.state_delta:
             cached.own_bytes = session_bytes(cached.session)
-        if appended.entries:
-            entries = [self._shared(entry) for entry in appended.entries]
-            for entry in entries:
-                self._admit(cached, entry)
-            cached.last = (*cached.last, *entries)[-LAST:]
+        for new in appended.entries:
+            entry = self._shared(new) if new.digest in self._messages else new
+            self._admit(cached, entry)
+            cached.last = (*cached.last, entry)[-LAST:]
             for view in cached.views.values():
-                view.extend(entries)
+                view.pending.append(entry)
         if write.views:
             for key, saved in write.views.items():
                 if key in cached.views:
                     cached.views[key].saved = saved.frontier
         self._measure(cached)
-        self._settle(ref, cached)
+        if self.size > self._cache.tenant_bytes or self._cache.is_contended:
+            self._settle(ref, cached)
 
     def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
         """Note the importance of a session's messages, if the session is remembered."""
@@ -307,22 +308,20 @@ class TenantCache:
         item = self._items.get(key)
         if item is not None:
             self._items.move_to_end(key)
-            self._cache.uses += 1
-            item.used = self._cache.uses
+            self._cache.uses = item.used = self._cache.uses + 1
         return item
 
     def keep(self, key: Hashable, item: CacheItem) -> None:
         """Remember an item, in place of another one of that key, as used just now; its `size` is set already."""
         self.drop(key)
         self._items[key] = item
-        self._cache.uses += 1
-        item.used = self._cache.uses
+        self._cache.uses = item.used = self._cache.uses + 1
         self.size += item.size
         self._settle(key, item)
 
     def resize(self, key: Hashable, item: CacheItem, size: int) -> None:
         """Note that an item takes another number of bytes now, if it is still the one that is remembered."""
-        if self._items.get(key) is item:
+        if size != item.size and self._items.get(key) is item:
             self.size += size - item.size
             item.size = size
             self._settle(key, item)
