@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,24 @@ from typing import Any
 
 from benchmarks.corpus import Material, caught_up, prose, roster
 from benchmarks.peers import BUDGET, LIMIT, agents_turn, items
-from benchmarks.places import PLACES, POSTGRES, reached
+from benchmarks.places import NAME, PLACES, POSTGRES, reached
 from benchmarks.run import Run, clear
 from benchmarks.sessions import ENTRIES, Candidate, Load, Turn
 from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
 from benchmarks.timing import clock, settle, told
 from benchmarks.turn import ANSWER
+from holdfast.domain.messages import Message
 from holdfast.holdfast import Holdfast
+from holdfast.tokens import STORED
+from holdfast.wire.openai import message_to
 
 TASKS = 50
 LENGTHS = (10, 1_000, 10_000)
 AGENTS = "SQLAlchemySession on PostgreSQL"
 ADK = "ADK DatabaseSessionService on SQLite"
+PLAIN = "raw asyncpg on PostgreSQL"
+CONNECTIONS = 10
+"""Of raw asyncpg's pool, its default and its best here."""
 _SEVERAL = [
     Column("what", ""),
     Column("turns_per_second", "turns/s", whole),
@@ -32,6 +38,7 @@ _SEVERAL = [
     Column("p99", "p99", duration),
     Column("errors", "errors", whole),
     Column("ratio", "of the first", ratio),
+    Column("floor", "of raw asyncpg", ratio),
 ]
 _LONG = [Column("what", ""), *(Column(f"n{length}", f"{length:,} entries", duration) for length in LENGTHS)]
 
@@ -50,7 +57,7 @@ async def measure(run: Run) -> list[Table]:
             if name == "PostgreSQL":
                 together = await _together(url, run)
         clear(run.folder, "servers.db*")
-    for name, opened in ((AGENTS, _agents), (ADK, partial(_adk, run.folder))):
+    for name, opened in ((PLAIN, _plain), (AGENTS, _agents), (ADK, partial(_adk, run.folder))):
         told(f"servers: {name}")
         try:
             loads[name] = await _load(opened, run)
@@ -59,8 +66,10 @@ async def measure(run: Run) -> list[Table]:
     clear(run.folder, "adk.db*")
     first = next(iter(loads.values()))
     for name, load in loads.items():
-        row = load.row(name)
-        several.append({**row, "ratio": len(load.times) / load.seconds / (len(first.times) / first.seconds)})
+        row = {**load.row(name), "ratio": load.rate / first.rate}
+        if PLAIN in loads and name.endswith("PostgreSQL"):
+            row["floor"] = load.rate / loads[PLAIN].rate
+        several.append(row)
     title = f"{TASKS} sessions at once, two commits a turn, by database"
     return [
         Table("servers", title, _SEVERAL, several, _NOTES),
@@ -73,6 +82,7 @@ _NOTES = (
     f"Each task takes one turn after the other in a session of its own, {ENTRIES} entries at first; {BUDGET:,} tokens.",
     "The database servers run on the same cores. Redis: a server of its own, appendonly yes, appendfsync everysec.",
     "Turns a second of Holdfast have the index in them, which is brought up to the last turn.",
+    f"{PLAIN}: two transactions a turn, each with one statement that reads and one that writes, and the newest messages within the budget read.",
     f"Peers: append, read what the model would get (at most {LIMIT} items), append.",
 )
 _TOGETHER = [
@@ -109,6 +119,60 @@ async def _turns(hf: Holdfast, refs: Any) -> Turn:
             opened.add(ANSWER)
 
     return turn
+
+
+@asynccontextmanager
+async def _plain(material: Material) -> AsyncIterator[Candidate]:
+    """The least that does it: what `Plain` is to SQLite."""
+    import asyncpg
+
+    name = f"{NAME}_plain"
+    async with asyncpg.create_pool(
+        POSTGRES, min_size=CONNECTIONS, max_size=CONNECTIONS, server_settings={"search_path": name}
+    ) as pool:
+        await pool.execute(f"CREATE SCHEMA {name}")
+        await pool.execute(
+            "CREATE TABLE log (session TEXT, seq INT, total INT, message TEXT, PRIMARY KEY (session, seq))"
+        )
+        try:
+            for number in range(TASKS):
+                total, rows = 0, []
+                for seq, new in enumerate(material.new[:ENTRIES]):
+                    total += new.tokens
+                    rows.append((f"s{number}", seq, total, json.dumps(message_to(new.message))))
+                await pool.copy_records_to_table("log", records=rows)
+
+            async def put(session: str, role: str, text: str) -> None:
+                tokens = STORED.message(Message(role=role, content=text))
+                async with pool.acquire() as raw, raw.transaction():
+                    last = await raw.fetchrow(_NEWEST + " LIMIT 1", session)
+                    row = (
+                        session,
+                        last["seq"] + 1,
+                        last["total"] + tokens,
+                        json.dumps({"role": role, "content": text}),
+                    )
+                    await raw.execute("INSERT INTO log VALUES ($1, $2, $3, $4)", *row)
+
+            async def turn(number: int, text: str) -> None:
+                session = f"s{number}"
+                await put(session, "user", text)
+                _within_budget(await pool.fetch(_NEWEST + f" LIMIT {WINDOW}", session))
+                await put(session, "assistant", ANSWER)
+
+            yield Candidate(turn)
+        finally:
+            await pool.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+_NEWEST = "SELECT seq, total, message FROM log WHERE session = $1 ORDER BY seq DESC"
+WINDOW = 150
+"""Messages that fill the budget."""
+
+
+def _within_budget(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    newest = rows[0]["total"]
+    return [json.loads(row["message"]) for row in rows if newest - row["total"] <= BUDGET][::-1]
 
 
 @asynccontextmanager

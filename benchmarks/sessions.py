@@ -69,6 +69,11 @@ class Load:
             else:
                 self.times.append(clock() - started)
 
+    @property
+    def rate(self) -> float:
+        """Turns a second."""
+        return len(self.times) / self.seconds
+
     def row(self, name: str) -> dict[str, Figure]:
         """The figures."""
         ordered = sorted(self.times) or [float("nan")]
@@ -76,7 +81,7 @@ class Load:
             "tasks": self.tasks,
             "sessions": self.sessions,
             "what": name,
-            "turns_per_second": len(self.times) / self.seconds,
+            "turns_per_second": self.rate,
             "p50": ordered[len(ordered) // 2],
             "p99": ordered[int(len(ordered) * 0.99)],
             "errors": self.errors,
@@ -131,10 +136,7 @@ async def _with(run: Run, folder: Path, tasks: int, sessions: int) -> list[dict[
 
 def _rows(loads: Mapping[str, Load]) -> list[dict[str, Figure]]:
     rows = [load.row(name) for name, load in loads.items()]
-    floor = len(loads[PLAIN].times) / loads[PLAIN].seconds
-    return [
-        {**row, "ratio": len(loads[str(row["what"])].times) / loads[str(row["what"])].seconds / floor} for row in rows
-    ]
+    return [{**row, "ratio": loads[str(row["what"])].rate / loads[PLAIN].rate} for row in rows]
 
 
 # -- the candidates ----------------------------------------------------------
