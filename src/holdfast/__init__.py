@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.hooks.transcripts import Transcripts
     from holdfast.hooks.webhook import Webhook
     from holdfast.indexes.settings import IndexSettings
-    from holdfast.life.settings import LifeSettings
+    from holdfast.lifecycle.settings import LifeSettings
     from holdfast.memory.lookup import MemorySettings
     from holdfast.models import AnthropicModel, OpenAIModel
     from holdfast.rerankers import RerankSettings
@@ -120,7 +120,7 @@ _HOMES = {
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",
     "IndexSettings": "holdfast.indexes.settings",
-    "LifeSettings": "holdfast.life.settings",
+    "LifeSettings": "holdfast.lifecycle.settings",
     "Llm": "holdfast.agents",
     "McpSettings": "holdfast.tools.mcp.settings",
     "Memory": "holdfast.domain.memory",

@@ -24,17 +24,15 @@ from holdfast.engine.indexing import Indexer
 from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
 from holdfast.errors import InvalidRequest, StoreClosed
-from holdfast.hooks.base import Hook
-from holdfast.hooks.callbacks import ENDS, F, Hooks
-from holdfast.hooks.callbacks import callback as as_hook
-from holdfast.hooks.observing import observed
+from holdfast.hooks.registry import ENDS, F, Hook, Hooks, observed
+from holdfast.hooks.registry import callback as as_hook
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexes.tenants import Indexes
 from holdfast.indexes.tombstones import unindexed
-from holdfast.life.settings import LifeSettings
-from holdfast.life.sweeping import Swept
+from holdfast.lifecycle.settings import LifeSettings
+from holdfast.lifecycle.sweeper import Swept
 from holdfast.limits import CACHE_BYTES
 from holdfast.media.store import referring
 from holdfast.memory.lookup import MemorySettings
@@ -92,7 +90,7 @@ class Holdfast(Sessions):
             `holdfast.agents.Summarizer`.
         artifacts: where the contents of artifacts are kept, and what is taken; by default on disk beside an SQLite file, else
             in the store.
-        life: how long sessions live, and how many there may be; see `holdfast.life.settings.LifeSettings`.
+        life: how long sessions live, and how many there may be; see `holdfast.lifecycle.settings.LifeSettings`.
         hooks: who is told of ends, as by `add_hook`; a `Transcripts` also follows what is written.
         guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions

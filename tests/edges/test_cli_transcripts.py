@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from holdfast.cli import commands
 from holdfast.cli.transcript_files import Needle, folded
 from holdfast.holdfast import Holdfast
+from holdfast.hooks.transcript_files import file_name
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.hooks.transcripts_names import file_name
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.holdfast import Holdfast
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from tests.stores.histories import grown
 from tests.stores.servers import Server, reached
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.life.receipts import Receipt
+from holdfast.lifecycle.removal import Receipt
 from holdfast.stores.log import Append
 from holdfast.wire.exports import SCHEMA
 from tests.edges.rest_kit import appended, assistant, created, user

@@ -14,9 +14,9 @@ from holdfast.domain.session import EndReason, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.hooks.callbacks import ENDS
-from holdfast.life.settings import LifeSettings
-from holdfast.life.telling import Patience
+from holdfast.hooks.registry import ENDS
+from holdfast.lifecycle.hook_delivery import Patience
+from holdfast.lifecycle.settings import LifeSettings
 from tests.clocks import Clock
 
 MEMORY = "sqlite://:memory:"

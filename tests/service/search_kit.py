@@ -73,6 +73,6 @@ async def talks(
 
 def lasting() -> Any:
     """Sessions that end by nothing, however the clock goes."""
-    from holdfast.life.settings import LifeSettings
+    from holdfast.lifecycle.settings import LifeSettings
 
     return LifeSettings(session_ttl=0)

@@ -14,7 +14,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import tombstones
 from holdfast.indexes.tombstones import MARK, Departures, unindexed
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import terms_of

@@ -12,7 +12,7 @@ from holdfast.consolidation.promotion import DreamSettings
 from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Signal
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
 from tests.service.memories_kit import ANN, Days, everything, opened

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.errors import AmbiguousSession, InvalidRequest, SessionExists, SessionNotFound, StaleSession
-from holdfast.life.ending import touch_every
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.expiry import touch_every
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock

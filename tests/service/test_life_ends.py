@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
 from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, _place, file, life, ref, rows, state, talk

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.life.ending import touch_every
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.expiry import touch_every
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from tests.clocks import Clock

@@ -13,8 +13,8 @@ from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest, SessionExists, SessionNotFound, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.life import ending as life_module
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle import expiry as life_module
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch

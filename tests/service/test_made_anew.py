@@ -13,7 +13,7 @@ from holdfast.domain.session import EndReason
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from tests.clocks import Clock
 
 CLOSED: tuple[EndReason, ...] = ("close",)

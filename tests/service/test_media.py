@@ -15,8 +15,8 @@ from holdfast.domain.history import again
 from holdfast.domain.messages import GENESIS, Message, chain, former_chains
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
-from holdfast.hooks.callbacks import ENDS, callback
-from holdfast.hooks.transcripts_lines import entry_line
+from holdfast.hooks.registry import ENDS, callback
+from holdfast.hooks.transcript_files import entry_line
 from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import MediaCache
 from holdfast.models import OpenAIModel

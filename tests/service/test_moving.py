@@ -23,7 +23,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moving import CLAIMED
 from holdfast.stores.log import Append

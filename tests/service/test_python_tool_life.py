@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import PYTHON_CODE_BYTES
 from holdfast.tools.python.tool import ELSEWHERE, FRESH
 from tests.clocks import Clock

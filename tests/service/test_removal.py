@@ -15,11 +15,10 @@ from holdfast.artifacts.disk import DiskBlobs
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
-from holdfast.hooks.base import EndedSession
-from holdfast.hooks.callbacks import ENDS
+from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.life.receipts import Receipt
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.removal import Receipt
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock

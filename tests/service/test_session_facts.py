@@ -16,7 +16,7 @@ from holdfast.context.standing_facts import Fact
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EntryNotFound, FactNotFound, InvalidRequest, SessionNotFound, TooLarge
 from holdfast.holdfast import Holdfast
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions import facts as facts_module
 from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.forking import fork_for_request

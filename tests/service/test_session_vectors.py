@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from tests.service.simulator.door import Door, opened
 from tests.service.simulator.notation import message, messages, words
 from tests.service.simulator.vectors import URLS, good, live, pictures, shown, stored, whole, with_picture

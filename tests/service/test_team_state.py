@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelUnavailable
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.models import Collector
 from holdfast.turns.respond import respond

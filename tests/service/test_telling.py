@@ -15,7 +15,7 @@ from holdfast.domain.session import EndReason
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.hooks.callbacks import Hooks
+from holdfast.hooks.registry import Hooks
 from holdfast.limits import HOOKS
 from tests.clocks import Clock
 from tests.service.life_kit import MEMORY, Ear, due, ended, file, life, patience, ref, state, talk

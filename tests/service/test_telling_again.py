@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import HookFailed
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.life.telling import Patience
+from holdfast.lifecycle.hook_delivery import Patience
 from tests.clocks import Clock
 from tests.service.life_kit import DAY, Ear, due, ended, file, life, patience, ref, state, talk
 from tests.waiting import until

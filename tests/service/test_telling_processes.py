@@ -14,7 +14,7 @@ from holdfast.domain.session import EndReason
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef
-from holdfast.hooks.observing import observed
+from holdfast.hooks.registry import observed
+from holdfast.hooks.transcript_files import Read, session_from
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.hooks.transcripts_lines import Read, session_from
 from holdfast.off_loop import off_loop
 from holdfast.secrets import Pattern, make_redactor
 from holdfast.stores import open_store
@@ -272,7 +272,7 @@ async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.hooks.observing import observed
+from holdfast.hooks.registry import observed
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store

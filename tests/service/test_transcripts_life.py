@@ -16,10 +16,8 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import EndReason
 from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.hooks import EndedSession
-from holdfast.hooks.transcripts import Transcripts
-from holdfast.hooks.transcripts_lines import session_from
-from holdfast.hooks.transcripts_names import earlier_name, file_name
-from holdfast.hooks.transcripts_update import held
+from holdfast.hooks.transcript_files import earlier_name, file_name, session_from
+from holdfast.hooks.transcripts import Transcripts, held
 from holdfast.stores import open_store
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user

@@ -15,7 +15,7 @@ from holdfast.config.build import build_workspace_settings
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.memory.ranking import DAY
 from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS

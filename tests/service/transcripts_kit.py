@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.domain.session import Ending, EndReason, NewEntry, Session, SessionRef
 from holdfast.hooks import EndedSession
-from holdfast.hooks.observing import observed
+from holdfast.hooks.registry import observed
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.stores import open_store
 from holdfast.stores.base import Store

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.domain.memory import Owner
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.redis.store import RedisStore
 from tests.stores.servers import reached

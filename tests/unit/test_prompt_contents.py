@@ -14,7 +14,7 @@ from holdfast.evaluation.prompt_contents import PARTS, Contents
 from holdfast.evaluation.prompt_sessions import MARKER, Run, open_session
 from holdfast.evaluation.statements.matching import normalize
 from holdfast.holdfast import Holdfast
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.recall.vectors import vector_of
 from holdfast.wire.sendable import messages_of, own_of
 

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 if TYPE_CHECKING:
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
-    from holdfast.life.receipts import Receipt
+    from holdfast.lifecycle.removal import Receipt
 
 
 # -- delete ------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _row(session: Session, receipt: Receipt) -> dict[str, Any]:
 
 def _sum(receipts: Sequence[Receipt]) -> str:
     """Receipts in words: what there is always, and what else there was."""
-    from holdfast.life.receipts import Receipt
+    from holdfast.lifecycle.removal import Receipt
 
     total = sum(receipts, start=Receipt())
     said = [counted(total.sessions, "session"), counted(total.messages + total.retired, "message")]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
-from holdfast.hooks.transcripts_lines import RETIRED, line_from, lines_of, message_of
+from holdfast.hooks.transcript_files import RETIRED, line_from, lines_of, message_of
 from holdfast.wire.openai import message_from
 
 AROUND: Final = 60

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.transcript_files import Found
     from holdfast.holdfast import Holdfast
-    from holdfast.hooks.transcripts_lines import Read
+    from holdfast.hooks.transcript_files import Read
 
 MAX_LISTED = 1000
 MAX_FOUND = 500
@@ -58,7 +58,7 @@ def _folder(given: str | None, config: str | None) -> Path:
 
 def files_in(folder: Path) -> list[Path]:
     """The transcripts in a folder, the last changed first."""
-    from holdfast.hooks.transcripts_names import SUFFIX
+    from holdfast.hooks.transcript_files import SUFFIX
 
     found = []
     for path in folder.glob(f"*{SUFFIX}"):
@@ -85,7 +85,7 @@ class Heading(NamedTuple):
 
 def heading_of(path: Path) -> Heading:
     """Whose the transcript at `path` is, by its first line; named after its file where that does not say."""
-    from holdfast.hooks.transcripts_lines import line_from, lines_of
+    from holdfast.hooks.transcript_files import line_from, lines_of
 
     with path.open("rb") as file:
         data = line_from(next(lines_of(file), b"")) or {}
@@ -317,8 +317,7 @@ _LEFT = {
 
 async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> _Done:
     from holdfast.domain.session import DEFAULT_USER, SessionRef
-    from holdfast.hooks.transcripts_lines import lines_of, session_from
-    from holdfast.hooks.transcripts_names import earlier_id
+    from holdfast.hooks.transcript_files import earlier_id, lines_of, session_from
     from holdfast.sessions.exporting import imported
 
     try:

@@ -28,11 +28,11 @@ from holdfast.domain.budget import Budget
 from holdfast.engine.session_lock import QueueSettings
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.hooks.base import Hook
+from holdfast.hooks.registry import Hook
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
 from holdfast.indexes.settings import IndexSettings
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.models.client import Options

@@ -20,7 +20,7 @@ from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_stor
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, parse_yaml
 from holdfast.context.settings import without_recall
 from holdfast.errors import ConfigError
-from holdfast.life.settings import PRESETS
+from holdfast.lifecycle.settings import PRESETS
 from holdfast.limits import CONFIG_BYTES
 
 DEFAULT_FILE: Final = "holdfast.yaml"

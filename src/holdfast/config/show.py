@@ -16,7 +16,7 @@ from holdfast.config.resolve import resolve_llm
 from holdfast.config.values import MASK, Settings, format_size, is_secret_name, mask_url
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration
-from holdfast.life.settings import PRESETS
+from holdfast.lifecycle.settings import PRESETS
 
 DEFAULT: Final = "default"
 

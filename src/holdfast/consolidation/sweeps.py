@@ -39,7 +39,7 @@ from holdfast.consolidation.proposals import Proposer, Proposing
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import HoldfastError, InvalidRequest, StaleMemories
-from holdfast.life.sweeping import Pace
+from holdfast.lifecycle.sweeper import Pace
 from holdfast.limits import DIARY_KEPT, MEMORIES_AT_ONCE, MERGES_ASKED, PAGE
 from holdfast.memory.memories import random_id
 from holdfast.memory.owner_caches import Promoted

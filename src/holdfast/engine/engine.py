@@ -21,15 +21,13 @@ from holdfast.engine.markers import Markers
 from holdfast.engine.scoped import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
-from holdfast.hooks.callbacks import Hooks
+from holdfast.hooks.registry import Hooks
 from holdfast.indexes.service import IndexService
-from holdfast.life.ending import Life
-from holdfast.life.living import living
-from holdfast.life.receipts import Receipt
-from holdfast.life.removing import taken_away
-from holdfast.life.settings import LifeSettings
-from holdfast.life.sweeping import Pace, Sweeper
-from holdfast.life.telling import Teller
+from holdfast.lifecycle.expiry import Life, living
+from holdfast.lifecycle.hook_delivery import Teller
+from holdfast.lifecycle.removal import Receipt, taken_away
+from holdfast.lifecycle.settings import LifeSettings
+from holdfast.lifecycle.sweeper import Pace, Sweeper
 from holdfast.liveness import new_holder
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
@@ -155,7 +153,7 @@ class Engine:
         return self.artifacts if life is self.life else self.artifacts.of(life.store)
 
     async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
-        """Remove a session of that tenant and all that belongs to it; see `holdfast.life.removing`."""
+        """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""
         return await taken_away(life, self.shelf(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: Life, now: int) -> None:

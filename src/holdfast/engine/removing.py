@@ -10,7 +10,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
-from holdfast.life.receipts import Receipt, receipt_of
+from holdfast.lifecycle.removal import Receipt, receipt_of
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.walk import as_it_was, readable_entries, unchanged

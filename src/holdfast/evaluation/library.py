@@ -13,7 +13,7 @@ from holdfast.evaluation.finding import Found
 from holdfast.evaluation.plain import TOOL
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
 from holdfast.search.conversations import searched

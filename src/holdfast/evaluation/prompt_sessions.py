@@ -23,7 +23,7 @@ from holdfast.engine.markers import Markers
 from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.life.settings import LifeSettings
+from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import PAGE
 from holdfast.overlays.views import read_view
 from holdfast.sessions.handle import SessionHandle

@@ -1,12 +1,12 @@
-"""What is told of sessions: hooks of their ends, and observers of what is written to them.
+"""Hooks of the ends of sessions, and observers of what is written to them.
 
-base       what a hook gets and promises       transcripts  a JSON-lines file a session
-callbacks  who is told, in which order         webhook      a signed POST when one ends
-observing  a store that tells what is written
+registry          hooks and observers, and how writes reach them     webhook    a signed POST at an end
+transcripts       a JSON-lines file for each session                 workspace  a commit at an end
+transcript_files  names, lines and locks of such files
 """
 
 from __future__ import annotations
 
-from holdfast.hooks.base import EndedSession, Hook, Observer
+from holdfast.hooks.registry import EndedSession, Hook, Observer
 
 __all__ = ["EndedSession", "Hook", "Observer"]

@@ -25,8 +25,7 @@ import msgspec
 
 from holdfast.domain.session import EndReason, Entry, Session
 from holdfast.errors import HookFailed, InvalidRequest
-from holdfast.hooks.base import EndedSession
-from holdfast.hooks.callbacks import ENDS
+from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.limits import WEBHOOK_BYTES
 from holdfast.models.failures import retry_after
 from holdfast.models.http import checked_headers, proxy_for

@@ -14,7 +14,7 @@ from holdfast.errors import (
     WorkspaceUnavailable,
     WorkspaceUnusable,
 )
-from holdfast.hooks.base import EndedSession
+from holdfast.hooks.registry import EndedSession
 from holdfast.workspace import Workspaces
 from holdfast.workspace.workspace import fields
 

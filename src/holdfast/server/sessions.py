@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.domain.session import Session, SessionRef
 from holdfast.domain.state import scope_of
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.life.receipts import Receipt
+from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.leaving import whole_entries

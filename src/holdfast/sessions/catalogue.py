@@ -19,7 +19,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.guarded import masked
 from holdfast.engine.removing import pruned, removed, user_removed
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
-from holdfast.life.receipts import Receipt
+from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode

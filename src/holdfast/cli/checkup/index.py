@@ -58,7 +58,7 @@ async def _looked(settings: IndexSettings, url: str) -> IndexReport:
     import anyio
 
     from holdfast.holdfast import Holdfast
-    from holdfast.life.settings import LifeSettings
+    from holdfast.lifecycle.settings import LifeSettings
 
     plain = msgspec.structs.replace(settings, embedder=None, mode="keyword")
     with anyio.fail_after(PATIENCE):

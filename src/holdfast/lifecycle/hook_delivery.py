@@ -1,10 +1,10 @@
-"""Telling hooks of ends: at once, off every turn's path, and again later and later when that fails.
+"""Deliver the ends of sessions to hooks: at once, off every turn's path, and again with growing pauses after a failure.
 
-    soon or due -> claim -> tell hook after hook -> settle each -> forget
+    new or due -> claim -> call hook after hook -> settle each -> forget
 
-An end is recorded with the change of the session, so it outlives the process. Whoever takes it on claims it by moving
-its `due_at` on: that is when others may take it over. What a hook was told of is settled before the next one is told, so
-after a crash at any place it is told again of what nobody noted, and never of what somebody did.
+An end is recorded with the change of the session, so it outlives the process. A process claims it by moving its `due_at` forward: that is
+when other processes may take it over. Each hook is settled before the next one is called, so after a crash at any place only those are
+called again whose success nobody recorded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import msgspec
 
 from holdfast.domain.session import Ending
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
-from holdfast.hooks.base import EndedSession, Hook
-from holdfast.hooks.callbacks import Hooks, told_of
+from holdfast.hooks.registry import EndedSession, Hook, Hooks, told_of
 from holdfast.stores.base import Store
 from holdfast.stores.lease import leased
 

@@ -1,7 +1,7 @@
-"""Sweeping: what is done by the clock and not because somebody asks. Sessions that have expired are ended.
+"""End expired sessions and remove old ones, by the clock.
 
-One process at a time sweeps a tenant, by a lease that another one takes over when its holder is gone. It goes by small
-steps with pauses, so that turns do not wait behind it.
+One process at a time sweeps a tenant, by a lease that another one takes over when its holder is gone. It works in small
+steps with pauses, so that turns do not wait for it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import HoldfastError, StoreCorrupt
-from holdfast.life.ending import Life
-from holdfast.life.telling import Teller
+from holdfast.lifecycle.expiry import Life
+from holdfast.lifecycle.hook_delivery import Teller
 from holdfast.stores.lease import Lease, leased
 from holdfast.stores.walk import as_it_was, tenants, unchanged
 

@@ -1,18 +1,67 @@
-"""How one session goes, with all that belongs to it: the same whether somebody asked for it or it was kept for long enough."""
+"""Remove one session with all that belongs to it, on request or after its retention, and the receipt of what was removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from holdfast.artifacts import ArtifactService
 from holdfast.domain.artifact import Artifact
-from holdfast.domain.session import SessionRef
+from holdfast.domain.session import Removed, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.hooks.base import Keeper
-from holdfast.life.ending import Life
-from holdfast.life.living import living
-from holdfast.life.receipts import Receipt, receipt_of
+from holdfast.hooks.registry import Keeper
+from holdfast.lifecycle.expiry import Life, living
 from holdfast.stores.base import Store
+
+_SUMS = tuple(Removed.__struct_fields__)
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what was removed, with a session or a user. Nothing of what it said."""
+
+    sessions: int = 0
+    messages: int = 0
+    """On live paths."""
+    retired: int = 0
+    """Messages that had left them."""
+    bytes: int = 0
+    """Of all of these."""
+    compactions: int = 0
+    views: int = 0
+    model_calls: int = 0
+    idempotency_keys: int = 0
+    state_keys: int = 0
+    """Of sessions' own state."""
+    user_state_keys: int = 0
+    """Of the state that a user's sessions share."""
+    artifacts: int = 0
+    """Versions."""
+    artifact_bytes: int = 0
+    media: int = 0
+    """Contents of messages: images, recordings, files."""
+    media_bytes: int = 0
+    memories: int = 0
+    """Of a user, with their signals and diary."""
+    transcripts: int = 0
+    """Files."""
+    pending_deliveries: int = 0
+    """Sessions of which hooks are still to be told: nobody else sees them any more, and when all were told they go. Their views,
+    keys and media are not counted."""
+
+    def __add__(self, other: Receipt) -> Receipt:
+        """Both together."""
+        return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+def receipt_of(removed: Removed, **more: int) -> Receipt:
+    """The receipt of one session.
+
+    Args:
+        removed: what the store counted.
+        more: what was removed beside the store, by its name in `Receipt`.
+    """
+    return Receipt(sessions=1, **{name: getattr(removed, name) for name in _SUMS}, **more)
 
 
 async def taken_away(

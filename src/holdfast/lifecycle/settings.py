@@ -1,4 +1,4 @@
-"""How long sessions live, and how many of them: the settings, as they are given and as they hold."""
+"""How long sessions live, and how many of them: the settings, as they are given and as they apply."""
 
 from __future__ import annotations
 
