@@ -15,7 +15,7 @@ from holdfast.models import AnthropicModel, Collector, closing, collect
 from holdfast.models.anthropic import THREAD_MESSAGES
 from holdfast.models.anthropic_stream import MessageReader, ReplyChunks
 from holdfast.testing import AnthropicUpstream, Gate, Reply
-from holdfast.wire import anthropic_request
+from holdfast.wire import anthropic_requests
 from tests.amounts import examples
 from tests.service.anthropic_kit import HI, KEY, SEALED, SEARCH, THOUGHT, Json, asking, message_of
 
@@ -205,7 +205,7 @@ async def test_a_long_request_is_made_off_the_event_loop(
 
     def body_to(*given: Any, **options: Any) -> Json:
         made.append(threading.get_ident())
-        return anthropic_request.body_to(*given, **options)
+        return anthropic_requests.body_to(*given, **options)
 
     monkeypatch.setattr("holdfast.models.anthropic.body_to", body_to)
     async with asking(["ok"]) as (upstream, model, _):

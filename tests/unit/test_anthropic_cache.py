@@ -22,7 +22,7 @@ from holdfast.testing import PromptCache
 from holdfast.testing.anthropic_rules import request as violations_of
 from holdfast.testing.anthropic_upstream import CacheUse
 from holdfast.tokens import STORED
-from holdfast.wire.anthropic_request import body_to
+from holdfast.wire.anthropic_requests import body_to
 from holdfast.wire.openai import message_to
 from tests.amounts import examples
 

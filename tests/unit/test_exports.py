@@ -17,8 +17,7 @@ from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.wire.exports import SCHEMA, export_to, import_from, same
-from holdfast.wire.past import call_to
+from holdfast.wire.exports import SCHEMA, call_to, export_to, import_from, same
 from tests.unit.test_session import some_message
 
 ROUND = st.tuples(st.lists(some_message, max_size=4), st.none() | st.integers(0, 30))

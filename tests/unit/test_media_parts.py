@@ -18,8 +18,7 @@ from holdfast.domain.messages import Message, Part, canonical, chain, decode_pay
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
 from holdfast.tokens import STORED, counter_for, partial_counter
-from holdfast.wire.media import chat
-from holdfast.wire.openai import message_from, message_to
+from holdfast.wire.openai import chat, message_from, message_to
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")

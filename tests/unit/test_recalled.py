@@ -33,8 +33,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
-from holdfast.wire.anthropic import request_to
-from holdfast.wire.anthropic_cache import MARK
+from holdfast.wire.anthropic import MARK, request_to
 from tests.unit.strategies import Event, log_of, logs, recalled_items
 
 NOTHING = Held((), ())

@@ -17,11 +17,9 @@ from holdfast.models.anthropic_stream import ReplyChunks
 from holdfast.models.collect import as_chunks
 from holdfast.testing.anthropic_upstream import _told
 from holdfast.wire.anthropic import messages_from
-from holdfast.wire.anthropic_inbound import fields_from
-from holdfast.wire.anthropic_others import ELSEWHERE, fields_for_others, plain_prompt, without_anthropics
 from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
-from holdfast.wire.media import behind_results, chat
-from holdfast.wire.openai import message_from, message_to
+from holdfast.wire.anthropic_requests import ELSEWHERE, fields_for_others, fields_from, plain_prompt, without_anthropics
+from holdfast.wire.openai import behind_results, chat, message_from, message_to
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
 from holdfast.testing.anthropic_rules import request as violations_of
-from holdfast.wire.anthropic_request import betas_in, body_to, check
+from holdfast.wire.anthropic_requests import betas_in, body_to, check
 
 Json = dict[str, Any]
 HI: list[Json] = [{"role": "user", "content": "hi"}]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, Part
-from holdfast.wire.media import FROM_RESULT, SHOWN_BEHIND, behind_results
+from holdfast.wire.openai import FROM_RESULT, SHOWN_BEHIND, behind_results
 
 IMAGE = Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AA=="}})
 PARTS = st.lists(st.sampled_from([Part("text", "a"), Part("text", "b"), IMAGE]), max_size=4).map(tuple)

@@ -52,7 +52,7 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
     owner_of_flags(asked)  # flags that go not together are told before anything is opened
 
     async def done(hf: Holdfast) -> Remembered:
-        from holdfast.wire.times import moment_of
+        from holdfast.wire.parsing import moment_of
 
         made = await hf.memories.remember(
             " ".join(text),

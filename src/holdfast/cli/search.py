@@ -67,7 +67,7 @@ async def _found(hf: Holdfast, query: str, asked: dict[str, Any]) -> SearchResul
     import msgspec
 
     from holdfast.search.queries import zone_named
-    from holdfast.wire.times import moment_of
+    from holdfast.wire.parsing import moment_of
 
     zone = zone_named(asked["tz"])
     since, until = (None if asked[name] is None else moment_of(asked[name], name, zone) for name in ("since", "until"))

@@ -41,7 +41,7 @@ RESERVE = 48
 """Tokens that a window leaves free for what `adapted` may add, so that it seldom has to be made smaller for that."""
 
 MEDIA_PARTS = frozenset(KINDS)
-"""Types of parts that `holdfast.wire.media` reads."""
+"""Types of parts that `holdfast.wire.openai` reads."""
 _NATIVE_IN: dict[str, frozenset[str]] = {
     **dict.fromkeys(SERVER_TOOL_PARTS, frozenset({"assistant"})),
     "search_result": frozenset({"user", "tool"}),

@@ -28,9 +28,8 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.safe_names import is_plain, with_digest
 from holdfast.secrets import Redactor
-from holdfast.wire.exports import Imported, import_from, own_fields
+from holdfast.wire.exports import Imported, import_from, old_fields, own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to
-from holdfast.wire.past import old_fields
 
 DEFAULT: Final = "default"
 """The tenant and the user whose sessions' files are called as the sessions are."""

@@ -14,7 +14,7 @@ from holdfast.errors import StoreCorrupt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.media.store import THREAD_CHARS
 from holdfast.stores.base import Store
-from holdfast.wire.media import chat
+from holdfast.wire.openai import chat
 
 
 async def whole(store: Store, ref: SessionRef, messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -13,7 +13,7 @@ from holdfast.models.anthropic_access import HOST, credentials_of, headers_of, p
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import address_of, checked_headers
-from holdfast.wire.anthropic_request import betas_in, body_to
+from holdfast.wire.anthropic_requests import betas_in, body_to
 
 GOES_ON: Final = 10
 """Times that a model which pauses in the middle of its turn, because its provider's own tools take long, is asked to go on."""

@@ -17,7 +17,7 @@ from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQ
 from holdfast.server.streams import arriving, begun
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
-from holdfast.wire.strict import decoded
+from holdfast.wire.parsing import decoded
 
 routes = Routes("artifacts")
 _ARTIFACTS: Final = "/v1/sessions/{session_id}/artifacts"

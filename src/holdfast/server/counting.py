@@ -20,10 +20,9 @@ from holdfast.server.chat_objects import AnthropicError, CountRequest, TokenCoun
 from holdfast.server.doors.messages import Messages
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, Routes
-from holdfast.wire.anthropic_others import fields_for_others, without_anthropics
-from holdfast.wire.media import chat
+from holdfast.wire.anthropic_requests import fields_for_others, without_anthropics
 from holdfast.wire.objects import JsonObject, Request
-from holdfast.wire.openai import message_to, split_system
+from holdfast.wire.openai import chat, message_to, split_system
 
 routes = Routes("chat")
 _DOOR: Final = Messages()

@@ -118,7 +118,7 @@ def _named_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: 
             found[source] = body[source]
     metadata = body.get("metadata")
     if api == "anthropic" and isinstance(metadata, Mapping) and metadata.get("user_id"):
-        if found.get("user") == metadata["user_id"]:  # copied from there, see `holdfast.wire.anthropic_inbound`
+        if found.get("user") == metadata["user_id"]:  # copied from there, see `holdfast.wire.anthropic_requests`
             del found["user"]
         found["metadata.user_id"] = metadata["user_id"]
     if user := _one_of(call, rules.user_headers, "users"):

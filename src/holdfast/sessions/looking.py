@@ -37,9 +37,8 @@ from holdfast.turns.prompt import draft_from, instructed, introduced, provider_c
 from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
-from holdfast.wire.anthropic_cache import MARK
-from holdfast.wire.media import behind_results
-from holdfast.wire.openai import message_to
+from holdfast.wire.anthropic import MARK
+from holdfast.wire.openai import behind_results, message_to
 
 RECENT_CALLS: Final = 16
 """Newest model calls among which one of a view says that turns go on from it."""

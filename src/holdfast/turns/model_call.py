@@ -35,8 +35,8 @@ from holdfast.turns.prompt import build_prompt, check_body, sendable
 from holdfast.turns.turn import Turn
 from holdfast.turns.turn_warnings import TurnWarning
 from holdfast.wire.anthropic import owners
-from holdfast.wire.anthropic_others import fields_for_others
-from holdfast.wire.media import FROM_RESULT
+from holdfast.wire.anthropic_requests import fields_for_others
+from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"

@@ -31,10 +31,9 @@ from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep, prepare_recall, recall_session, recalled
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire import anthropic_request
-from holdfast.wire.anthropic_others import plain_prompt, without_anthropics
-from holdfast.wire.media import behind_results
-from holdfast.wire.openai import message_to
+from holdfast.wire import anthropic_requests
+from holdfast.wire.anthropic_requests import plain_prompt, without_anthropics
+from holdfast.wire.openai import behind_results, message_to
 
 _RECOUNTS = 3
 """Times that a prompt is built anew because the provider's own count of it is over the budget."""
@@ -243,7 +242,7 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
         return
     voice.tools.check(body)
     if voice.llm.dialect == "anthropic":
-        anthropic_request.check({**voice.llm.params, **body})
+        anthropic_requests.check({**voice.llm.params, **body})
     voice.llm.budget(reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
 
 

@@ -45,7 +45,7 @@ from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import Found, Wanted
 from holdfast.tools.memory_sources import is_users
 from holdfast.turns.turn import Turn
-from holdfast.wire.times import moment_of
+from holdfast.wire.parsing import moment_of
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]

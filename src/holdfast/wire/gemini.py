@@ -17,8 +17,7 @@ from holdfast.context.dialects import RECEIVED, added, arguments_of
 from holdfast.context.reasoning import THINKING, Thought, call_signature, signature_of, thoughts
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
-from holdfast.wire.media import Media, media_of
-from holdfast.wire.openai import split_system
+from holdfast.wire.openai import Media, media_of, split_system
 
 Block = dict[str, Any]
 LEFT_OUT = "[a part of type {type} is left out here: Gemini does not take it]"

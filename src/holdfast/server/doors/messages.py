@@ -14,8 +14,8 @@ from holdfast.server.doors.base import Said
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
 from holdfast.wire.anthropic import message_groups, system_from
-from holdfast.wire.anthropic_inbound import fields_from
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, message_of
+from holdfast.wire.anthropic_requests import fields_from
 from holdfast.wire.exports import record_fields
 from holdfast.wire.voice import find_records
 
