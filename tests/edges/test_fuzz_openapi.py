@@ -36,7 +36,7 @@ from tests.amounts import examples
 Data = dict[str, Any]
 Operation = APIOperation[Any, Any, Any, Any]
 Request = Case[Any]
-EXAMPLES = max(2, examples(40))
+EXAMPLES = max(2, examples(24))
 """For each operation and mode."""
 BASE = "http://127.0.0.1"
 CHECKS = [

@@ -301,7 +301,7 @@ async def check_rest(world: World, asked: Question, after: str | None, found: Se
 
 
 def test_nobody_finds_what_is_anothers_whatever_is_asked(runner: asyncio.Runner, world: World) -> None:
-    checked(check_search, runner, world, questions(), examples(150))
+    checked(check_search, runner, world, questions(), examples(80))
 
 
 # -- memories -----------------------------------------------------------------------------
@@ -373,7 +373,7 @@ async def memories(world: World, who: Who) -> tuple[Memory, ...]:
 
 
 def test_nobody_recalls_what_is_anothers_whatever_is_asked(runner: asyncio.Runner, world: World) -> None:
-    checked(check_memories, runner, world, recalls(), examples(60))
+    checked(check_memories, runner, world, recalls(), examples(40))
 
 
 # -- the model's tools ---------------------------------------------------------------------
@@ -434,7 +434,7 @@ async def check_tools(world: World, asked: Called) -> int:
 
 
 def test_no_tool_gives_a_model_what_is_anothers_whatever_its_arguments(runner: asyncio.Runner, world: World) -> None:
-    checked(check_tools, runner, world, calls(), examples(60))
+    checked(check_tools, runner, world, calls(), examples(40))
     for who, kept in world.kept.items():
         page = runner.run(memories(world, who))
         assert {one.id for one in kept} == {one.id for one in page}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def files() -> weights.Files:
         pytest.skip("the weights of the local embedder are not installed")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def plainly(files: weights.Files) -> Callable[[str], Any]:
     """The vector of one text, computed as the papers say it, in float64, one head and one position after the other."""
     raw = files.weights.read_bytes()
@@ -47,10 +48,14 @@ def plainly(files: weights.Files) -> Callable[[str], Any]:
     with files.vocabulary.open(encoding="utf-8") as lines:
         tokenizer = WordPiece(vocabulary(lines))
 
-    def weight(name: str) -> Any:
+    def stored(name: str) -> Any:
         entry = header[name]
         first, last = entry["data_offsets"]
-        return np.frombuffer(raw[8 + size + first : 8 + size + last], "<f4").reshape(entry["shape"]).astype(float)
+        return np.frombuffer(raw[8 + size + first : 8 + size + last], "<f4").reshape(entry["shape"])
+
+    @cache
+    def weight(name: str) -> Any:
+        return stored(name).astype(float)
 
     def linear(state: Any, name: str) -> Any:
         return state @ weight(f"{name}.weight").T + weight(f"{name}.bias")
@@ -61,7 +66,7 @@ def plainly(files: weights.Files) -> Callable[[str], Any]:
 
     def computed(text: str) -> Any:
         ids = tokenizer.ids(text, PIECES)
-        state = weight("embeddings.word_embeddings.weight")[ids]
+        state = stored("embeddings.word_embeddings.weight")[ids].astype(float)
         state = state + weight("embeddings.position_embeddings.weight")[: len(ids)]
         state = normed(state + weight("embeddings.token_type_embeddings.weight")[0], "embeddings.LayerNorm")
         for layer in range(6):
@@ -95,14 +100,14 @@ async def embedded(texts: Sequence[str]) -> list[bytes]:
 
 async def test_vectors_are_those_of_a_plain_computation(files: weights.Files, plainly: Callable[[str], Any]) -> None:
     texts = ["Where is my order?", "x", "東京で会議があります。", "Crème brûlée: 5 €, please!", "long " * 600]
-    texts += [" ".join(["flight"] * n) for n in range(1, 20)]
+    texts += [" ".join(["flight"] * n) for n in (1, 2, 3, 5, 8, 13, 19)]
     for text, vector in zip(texts, await embedded(texts), strict=True):
         assert len(vector) == 4 * 384
         assert np.abs(np.frombuffer(vector, "<f4") - plainly(text)).max() < 2e-6, text
         assert math.isclose(float(np.linalg.norm(np.frombuffer(vector, "<f4"))), 1, abs_tol=1e-6)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(8))
 @given(st.lists(st.text("ab c.é東", min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=12))
 async def test_a_texts_vector_does_not_depend_on_its_company(files: weights.Files, texts: list[str]) -> None:
     together = await embedded(texts)

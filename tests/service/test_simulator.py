@@ -2,7 +2,7 @@
 
 What is checked of every request: it came to the session that the rules say, or to a new one; the live path is what was said, with
 its tool messages; no other session of anybody has changed; nothing is lost; the prompt is legal and is the live path; and the
-answer says what became of it. `make test-thorough` takes thousands of conversations, `make test` a few hundred.
+answer says what became of it. `make test-thorough` takes thousands of conversations, `make test` a hundred.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from hypothesis import example, given, note, settings
+from hypothesis import example, given, note
 from hypothesis import strategies as st
 
 from tests.service.simulator.behaviours import BEHAVIOURS, OPENINGS, resend_all
@@ -91,17 +91,12 @@ def clients(name: str) -> list[Person]:
     return [Person(owner=owner, name=name.format(at), drops=at % 2 == 1) for at, owner in enumerate(OWNERS)]
 
 
-many = settings(max_examples=3 * settings().max_examples)
-
-
-@many
 @given(steps)
 def test_every_request_comes_to_its_own(steps: list[Step]) -> None:
     """Clients of one user, of two and of two tenants, in turns; each has words of its own but for the opening."""
     run(clients("p{}"), steps)
 
 
-@many
 @given(steps)
 def test_everybody_says_the_same(steps: list[Step]) -> None:
     """The same, where all clients use the same words, and the model answers them alike."""

@@ -81,7 +81,7 @@ async def cost(path: Path, settings: ContextSettings, length: int, *, warm: bool
         warm: whether this process may remember the session from turn to turn.
     """
     roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
-    async with Holdfast(f"sqlite:///{path / f'{length}.db'}", roster=roster) as hf:
+    async with Holdfast(f"sqlite:///{path / f'{length}.db'}", roster=roster, index=None) as hf:
         await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(length))
         session = await hf.session("s", user_id="ada")
         await session.send("the first turn after an import reads the log once")

@@ -288,7 +288,7 @@ async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     """Neither where the reply is the last of many messages, nor where there has been none for long."""
     many = [user(str(number)) for number in range(5000)]
     for messages in ([*many, said(JOKE)], [said(JOKE), *many]):
-        async with opened_both(*messages) as (hf, session):
+        async with opened_both(*messages, index=None) as (hf, session):
             store, read = hf.store, 0
             entries = store.entries
 

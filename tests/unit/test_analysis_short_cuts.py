@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.recall import details, time_expressions
@@ -14,6 +14,7 @@ from holdfast.recall.chunks import MOST, SENTENCE_CHARS, find_sentences, split_c
 from holdfast.recall.details import LONG, analyse, find_mentions, write_detail
 from holdfast.recall.terms import terms_of, words_language, words_of
 from holdfast.recall.time_expressions import Rule, match_rule, possible_rules
+from tests.amounts import examples
 
 AT = 1_700_000_000_000
 NOW = datetime(2023, 11, 14, 22, 13)  # noqa: DTZ001 - local time
@@ -134,6 +135,7 @@ def test_half_a_word_may_name_a_time() -> None:
     assert [*details.find_dated_sentences(text)] == [text[:SENTENCE_CHARS]]
 
 
+@settings(max_examples=examples(20))
 @given(data=st.data())
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text[:40])
 def test_a_rule_needs_no_word_that_its_pattern_does_not(rule: Rule, data: st.DataObject) -> None:

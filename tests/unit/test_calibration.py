@@ -355,7 +355,7 @@ def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float,
         for message in [Message(role="user" if at % 2 == 0 else "assistant", content=text)]
     ]
     entries = extend(Tail(), new)[0]
-    for end in range(61, len(entries), 2):  # imported full, then growing
+    for end in range(61, len(entries), 6):  # imported full, then growing
         refused = 0
         for _ in range(4):
             budget = model.budget(2_000, tools=False, learned=learned)
