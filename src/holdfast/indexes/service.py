@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -113,6 +114,8 @@ class IndexService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pump: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
+        self._next_look = 0.0
+        """When the pump looks by itself, in the loop's time: a turn wakes it only for what is due earlier."""
         self._epoch = 0
         self._owed: set[str] = set()
         self._walking = asyncio.Lock()
@@ -146,12 +149,14 @@ class IndexService:
     def _told(self, ref: SessionRef, *, entries: int, delay: float = INDEX_DELAY_SECONDS) -> Told | None:
         if self.closed or ref.withdrawn or is_child(ref):
             return None
-        told = self._waiting.add(ref, self._clock(), self._time() + delay)
+        due = self._time() + delay
+        told = self._waiting.add(ref, self._clock(), due)
         if told is None:  # the next walk finds it
             self._failed("waiting", None)
             return None
         told.entries += entries
-        self._wake()
+        if due < self._next_look or self._pump is None or self._pump.done():
+            self._wake()
         return told
 
     @asynccontextmanager
@@ -249,8 +254,10 @@ class IndexService:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 continue
+            pause = self._waiting.pause()
+            self._next_look = self._time() + pause if pause is not None else -math.inf if self._tasks else math.inf
             try:
-                async with asyncio.timeout(self._waiting.pause()):
+                async with asyncio.timeout(pause):
                     await self._sooner.wait()
             except TimeoutError:
                 continue

@@ -116,7 +116,7 @@ def separate_heard(
     """
     if interruption is not None and mode == "auto" and not any(message.role == "assistant" for message in messages):
         mode = "delta"  # it speaks of a reply that it does not send, so its messages come after that
-    if not any(_is_cut(fields) for fields in own):
+    if not any(own) or not any(_is_cut(fields) for fields in own):
         return SentMessages(tuple(messages), tuple(own), {}, mode, interruption)
     kept: list[tuple[Message, Mapping[str, object]]] = []
     heard: dict[int, Message] = {}

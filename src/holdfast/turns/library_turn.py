@@ -163,37 +163,50 @@ class OpenTurn:
         delta = self.state.taken()
         if not added and not delta:
             return
+        agent, calls = self._turn.request.voice.agent, self._call(added)
         try:
-            refused = await self._write(added, delta, last=last)
+            if agent is not None and agent.output_key:
+                text = text_of_reply(added)
+                await append_reply(self._turn, added, text, calls=calls, state_delta=delta or None, last=last)
+            else:
+                await self._turn.append(added, calls=calls, state_delta=delta or None, last=last)
+        except InvalidRequest:
+            if delta:
+                await self._write_without_state(added, calls, delta, last=last)
+            else:
+                self._give_back(added, delta)
+            raise
         except Exception:
             # Nothing was written: the end of the turn tries again.
-            self._added = [*added, *self._added]
-            self.state.give_back(delta)
+            self._give_back(added, delta)
             raise
-        if refused is not None:
-            raise refused
 
-    async def _write(self, added: Sequence[Message], delta: dict[str, Change], *, last: bool) -> InvalidRequest | None:
-        """Write messages with changes of the state; where the store refuses these, without: that is told."""
-        calls = self._call(added)
+    async def _write_without_state(
+        self, added: Sequence[Message], calls: Sequence[ModelCall], delta: dict[str, Change], *, last: bool
+    ) -> None:
+        """Write the messages alone, after the store has refused changes of the state."""
+        if not added:
+            return
         try:
-            text = text_of_reply(added)
-            await append_reply(self._turn, added, text, calls=calls, state_delta=delta or None, last=last)
-        except InvalidRequest as exc:
-            if not delta:
-                raise
-            if added:
-                await self._turn.append(added, calls=calls, last=last)
-            return exc
-        return None
+            await self._turn.append(added, calls=calls, last=last)
+        except Exception:
+            self._give_back(added, delta)
+            raise
+
+    def _give_back(self, added: Sequence[Message], delta: dict[str, Change]) -> None:
+        self._added = [*added, *self._added]
+        self.state.give_back(delta)
 
     def _call(self, added: Sequence[Message]) -> list[ModelCall]:
-        """The call that a reply among `added` came from, where it is the first one behind its working set."""
+        """Return the call that a reply among `added` came from, if it is the first one after its working set."""
         built = self._turn.working_set
-        if built is None or built is self._called or not any(message.role == "assistant" for message in added):
+        if built is None or built is self._called:
             return []
-        self._called, usage, self._usage = built, self._usage, None
-        return [made_call(self._turn, None, usage)]
+        for message in added:
+            if message.role == "assistant":
+                self._called, usage, self._usage = built, self._usage, None
+                return [made_call(self._turn, None, usage)]
+        return []
 
     def explain(self) -> str:
         """What the last working set kept, what not, and why; a line a run of messages."""
