@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.convert import find_nearest, get_fields
+from holdfast.config.convert import find_nearest
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
-from holdfast.config.values import format_size, parse_size
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
 from holdfast.limits import CONFIG_BYTES
+from holdfast.settings import format_size, get_fields, parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path

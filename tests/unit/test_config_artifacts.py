@@ -6,13 +6,12 @@ import pytest
 
 from holdfast import config
 from holdfast.artifacts import ArtifactSettings
-from holdfast.config.build import build_artifact_settings
 from holdfast.errors import ConfigError
 from holdfast.limits import ARTIFACT_BYTES
 
 
 def _found(text: str) -> ArtifactSettings:
-    return build_artifact_settings(config.load(f"storage: {{artifacts: {text}}}", env={}))
+    return config.load(f"storage: {{artifacts: {text}}}", env={}).storage.artifacts
 
 
 def test_nothing_said_is_the_default() -> None:

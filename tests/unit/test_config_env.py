@@ -13,11 +13,11 @@ from msgspec import inspect
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.convert import get_fields, unwrap_type
 from holdfast.config.environment import load_variables, parse_dotenv
 from holdfast.config.gateway import Gateway
 from holdfast.errors import ConfigError
 from holdfast.limits import DOTENV_BYTES
+from holdfast.settings import get_fields, unwrap_type
 
 SECRET = "sk-not-to-be-seen"
 

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import config
 from holdfast.config.build import build_hooks
-from holdfast.config.convert import get_fields
 from holdfast.config.hooks import Hooks, Redaction, TranscriptSettings, WebhookSettings
 from holdfast.errors import ConfigError
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.hooks.webhook import Webhook
+from holdfast.settings import get_fields
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 WHOLE = """

@@ -16,13 +16,12 @@ from jsonschema import Draft202012Validator
 
 from holdfast import config
 from holdfast.cli import commands
-from holdfast.config.convert import get_fields
 from holdfast.config.gateway import Gateway
 from holdfast.config.reference import DURATION, SIZE, build_json_schema, list_rows
-from holdfast.config.values import format_size, parse_size
 from holdfast.context.settings import STRATEGIES
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
+from holdfast.settings import format_size, get_fields, parse_size
 from tests.unit.blocks import BLOCKS, SPELT
 
 SCHEMA = build_json_schema()

@@ -10,18 +10,20 @@ import pytest
 import yaml
 
 from holdfast import config
+from holdfast.artifacts import ArtifactSettings
 from holdfast.config import Config
-from holdfast.config.agents import Agent, McpServer
+from holdfast.config.agents import Agent
 from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
-from holdfast.config.convert import get_fields
 from holdfast.config.gateway import Auth, Gateway, Jwt, Timeouts, is_loopback
 from holdfast.config.hooks import Redaction, SecretGuard, SecretPattern
+from holdfast.config.llms import LLM
 from holdfast.config.model import NOT_USED_YET, Document, ShortTerm
-from holdfast.config.models import LLM
 from holdfast.config.reference import format_table, list_rows
-from holdfast.config.storage import ArtifactStorage, Database, SessionStorage
+from holdfast.config.storage import Database, SessionStorage
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ConfigError
+from holdfast.settings import get_fields
+from holdfast.tools.mcp.settings import McpServer
 from tests.unit.blocks import BLOCKS, ENV
 from tests.words import says
 
@@ -414,7 +416,7 @@ USED = (
         LLM,
         Database,
         SessionStorage,
-        ArtifactStorage,
+        ArtifactSettings,
         ShortTerm,
         Agent,
         McpServer,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-import msgspec
+from msgspec import Meta
 
 from holdfast.artifacts.blobs import Blobs, Home
 from holdfast.artifacts.database import DatabaseBlobs
 from holdfast.artifacts.disk import POSSIBLE, DiskBlobs
 from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES
+from holdfast.settings import Mistake, Secret, Settings, Size, Text, Url, check_url
 from holdfast.stores.base import Store
 
 Backend = Literal["disk", "s3", "database"]
@@ -20,30 +22,49 @@ BESIDE: Final = ".artifacts"
 """What the name of an SQLite file gets for the folder beside it."""
 
 
-class ArtifactSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where contents are kept, and what is taken."""
+class ArtifactSettings(Settings, frozen=True, kw_only=True):
+    """Where the contents of artifacts lie, and what is taken."""
 
     backend: Backend | None = None
-    """None: S3 with a bucket; on disk with a path, or beside an SQLite file; else in the database."""
-    path: str | None = None
-    """Of `disk`: the folder; None: the SQLite file's name with `.artifacts` behind it."""
-    bucket: str | None = None
-    """Of `s3`, as are the next ones."""
-    prefix: str | None = None
-    endpoint: str | None = None
-    region: str | None = None
-    access_key: str | None = None
-    secret_key: str | None = None
-    max_bytes: int = ARTIFACT_BYTES
+    """Unset: `s3` with a `bucket`; `disk` with a `path`, or beside an SQLite file; else `database`."""
+    path: Text | None = None
+    """`disk`: the folder; unset: the SQLite file's name with `.artifacts` behind it."""
+    bucket: Text | None = None
+    """`s3`: made already."""
+    prefix: Text | None = None
+    """Of every key in the bucket."""
+    endpoint: Url | None = None
+    """Of what speaks like S3; unset: AWS."""
+    region: Text | None = None
+    """Unset: the environment's, else `us-east-1`."""
+    access_key: Secret | None = None
+    """With `secret_key`; unset: as AWS's own tools find them in the environment."""
+    secret_key: Secret | None = None
+    """With `access_key`."""
+    max_bytes: Size = ARTIFACT_BYTES
     """Largest artifact."""
-    max_total: int = ARTIFACTS_BYTES
-    """Bytes of all artifacts of a session together, and as many of those that a user's sessions share."""
-    types: tuple[str, ...] = ()
-    """Media types that are taken, like `image/*`; none: all."""
+    max_total: Annotated[int, Meta(ge=1 << 10, le=1 << 44, extra={"form": "size"})] = ARTIFACTS_BYTES
+    """All artifacts of a session together, and as much again that a user's sessions share."""
+    types: tuple[Text, ...] = ()
+    """Media types that are taken, like `image/*`; empty: all."""
 
-    def __repr__(self) -> str:
-        shown = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "secret_key")
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown)})"
+    @property
+    def kind(self) -> Backend | None:
+        """Backend that is set, or follows from other keys; None: it depends on where sessions are."""
+        return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
+
+    def mistakes(self) -> list[Mistake]:
+        mine = {"disk": ("path",), "s3": ("bucket", "prefix", "endpoint", "region", "access_key", "secret_key")}
+        given = [(kind, key) for kind, keys in mine.items() for key in keys if getattr(self, key)]
+        but = f", not {self.kind!r}" if self.kind else ""
+        found = [(key, f"only for backend {kind!r}{but}") for kind, key in given if kind != self.kind]
+        if self.kind == "s3":
+            found += [("bucket", "missing; backend 's3' needs one")] * (self.bucket is None)
+            alone = {"access_key", "secret_key"} & {key for _, key in given}
+            found += [(key, "needs the other one of access_key and secret_key") for key in alone if len(alone) == 1]
+        wrong = [one for one in self.types if not re.fullmatch(r"[^/\s;]+/[^/\s;]+", one)]
+        found += [("types", f"expected media types like image/png or image/*, got {one!r}") for one in wrong]
+        return found + check_url("endpoint", self.endpoint)
 
 
 def opened_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock: Callable[[], int]) -> Blobs:
@@ -60,7 +81,8 @@ def opened_blobs(settings: ArtifactSettings, url: str | None, store: Store, cloc
         MissingExtra: its library is not installed.
     """
     beside = _beside(url)
-    backend = settings.backend or _fitting(settings, beside)
+    # Other servers of the same database do not see this machine's disk.
+    backend = settings.kind or ("disk" if beside and POSSIBLE else "database")
     if backend == "database":
         return DatabaseBlobs(store, clock)
     if backend == "disk":
@@ -81,13 +103,6 @@ def opened_blobs(settings: ArtifactSettings, url: str | None, store: Store, cloc
         access_key=settings.access_key,
         secret_key=settings.secret_key,
     )
-
-
-def _fitting(settings: ArtifactSettings, beside: str | None) -> Backend:
-    """What is meant where nothing is said: a disk is not there for the other servers of a database."""
-    if settings.bucket is not None:
-        return "s3"
-    return "disk" if settings.path or (beside and POSSIBLE) else "database"
 
 
 def _beside(url: str | None) -> str | None:

@@ -193,7 +193,7 @@ def _duration(text: str | None) -> int | None:
 
 def _size(text: str | None) -> int | None:
     """Bytes. Raises `Misuse`."""
-    from holdfast.config.values import parse_size
+    from holdfast.settings import parse_size
 
     if text is None:
         return None

@@ -27,7 +27,7 @@ def migrate(store: str | None, config: str | None, *, show: bool, as_json: bool)
     import anyio
 
     from holdfast.config import load_settings
-    from holdfast.config.values import mask_url
+    from holdfast.settings import mask_url
 
     url = load_settings({"store": store, "config": config}, os.environ).store
     require(url)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.config.values import (
-    Free,
-    Hushed,
-    Mistake,
-    Settings,
-    Size,
-    Text,
-    Timeout,
-    Url,
-    check_headers,
-    check_url,
-)
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.recall.questions import zone_of
+from holdfast.settings import (
+    Free,
+    Mistake,
+    Settings,
+    Text,
+)
 
-_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
 _OF_A_MODEL: Final = (
     "llm",
     "instruction",
@@ -170,44 +162,3 @@ def _state_mistakes(state: Free) -> list[Mistake]:
         if key.startswith(TEMP):
             found.append((f"state.{key}", "what is temporary belongs to one turn, and is not there at the beginning"))
     return found
-
-
-class McpServer(Settings, frozen=True, kw_only=True):
-    """A server of the Model Context Protocol, whose tools run here: a program (`command`), or an address (`url`)."""
-
-    command: Text | None = None
-    """stdio: the program that is started."""
-    args: tuple[Hushed, ...] = ()
-    """Of the program. They are not shown: an address with a password may be among them."""
-    env: dict[str, Hushed] = {}
-    """Of the program, beside a few harmless variables; nothing else of this process's environment is handed on."""
-    cwd: Text | None = None
-    """Where the program runs; unset: where this one does."""
-    url: Url | None = None
-    """Streamable HTTP."""
-    headers: dict[str, Hushed] = {}
-    """Sent with every request to `url`."""
-    tools: tuple[Text, ...] | None = None
-    """Those of its tools that are offered; unset: all. `*` stands for any characters."""
-    exclude_tools: tuple[Text, ...] = ()
-    """Those that are not."""
-    prefix: str | None = None
-    """Before the names of its tools; unset: the server's name here and `_`; empty: none."""
-    timeout: Timeout = 60.0
-    """Seconds that a call may take."""
-    start_timeout: Timeout = 30.0
-    """Seconds until it has to have answered at its start."""
-    max_result: Size = 64 * 1024
-    """Bytes of a result; of a longer one the model is given head and tail."""
-
-    def mistakes(self) -> list[Mistake]:
-        needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))
-        if self.command is None and self.url is None:
-            found = [("command", "missing; a server has a `command` or a `url`")]
-        elif self.command is not None and self.url is not None:
-            found = [("command", "`url` says it already; remove one of the two")]
-        else:
-            found = [(key, f"only with `{needed}`") for key in other if getattr(self, key)]
-        if not _PREFIX.fullmatch(self.prefix or ""):
-            found.append(("prefix", "expected letters, digits, `_` and `-`"))
-        return found + check_url("url", self.url) + check_headers(self.headers)

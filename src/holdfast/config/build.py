@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
-from holdfast.artifacts import ArtifactSettings
 from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.config.hooks import Hooks, Redaction, WebhookSettings, WorkspaceGit
+from holdfast.config.llms import LLMSettings
 from holdfast.config.loading import ServerSettings, load_settings
 from holdfast.config.model import Config, Dreaming
-from holdfast.config.models import LLMSettings
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
 from holdfast.config.storage import IndexStorage, MemoryStorage, database_url
 from holdfast.consolidation.promotion import DreamSettings, Weights
@@ -36,7 +35,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
 from holdfast.models.client import Options
-from holdfast.rerankers import RerankSettings
+from holdfast.rerankers.settings import Rerank, RerankSettings
 from holdfast.secrets import Redactor, guard_of, redactor_of
 from holdfast.stores.sql.address import MEMORY, path_of
 from holdfast.tools.mcp.settings import McpSettings
@@ -121,11 +120,6 @@ def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
         sweep=sweep,
         all_tenants=sweep,
     )
-
-
-def build_artifact_settings(config: Config) -> ArtifactSettings:
-    """Return where artifacts are stored, and which are accepted."""
-    return ArtifactSettings(**msgspec.structs.asdict(config.storage.artifacts))
 
 
 def build_python_settings(config: Config) -> PythonSettings | None:
@@ -222,20 +216,19 @@ def build_index_settings(config: Config) -> IndexSettings | None:
         return None
     vectors = index.vector_provider or memory.vector_provider
     name = index.embedder or memory.embedder
-    rerank = None
-    if index.rerank is not None:
-        given = msgspec.structs.asdict(index.rerank)
-        rerank = RerankSettings(
-            **given | {"base_url": (given["base_url"] or "").rstrip("/"), "model": given["model"] or ""}
-        )
     return IndexSettings(
         url=None if index.database is None else _find_index_url(config, index.database),
         folder=None if vectors is None or index.database else vectors.path,
         mode=index.type or memory.backend,
         embedder=None if name is None else resolve_embedder(config, name),
         compress=vectors is not None and vectors.chromem is not None and vectors.chromem.compress,
-        rerank=rerank,
+        rerank=None if index.rerank is None else _build_rerank_settings(index.rerank),
     )
+
+
+def _build_rerank_settings(given: Rerank) -> RerankSettings:
+    fields = msgspec.structs.asdict(given)
+    return RerankSettings(**fields | {"base_url": given.base_url and given.base_url.rstrip("/")})
 
 
 def _find_index_url(config: Config, name: str) -> str:
@@ -393,7 +386,7 @@ def _takes_cache_key(settings: LLMSettings) -> bool:
 BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "roster": build_roster,
     "guard": lambda config: guard_of(config.redaction, config.secret_guard),
-    "artifacts": build_artifact_settings,
+    "artifacts": lambda config: config.storage.artifacts,
     "hooks": lambda config: build_hooks(config.hooks, config.redaction),
     "life": lambda config: build_life_settings(config, sweep=True),
     "tool_limits": lambda config: build_tool_limits(config.gateway),

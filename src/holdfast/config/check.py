@@ -17,13 +17,13 @@ from holdfast.config.loading import ExaminedSettings, ServerSettings, examine_se
 from holdfast.config.model import BUILT_IN, NOT_USED_YET, OFFLINE, Config
 from holdfast.config.resolve import find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe
-from holdfast.config.values import mask_url
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import window_note, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
 from holdfast.secrets.patterns import chosen, unknown
 from holdfast.secrets.rules import EXTRA, installed
+from holdfast.settings import mask_url
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
 from holdfast.tools.mcp.settings import McpSettings, prefix_of

@@ -5,40 +5,22 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from typing import Any, Final
 
 from msgspec import inspect
 
 from holdfast.config.gateway import Timeouts
-from holdfast.config.values import Settings, format_size, parse_size
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, is_broken, to_plain
 from holdfast.context import settings as strategies
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration, parse_duration
+from holdfast.settings import Settings, format_size, get_fields, parse_size, unwrap_type
 
 FAILED: Final[Any] = object()
 """In place of a value whose mistake was reported; never leaves this module."""
 _TEXT_KEYS: Final = {"strategy"} | {
     name for strategy in strategies.STRATEGIES.values() for name, key in strategy.keys.items() if key.kind == "text"
 }
-
-
-@cache
-def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
-    """Return the keys of a section, by name."""
-    info = inspect.type_info(cls)
-    assert isinstance(info, inspect.StructType)
-    return {field.encode_name: field for field in info.fields}
-
-
-def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
-    """Return the type without `| None`, and the form that its values are written in, such as `duration`."""
-    if isinstance(info, inspect.UnionType):
-        return unwrap_type(next(member for member in info.types if not isinstance(member, inspect.NoneType)))
-    if isinstance(info, inspect.Metadata):
-        return info.type, (info.extra or {}).get("form")
-    return info, None
 
 
 def find_nearest(name: str, known: Collection[str]) -> str | None:

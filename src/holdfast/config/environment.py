@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 from msgspec import inspect
 
-from holdfast.config.convert import find_nearest, get_fields, join_path, unwrap_type
+from holdfast.config.convert import find_nearest, join_path
 from holdfast.config.gateway import Timeouts
 from holdfast.config.model import Document
-from holdfast.config.values import Settings
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, check_text
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.limits import CONFIG_DEPTH, DOTENV_BYTES
+from holdfast.settings import Settings, get_fields, unwrap_type
 
 # -- .env files --------------------------------------------------------------------
 

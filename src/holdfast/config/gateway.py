@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from holdfast.config.values import (
+from holdfast.context.request_settings import FREE_STRATEGIES
+from holdfast.context.settings import STRATEGIES
+from holdfast.limits import ID_BYTES, MESSAGE_BYTES, Limits
+from holdfast.settings import (
     Count,
     Mistake,
     Most,
@@ -22,9 +25,6 @@ from holdfast.config.values import (
     check_header_names,
     check_url,
 )
-from holdfast.context.request_settings import FREE_STRATEGIES
-from holdfast.context.settings import STRATEGIES
-from holdfast.limits import ID_BYTES, MESSAGE_BYTES, Limits
 from holdfast.stores.keys import Role
 
 

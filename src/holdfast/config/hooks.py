@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from holdfast.config.values import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
 from holdfast.errors import InvalidRequest
 from holdfast.hooks.webhook import TIMEOUT, Webhook
 from holdfast.limits import HOOKS, ID_BYTES, PATTERNS
 from holdfast.secrets.patterns import ALL, trouble, unknown
+from holdfast.settings import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
 
 
 class SecretPattern(Settings, frozen=True, kw_only=True):

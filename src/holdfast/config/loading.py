@@ -14,8 +14,8 @@ from holdfast.config.aliases import apply_aliases
 from holdfast.config.convert import Converter
 from holdfast.config.environment import Variables, apply_overrides, load_variables
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
+from holdfast.config.llms import LLM
 from holdfast.config.model import Config, Document
-from holdfast.config.models import LLM
 from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_store_name, resolve_store_url
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, parse_yaml
 from holdfast.context.settings import without_recall

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
-from holdfast.config.agents import Agent, AgentMemory, Artifacts, McpServer, Search
+from holdfast.config.agents import Agent, AgentMemory, Artifacts, Search
 from holdfast.config.gateway import Auth, Gateway
 from holdfast.config.hooks import Hooks, Redaction, SecretGuard
-from holdfast.config.models import LLM, Embedder
+from holdfast.config.llms import LLM
 from holdfast.config.storage import Database, Storage
-from holdfast.config.values import Count, Duration, Hidden, Mistake, Settings, Share, Size, Text, Timeout
+from holdfast.consolidation.promotion import DreamWeights
 from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
+from holdfast.embedders.settings import EmbedderEntry
 from holdfast.limits import HISTORY_TURNS, MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY
+from holdfast.settings import Count, Duration, Hidden, Mistake, Settings, Share
+from holdfast.tools.mcp.settings import McpServer
+from holdfast.tools.python.settings import PythonLimits
 
 NOT_USED_YET: Final = ("telemetry",)
 """Keys of the top level that load, and do nothing yet."""
@@ -31,54 +34,19 @@ OFFLINE: Final = "offline"
 """The built-in model that needs no network; no entry is needed for it either."""
 
 
-class Python(Settings, frozen=True, kw_only=True):
+class Python(PythonLimits, frozen=True, kw_only=True):
     """The tool `python`."""
 
     enabled: bool = False
     """Whether there is one. It runs what a model writes on this machine: docs/python.md says what holds it in."""
-    timeout: Timeout = 60.0
-    """Seconds that a call may run; then it is interrupted, and a little later killed."""
-    memory: Annotated[int, Meta(ge=64 << 20, le=1 << 40, extra={"form": "size"})] = 1 << 30
-    """Bytes that its process may have."""
-    max_output: Size = 64 * 1024
-    """Bytes of output of a call that are kept."""
-    max_file: Size = 32 << 20
-    """Largest file that it may write, bytes."""
-    max_files: Annotated[int, Meta(ge=0, le=1000)] = 32
-    """Files that are kept of a call, as artifacts of the session."""
-    max_sessions: Annotated[int, Meta(ge=1, le=1000)] = 16
-    """Processes at once; past it the one that was idle longest is ended."""
-    idle: Duration = 3600.0
-    """Idle seconds after which a session's process is ended, and its variables with it; 0: never."""
-    workdir: Text | None = None
-    """Where the sessions' work folders are made; unset: where temporary files are."""
-    interpreter: Text | None = None
-    """The Python that runs the code, whose packages it can import; unset: the server's own."""
-    unsandboxed: bool = False
-    """Whether code runs also where the system cannot keep it from the network and from other files."""
+
+    def mistakes(self) -> list[Mistake]:
+        return [
+            (key, "no path has a NUL in it") for key in ("workdir", "interpreter") if "\0" in (getattr(self, key) or "")
+        ]
 
 
 _Least = Annotated[int, Meta(ge=1, le=200)]
-
-
-class DreamWeights(Settings, frozen=True, kw_only=True):
-    """How much each figure of a memory's recalls counts."""
-
-    frequency: Share = 0.24
-    """How often it was recalled: by the logarithm, six times are enough."""
-    relevance: Share = 0.30
-    """How well it answered."""
-    recency: Share = 0.15
-    """How long ago the last recall was, by the half-life of its type."""
-    diversity: Share = 0.15
-    """By how many different questions: five are enough."""
-    consolidation: Share = 0.10
-    """On how many days: five are enough."""
-
-    def mistakes(self) -> list[Mistake]:
-        return (
-            [] if any(msgspec.structs.astuple(self)) else [("frequency", "all weights are 0; one has to be above it")]
-        )
 
 
 class Dreaming(Settings, frozen=True, kw_only=True):
@@ -146,7 +114,7 @@ class Document(Settings, frozen=True, kw_only=True):
     python: Python = Python()
     redaction: Redaction = Redaction()
     secret_guard: SecretGuard | None = None
-    embedders: dict[str, Embedder] = {}
+    embedders: dict[str, EmbedderEntry] = {}
     auth: Auth = Auth()
     hooks: Hooks = Hooks()
     search: Search = Search()

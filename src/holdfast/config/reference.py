@@ -16,20 +16,21 @@ from msgspec import NODEFAULT, inspect
 
 from holdfast.config.agents import Agent
 from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
-from holdfast.config.convert import get_fields, join_path, unwrap_type
+from holdfast.config.convert import join_path
 from holdfast.config.gateway import Timeouts
 from holdfast.config.model import Document
 from holdfast.config.storage import Database
-from holdfast.config.values import Settings, format_size
 from holdfast.context.settings import CLEARING, DEFAULT_STRATEGY, STRATEGIES, ContextSettings, Key
 from holdfast.durations import format_duration
+from holdfast.settings import Settings, format_size, get_fields, unwrap_type
 
 
 @cache
 def read_field_docs(cls: type[Settings]) -> dict[str, str]:
-    """The texts under the fields of a class, by field; of one with none, that of the class it is made of."""
+    """Return the texts under the fields of a class and of those that it extends, by field."""
+    base = cls.__bases__[0]
+    found = dict(read_field_docs(base)) if base is not Settings else {}
     [body] = (node for node in ast.parse(source_of.getsource(cls)).body if isinstance(node, ast.ClassDef))
-    found: dict[str, str] = {}
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue

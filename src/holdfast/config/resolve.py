@@ -6,13 +6,20 @@ from typing import Final
 
 import msgspec
 
+from holdfast.config.llms import LLM, LLMSettings
 from holdfast.config.model import BUILT_IN, OFFLINE, Config
-from holdfast.config.models import EMBEDDER_URLS, LLM, LOCAL_EMBEDDER, Embedder, LLMSettings
 from holdfast.config.storage import database_url
-from holdfast.config.values import Mistake
 from holdfast.context.settings import ContextSettings
-from holdfast.embedders.settings import MINILM_MODEL, EmbedderSettings
+from holdfast.embedders.settings import (
+    EMBEDDER_URLS,
+    LOCAL,
+    MINILM_MODEL,
+    OPENAI_MODEL,
+    EmbedderEntry,
+    EmbedderSettings,
+)
 from holdfast.errors import ConfigError
+from holdfast.settings import Mistake
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"
@@ -20,7 +27,6 @@ DEFAULT_MODEL: Final = "gpt-4o-mini"
 """Used if neither configuration nor request names a model."""
 DEFAULT_CLAUDE: Final = "claude-haiku-4-5"
 """The same for Anthropic."""
-DEFAULT_EMBEDDING_MODEL: Final = "text-embedding-3-small"
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 
 
@@ -71,21 +77,16 @@ def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSetting
     place = llm if llm.base_url or llm.api_key else environment
     address = llm.base_url or environment.base_url or (ANTHROPIC_URL if is_claude else OPENAI_URL)
     sampling = {key: value for key in ("temperature", "top_p") if (value := getattr(llm, key)) is not None}
-    same = [
-        *("provider", "context_window", "max_tokens", "inputs", "headers", "fallbacks"),
-        *("max_connections", "max_requests", "system_messages"),
-    ]
-    return LLMSettings(
-        name=name,
-        origin=origin,
-        model=OFFLINE if is_offline else llm.model or (DEFAULT_CLAUDE if is_claude else DEFAULT_MODEL),
-        base_url="" if is_offline else address.rstrip("/"),
-        api_key=None if is_offline else place.api_key,
-        count="local" if is_offline else llm.count,
-        timeout=llm.timeout or config.gateway.upstream_timeout,
-        params={**llm.params, **sampling},
-        **{key: getattr(llm, key) for key in same},
-    )
+    fields = msgspec.structs.asdict(llm) | {
+        "model": OFFLINE if is_offline else llm.model or (DEFAULT_CLAUDE if is_claude else DEFAULT_MODEL),
+        "base_url": "" if is_offline else address.rstrip("/"),
+        "api_key": None if is_offline else place.api_key,
+        "count": "local" if is_offline else llm.count,
+        "timeout": llm.timeout or config.gateway.upstream_timeout,
+        "params": {**llm.params, **sampling},
+        **dict.fromkeys(sampling),
+    }
+    return LLMSettings(name=name, origin=origin, **fields)
 
 
 def resolve_context(config: Config, agent: str | None = None) -> ContextSettings:
@@ -110,14 +111,14 @@ def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
         if name not in BUILT_IN:
             known = ", ".join([*config.embedders, *BUILT_IN])
             raise ConfigError([config.at("embedders", f"no embedder {name!r}; known: {known}")])
-        given = Embedder(provider="openai" if config.fallback.provider == "openai" else LOCAL_EMBEDDER)
+        given = EmbedderEntry(provider="openai" if config.fallback.provider == "openai" else LOCAL)
     # A key from the environment goes only where the environment says: see `_complete`.
     environment = config.environment if given.provider == "openai" else LLM()
     place = given if given.base_url or given.api_key else environment
     usual = EMBEDDER_URLS.get(given.provider, OPENAI_URL)
-    is_local = given.provider == LOCAL_EMBEDDER
+    is_local = given.provider == LOCAL
     fields = msgspec.structs.asdict(given) | {
-        "model": given.model or (MINILM_MODEL if is_local else DEFAULT_EMBEDDING_MODEL),
+        "model": given.model or (MINILM_MODEL if is_local else OPENAI_MODEL),
         "base_url": "" if is_local else (given.base_url or environment.base_url or usual).rstrip("/"),
         "api_key": None if is_local else place.api_key,
     }

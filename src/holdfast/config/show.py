@@ -8,15 +8,15 @@ from typing import Any, Final, NamedTuple
 import yaml
 from msgspec import inspect
 
-from holdfast.config.convert import get_fields, join_path, unwrap_type
+from holdfast.config.convert import join_path
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.loading import ServerSettings, load_settings
 from holdfast.config.model import Config, Document
 from holdfast.config.resolve import resolve_llm
-from holdfast.config.values import MASK, Settings, format_size, is_secret_name, mask_url
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration
 from holdfast.lifecycle.settings import PRESETS
+from holdfast.settings import MASK, Settings, format_size, get_fields, is_secret_name, mask_url, unwrap_type
 
 DEFAULT: Final = "default"
 

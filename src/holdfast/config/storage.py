@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta
 
-from holdfast.config.models import Rerank
-from holdfast.config.values import (
+from holdfast.artifacts.settings import ArtifactSettings
+from holdfast.domain.memory import MemoryType
+from holdfast.limits import CACHE_BYTES
+from holdfast.rerankers.settings import Rerank
+from holdfast.settings import (
     Duration,
     Free,
     Mistake,
@@ -18,10 +20,7 @@ from holdfast.config.values import (
     Size,
     Text,
     Url,
-    check_url,
 )
-from holdfast.domain.memory import MemoryType
-from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES, CACHE_BYTES
 
 SCHEMES: Final[dict[str, tuple[str, ...]]] = {
     "sqlite": ("sqlite",),
@@ -191,55 +190,10 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
         return self.enabled and self.type not in {None, "keyword"} and self.embedder is None
 
 
-class ArtifactStorage(Settings, frozen=True, kw_only=True):
-    """Where the contents of artifacts lie, and what is taken."""
-
-    backend: Literal["disk", "s3", "database"] | None = None
-    """Unset: `s3` with a `bucket`; `disk` with a `path`, or beside an SQLite file; else `database`."""
-    path: Text | None = None
-    """`disk`: the folder; unset: the SQLite file's name with `.artifacts` behind it."""
-    bucket: Text | None = None
-    """`s3`: made already."""
-    prefix: Text | None = None
-    """Of every key in the bucket."""
-    endpoint: Url | None = None
-    """Of what speaks like S3; unset: AWS."""
-    region: Text | None = None
-    """Unset: the environment's, else `us-east-1`."""
-    access_key: Secret | None = None
-    """With `secret_key`; unset: as AWS's own tools find them in the environment."""
-    secret_key: Secret | None = None
-    """With `access_key`."""
-    max_bytes: Size = ARTIFACT_BYTES
-    """Largest artifact."""
-    max_total: Annotated[int, Meta(ge=1 << 10, le=1 << 44, extra={"form": "size"})] = ARTIFACTS_BYTES
-    """All artifacts of a session together, and as much again that a user's sessions share."""
-    types: tuple[Text, ...] = ()
-    """Media types that are taken, like `image/*`; empty: all."""
-
-    @property
-    def kind(self) -> str | None:
-        """The backend, as it is said or follows from what is; None: from where sessions are."""
-        return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
-
-    def mistakes(self) -> list[Mistake]:
-        mine = {"disk": ("path",), "s3": ("bucket", "prefix", "endpoint", "region", "access_key", "secret_key")}
-        given = [(kind, key) for kind, keys in mine.items() for key in keys if getattr(self, key)]
-        but = f", not {self.kind!r}" if self.kind else ""
-        found = [(key, f"only for backend {kind!r}{but}") for kind, key in given if kind != self.kind]
-        if self.kind == "s3":
-            found += [("bucket", "missing; backend 's3' needs one")] * (self.bucket is None)
-            alone = {"access_key", "secret_key"} & {key for _, key in given}
-            found += [(key, "needs the other one of access_key and secret_key") for key in alone if len(alone) == 1]
-        wrong = [one for one in self.types if not re.fullmatch(r"[^/\s;]+/[^/\s;]+", one)]
-        found += [("types", f"expected media types like image/png or image/*, got {one!r}") for one in wrong]
-        return found + check_url("endpoint", self.endpoint)
-
-
 class Storage(Settings, frozen=True, kw_only=True):
     """What is kept where."""
 
     sessions: SessionStorage = SessionStorage()
     memory: MemoryStorage | None = None
     index: IndexStorage | None = None
-    artifacts: ArtifactStorage = ArtifactStorage()
+    artifacts: ArtifactSettings = ArtifactSettings()

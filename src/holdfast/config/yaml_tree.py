@@ -225,7 +225,7 @@ class _TooLarge(Exception):
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, used up to its node tree, with YAML 1.2's plain scalars and a bound on nesting."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
+    yaml_implicit_resolvers: dict[str, Any] = {}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -26,6 +26,7 @@ from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY, HALF_LIVES
 from holdfast.numbers import check_number, check_whole, is_number
 from holdfast.recall.terms import Spelling, terms_of
+from holdfast.settings import Mistake, Settings, Share, check_fields
 
 _ENOUGH_RECALLS: Final = 7
 _ENOUGH_QUERIES: Final = 5
@@ -36,23 +37,36 @@ Verdict = Literal["promoted", "already", "held", "over", "gated"]
 this sweep. `gated`: not good enough; the gates say why."""
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each figure counts.
+class DreamWeights(Settings, frozen=True, kw_only=True):
+    """How much each figure of a memory's recalls counts."""
+
+    frequency: Share = 0.24
+    """How often it was recalled: by the logarithm, six times are enough."""
+    relevance: Share = 0.30
+    """How well it answered."""
+    recency: Share = 0.15
+    """How long ago the last recall was, by the half-life of its type."""
+    diversity: Share = 0.15
+    """By how many different questions: five are enough."""
+    consolidation: Share = 0.10
+    """On how many days: five are enough."""
+
+    def mistakes(self) -> list[Mistake]:
+        return (
+            [] if any(msgspec.structs.astuple(self)) else [("frequency", "all weights are 0; one has to be above it")]
+        )
+
+
+class Weights(DreamWeights, frozen=True, kw_only=True):
+    """How much each figure counts, checked.
 
     Raises:
         InvalidRequest: a weight that is not a number from 0 to 1, or all are 0.
     """
 
-    frequency: float = 0.24
-    relevance: float = 0.30
-    recency: float = 0.15
-    diversity: float = 0.15
-    consolidation: float = 0.10
-
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            check_number(getattr(self, name), f"weights.{name}", 0, 1)
-        if not any(msgspec.structs.astuple(self)):
+        check_fields(self, "weights")
+        if self.mistakes():
             raise InvalidRequest("weights must not all be 0: then no memory has a score", param="weights")
 
 

@@ -132,7 +132,7 @@ class EndpointReranker:
         options.setdefault("total_timeout", settings.timeout)
         options.setdefault("read_timeout", settings.timeout)
         options.setdefault("connect_timeout", settings.timeout)
-        place = (settings.base_url, settings.api_key, settings.model, settings.headers)
+        place = (settings.base_url or "", settings.api_key, settings.model or "", settings.headers)
         self._client = RerankClient(*place, settings.form, **options)
         self._batch = TEI_BATCH if settings.form == "tei" else settings.top
 

@@ -3,53 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
+from msgspec import Meta
 
 from holdfast.errors import InvalidRequest
 from holdfast.limits import RERANK_CHARS, RERANK_TEXTS
-from holdfast.numbers import check_number, check_whole
-from holdfast.wire.sendable import check_flag
+from holdfast.settings import (
+    Mistake,
+    Secret,
+    Settings,
+    Text,
+    Url,
+    check_fields,
+    check_header_value,
+    check_headers,
+    check_url,
+)
 
 RerankForm = Literal["cohere", "voyage", "tei"]
 """How an endpoint is asked. `cohere`: Cohere, Jina, vLLM, LiteLLM and most others. `tei`: Text Embeddings Inference."""
-TOP: Final = 50
-TIMEOUT: Final = 1.0
 
 
-class RerankSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One reranker, by `reranker`, `path` or `base_url`; `Rerank` in the configuration says what each field means."""
+class Rerank(Settings, frozen=True, kw_only=True):
+    """A model that reads a question and each of the best hits together: at `base_url`, or in the folder `path`."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"top_n": "top"}
+
+    base_url: Url | None = None
+    """Of an HTTP reranker, up to and with the version: `/rerank` is added. The texts of the best hits are sent there."""
+    path: Text | None = None
+    """In place of `base_url`: the folder of a cross-encoder that is computed here, `model.onnx` and `tokenizer.json`."""
+    model: Text | None = None
+    """The model's name there; only `tei` has none."""
+    api_key: Secret | None = None
+    """Sent as bearer token. Unset: none is sent; none is taken from the environment."""
+    headers: Mapping[str, Secret] = {}
+    """Sent with every call."""
+    form: RerankForm = "cohere"
+    """How it is asked: `cohere` also for Jina, vLLM and LiteLLM; `tei` for Text Embeddings Inference."""
+    top: Annotated[int, Meta(ge=2, le=RERANK_TEXTS)] = 50
+    """Hits that it orders, the first ones of the ranking; the others follow."""
+    max_chars: Annotated[int, Meta(ge=100, le=RERANK_CHARS)] = RERANK_CHARS
+    """Characters of each of them that it reads, around what answers best. Set it lower for a model that takes less."""
+    timeout: Annotated[float, Meta(ge=0.001, le=60, extra={"form": "duration"})] = 1.0
+    """How long a search waits for it; then its order stays. A prompt waits for a quarter of a second at most."""
+    prompts: bool = False
+    """Whether it also orders what comes into prompts by itself."""
+
+    def mistakes(self) -> list[Mistake]:
+        found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
+        found += check_headers(self.headers)
+        if self.path is None:
+            if self.base_url is None:
+                return [*found, ("base_url", "missing; a reranker needs it, or `path`")]
+            unnamed = self.model is None and self.form != "tei"
+            return found + [("model", f"missing; form {self.form!r} needs one")] * unnamed
+        elsewhere = [key for key in ("base_url", "model", "api_key", "headers") if getattr(self, key)]
+        return found + [(key, "not with `path`, which calls no server") for key in elsewhere]
+
+
+class RerankSettings(Rerank, frozen=True, kw_only=True):
+    """One reranker, by `reranker`, `path` or `base_url`.
+
+    Raises:
+        InvalidRequest: a value is wrong.
+    """
 
     reranker: Any = None
     """A function or an object: see `holdfast.rerankers.make_reranker`."""
-    path: str | None = None
-    base_url: str = ""
-    model: str = ""
-    api_key: str | None = None
-    headers: Mapping[str, str] = {}
-    form: RerankForm = "cohere"
-    top: int = TOP
-    max_chars: int = RERANK_CHARS
-    timeout: float = TIMEOUT
-    """Seconds."""
-    prompts: bool = False
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.reranker is not None, self.path, self.base_url))) != 1:
             raise InvalidRequest("a reranker needs one of base_url, path and reranker", param="index.rerank")
-        if self.form not in get_args(RerankForm):
-            known = ", ".join(get_args(RerankForm))
-            raise InvalidRequest(f"form must be one of {known}, not {self.form!r:.80}", param="index.rerank.form")
+        check_fields(self, "index.rerank")
         if self.base_url and self.form != "tei" and not self.model:
             raise InvalidRequest("a reranker at a base_url needs a model", param="index.rerank.model")
-        check_whole(self.top, "index.rerank.top", 2, RERANK_TEXTS)
-        check_whole(self.max_chars, "index.rerank.max_chars", 100, RERANK_CHARS)
-        check_number(self.timeout, "index.rerank.timeout", 0.001, 60)
-        check_flag(self.prompts, "index.rerank.prompts")
 
     def __repr__(self) -> str:
-        where = self.path or self.model or self.base_url.partition("?")[0] or self.reranker
+        where = self.path or self.model or (self.base_url or "").partition("?")[0] or self.reranker
         return f"RerankSettings({where!r}, top={self.top})"  # key and headers are secrets
 
 

@@ -18,10 +18,8 @@ import msgspec
 
 from holdfast.config import Config, ServerSettings
 from holdfast.config.build import Clients, build_queue_settings, build_roster, build_tool_limits
-from holdfast.config.convert import get_fields
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
-from holdfast.config.values import Settings
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
@@ -30,6 +28,7 @@ from holdfast.server.addressing import Matching
 from holdfast.server.intake import Intake
 from holdfast.server.relay import Relays
 from holdfast.server.requester import RequestRules
+from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
 """Sections that hold from the next turn on: those that the roster is made of. What the index and dreams are made of holds as it began."""

@@ -27,7 +27,6 @@ from holdfast.agents import DEFAULT
 from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
 from holdfast.config.gateway import is_loopback
-from holdfast.config.values import mask_url
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
@@ -41,6 +40,7 @@ from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
 from holdfast.server.reloading import Dials, Reloading
 from holdfast.server.requester import RequestRules
+from holdfast.settings import mask_url
 from holdfast.stores.sql.address import path_of
 from holdfast.tokens import load_vocabularies
 from holdfast.tools.tool import Tool

@@ -59,9 +59,9 @@ def host(settings: ServerSettings) -> Finding:
 def limits(settings: ServerSettings) -> Finding:
     """The limits in force, with their numbers."""
     from holdfast.config import resolve_llm
-    from holdfast.config.values import format_size
     from holdfast.durations import format_duration
     from holdfast.limits import BODIES, DEPTH, ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, PAGE, STATE_BYTES
+    from holdfast.settings import format_size
 
     most, timeout = settings.config.gateway.limits, resolve_llm(settings.config).timeout
     held = [

@@ -39,7 +39,7 @@ _HELD = "stop the program that holds it, or name another with --store"
 
 def findings(url: str) -> Iterator[Finding]:
     """All about the store at `url`."""
-    from holdfast.config.values import mask_url
+    from holdfast.settings import mask_url
     from holdfast.stores.sql.address import MEMORY, path_of
 
     if not url.startswith("sqlite:"):

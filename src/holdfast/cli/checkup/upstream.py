@@ -16,7 +16,7 @@ from holdfast.models import anthropic_access
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.config.models import LLMSettings
+    from holdfast.config.llms import LLMSettings
 
 CHECK = "upstream"
 SECONDS = 3.0
@@ -67,7 +67,7 @@ def _places(config: Config) -> list[tuple[list[str], LLMSettings]]:
 
 
 def _called(names: list[str], llm: LLMSettings) -> str:
-    from holdfast.config.values import mask_url
+    from holdfast.settings import mask_url
 
     key = "with a key" if llm.api_key else "without a key"
     return f"{mask_url(llm.base_url)} ({line(', '.join(names), 60)}; {key})"

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_number
+from holdfast.settings import Hushed, Mistake, Settings, Size, Text, Timeout, Url, check_headers, check_url
 
 EXTRA: Final = "mcp"
 """The extra that brings the SDK."""
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
 _NAME: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
@@ -22,38 +22,56 @@ def prefix_of(name: str, prefix: str | None) -> str:
     return f"{name}_" if prefix is None else prefix
 
 
-class McpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One server: a program that is started (`command`), or an address (`url`).
+class McpServer(Settings, frozen=True, kw_only=True):
+    """A server of the Model Context Protocol, whose tools run here: a program (`command`), or an address (`url`)."""
+
+    command: Text | None = None
+    """stdio: the program that is started."""
+    args: tuple[Hushed, ...] = ()
+    """Of the program. They are not shown: an address with a password may be among them."""
+    env: Mapping[str, Hushed] = {}
+    """Of the program, beside a few harmless variables; nothing else of this process's environment is handed on."""
+    cwd: Text | None = None
+    """Where the program runs; unset: where this one does."""
+    url: Url | None = None
+    """Streamable HTTP."""
+    headers: Mapping[str, Hushed] = {}
+    """Sent with every request to `url`."""
+    tools: tuple[Text, ...] | None = None
+    """Those of its tools that are offered; unset: all. `*` stands for any characters."""
+    exclude_tools: tuple[Text, ...] = ()
+    """Those that are not."""
+    prefix: str | None = None
+    """Before the names of its tools; unset: the server's name here and `_`; empty: none."""
+    timeout: Timeout = 60.0
+    """Seconds that a call may take."""
+    start_timeout: Timeout = 30.0
+    """Seconds until it has to have answered at its start."""
+    max_result: Size = 64 * 1024
+    """Bytes of a result; of a longer one the model is given head and tail."""
+
+    def mistakes(self) -> list[Mistake]:
+        needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))
+        if self.command is None and self.url is None:
+            found = [("command", "missing; a server has a `command` or a `url`")]
+        elif self.command is not None and self.url is not None:
+            found = [("command", "`url` says it already; remove one of the two")]
+        else:
+            found = [(key, f"only with `{needed}`") for key in other if getattr(self, key)]
+        if not _PREFIX.fullmatch(self.prefix or ""):
+            found.append(("prefix", "expected letters, digits, `_` and `-`"))
+        return found + check_url("url", self.url) + check_headers(self.headers)
+
+
+class McpSettings(McpServer, frozen=True, kw_only=True):
+    """One server with its name: a program that is started (`command`), or an address (`url`).
 
     Raises:
-        InvalidRequest: a setting that cannot be; says which.
+        InvalidRequest: a value is wrong.
     """
 
     name: str
     """What it is called here: agents name it in their `tools`. 1 to 64 letters, digits, `_` and `-`."""
-    command: str | None = None
-    """stdio: the program."""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
-    """Of the program, beside a few harmless variables such as PATH; nothing else of this process is handed on."""
-    cwd: str | None = None
-    """Folder that the program is started in; None: this process's."""
-    url: str | None = None
-    """Streamable HTTP: the address."""
-    headers: Mapping[str, str] = {}
-    """Sent with each request to `url`."""
-    tools: tuple[str, ...] | None = None
-    """Names of those of its tools that are offered, `*` for any characters; None: all."""
-    exclude_tools: tuple[str, ...] = ()
-    """Names of those that are not, all the same."""
-    prefix: str | None = None
-    """Before the names of its tools here; None: `name` and `_`."""
-    timeout: float = 60.0
-    """Seconds that a call may take."""
-    start_timeout: float = 30.0
-    """Seconds until it has to have told its tools, at the start and when it is connected to again."""
-    max_result: int = 64 * 1024
-    """Bytes of a result; of a longer one the model is given head and tail."""
 
     def __post_init__(self) -> None:
         given: Any = self.name

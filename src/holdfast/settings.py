@@ -1,16 +1,20 @@
-"""Types of configuration values: durations, sizes, secrets, and `Settings`, the base of every section."""
+"""Settings: `Settings`, the base of every section of the configuration, the types of their values, and how these are written."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 
 from holdfast.durations import LONGEST
+from holdfast.errors import InvalidRequest
+from holdfast.numbers import MOST, check_number, check_whole
 
 MASK: Final = "***"
 
@@ -73,6 +77,61 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _is_hidden(name: str) -> bool:
     return name in _FREE or is_secret_name(name)
+
+
+# -- fields ----------------------------------------------------------------------
+
+
+@cache
+def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
+    """Return the keys of a section, by name; those of the class itself before those that it inherits."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType)
+    own = cls.__annotations__
+    return {field.encode_name: field for field in sorted(info.fields, key=lambda field: field.name not in own)}
+
+
+def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
+    """Return the type without `| None`, and the form that its values are written in, such as `duration`."""
+    if isinstance(info, inspect.UnionType):
+        return unwrap_type(next(member for member in info.types if not isinstance(member, inspect.NoneType)))
+    if isinstance(info, inspect.Metadata):
+        return info.type, (info.extra or {}).get("form")
+    return info, None
+
+
+def check_fields(settings: Settings, prefix: str) -> None:
+    """Check the types and ranges of settings that a program creates; the configuration's loader does it by itself.
+
+    Args:
+        settings: as created.
+        prefix: what a message puts before a field's name: `python` for `python.timeout`.
+
+    Raises:
+        InvalidRequest: a value is wrong; names the field.
+    """
+    for name, field in get_fields(type(settings)).items():
+        value, where = getattr(settings, name), f"{prefix}.{name}"
+        info, form = unwrap_type(field.type)
+        if value is None and field.default is None:
+            continue
+        if isinstance(info, inspect.IntType):
+            check_whole(value, where, info.ge or 0, info.le or MOST)
+        elif isinstance(info, inspect.FloatType):
+            kind = "number of seconds" if form == "duration" else "number"
+            check_number(value, where, info.ge or 0, info.le or math.inf, kind=kind)
+        elif isinstance(info, inspect.BoolType) and not isinstance(value, bool):
+            raise InvalidRequest(f"{where} must be true or false, not {value!r:.80}", param=where)
+        elif isinstance(info, inspect.LiteralType) and value not in info.values:
+            known = ", ".join(map(str, info.values))
+            raise InvalidRequest(f"{where} must be one of {known}, not {value!r:.80}", param=where)
+        elif isinstance(info, inspect.StrType) and not _is_text(value, info.min_length or 0):
+            shown = type(value).__name__ if form in {"secret", "url"} else f"{value!r:.80}"
+            raise InvalidRequest(f"{where} must be a string that is not empty, not {shown}", param=where)
+
+
+def _is_text(value: object, least: int) -> bool:
+    return isinstance(value, str) and len(value) >= least and "\0" not in value
 
 
 # -- sizes -----------------------------------------------------------------------
