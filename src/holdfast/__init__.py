@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.consolidation.sweeps import DreamingSettings
     from holdfast.context.recalled import RecallSettings
     from holdfast.context.settings import ContextSettings
+    from holdfast.context.strategies import StrategyFunction, StrategyUnit, forget_strategies, register_strategies
     from holdfast.domain.budget import Budget, window_of
     from holdfast.domain.memory import Memory, Owner
     from holdfast.domain.messages import Message
@@ -85,6 +86,8 @@ __all__ = [
     "Roster",
     "SessionHandle",
     "SessionRef",
+    "StrategyFunction",
+    "StrategyUnit",
     "Tool",
     "ToolContext",
     "ToolLimits",
@@ -94,11 +97,13 @@ __all__ = [
     "__version__",
     "anthropic_tools",
     "embedder_of",
+    "forget_strategies",
     "from_config",
     "gemini_tools",
     "make_redactor",
     "open",
     "open_store",
+    "register_strategies",
     "serve",
     "tool_from",
     "window_of",
@@ -136,6 +141,8 @@ _HOMES = {
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",
     "SessionRef": "holdfast.domain.session",
+    "StrategyFunction": "holdfast.context.strategies",
+    "StrategyUnit": "holdfast.context.strategies",
     "Tool": "holdfast.tools.tool",
     "ToolContext": "holdfast.tools.context",
     "ToolLimits": "holdfast.tools.tool",
@@ -144,11 +151,13 @@ _HOMES = {
     "WorkspaceSettings": "holdfast.workspace",
     "anthropic_tools": "holdfast.wire.anthropic:tools_to",
     "embedder_of": "holdfast.embedders",
+    "forget_strategies": "holdfast.context.strategies",
     "from_config": "holdfast.config.build",
     "gemini_tools": "holdfast.wire.gemini:tools_to",
     "make_redactor": "holdfast.secrets",
     "open": "holdfast.holdfast:Holdfast",
     "open_store": "holdfast.stores",
+    "register_strategies": "holdfast.context.strategies",
     "serve": "holdfast.server.run:serve_file",
     "tool_from": "holdfast.tools.functions",
     "window_of": "holdfast.domain.budget",

@@ -17,6 +17,7 @@ from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.context.settings import parse, without_recall
+from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
 from holdfast.engine.engine import Engine, random_id
 from holdfast.engine.guarded import guarded
@@ -95,6 +96,8 @@ class Holdfast(Sessions):
         guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
             messages, a number from 0 to 1 for each.
+        strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for agents and in
+            requests; see docs/policies.md. Names are known in the whole process until the store is closed.
         tools: what the model may call, and runs here: annotated functions, plain or async, or `Tool`s; see
             `holdfast.tools.functions`. An agent that names some has those, any other all.
         tool_limits: how far the tools of a turn may go.
@@ -142,6 +145,7 @@ class Holdfast(Sessions):
         new_id: Callable[[], str] = random_id,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
+        strategies: Mapping[str, StrategyFunction] | None = None,
         tools: Iterable[Callable[..., Any] | Tool] | None = None,
         tool_limits: ToolLimits | None = None,
         session_queue: QueueMode = "queue",
@@ -166,6 +170,8 @@ class Holdfast(Sessions):
         }
         if cache_bytes < 0:
             raise InvalidRequest(f"cache_bytes must be 0 or more, not {cache_bytes}", param="cache_bytes")
+        register_strategies(strategies or {})
+        self._strategies = tuple(strategies or ())
         self._given = _checked(store)
         self.url = _url(url, preset)
         self.tenant = tenant if store is None else store.tenant
@@ -332,6 +338,8 @@ class Holdfast(Sessions):
         """Finish the writes under way, then let go of models and store. Closing twice is fine."""
         engine, self._engine = self._engine, None
         tenants, self._tenants = self._tenants, None
+        strategies, self._strategies = self._strategies, ()
+        forget_strategies(strategies)
         if engine is not None:
             if tenants is not None:
                 await tenants.close()
@@ -479,6 +487,7 @@ _KINDS: Final[Mapping[str, Any]] = {
     "dreaming": DreamingSettings,
     "summarizers": Mapping,
     "scorers": Mapping,
+    "strategies": Mapping,
     "cache_bytes": int,
 }
 _NEEDED: Final = frozenset({"hooks", "cache_bytes", "clock", "new_id", "mcp_servers", "dreaming"})

@@ -23,6 +23,7 @@ from holdfast.config.storage import IndexStorage, MemoryStorage, database_url
 from holdfast.consolidation.promotion import DreamSettings, Weights
 from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
+from holdfast.context.strategies import forget_strategies, register_strategies
 from holdfast.domain.budget import Budget
 from holdfast.engine.session_lock import QueueSettings
 from holdfast.errors import ConfigError, StoreUnavailable
@@ -74,10 +75,15 @@ def from_config(
         InvalidRequest: a setting is wrong.
     """
     named = None if file is None else os.fspath(file)
-    found = load_settings({"config": named}, os.environ if env is None else env)
-    if not {"store", "url"} & settings.keys():
-        create_store_folder(found.store)
-    return create_holdfast(found, **settings)
+    strategies = settings.get("strategies") or {}
+    register_strategies(strategies)  # the configuration may name them
+    try:
+        found = load_settings({"config": named}, os.environ if env is None else env)
+        if not {"store", "url"} & settings.keys():
+            create_store_folder(found.store)
+        return create_holdfast(found, **settings)
+    finally:
+        forget_strategies(strategies)
 
 
 def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:

@@ -227,7 +227,9 @@ def _policy(strategy: str, given: bytes) -> Policy:
         )
         made = msgspec.structs.replace(made, facts=facts)
     else:
-        made = _MAKERS[strategy](clearing=_clearing(clearing), **options)
+        options["clearing"] = _clearing(clearing)
+        own = _choosers.get(strategy)
+        made = _MAKERS[strategy](**options) if own is None else Policy(name=strategy, choose=own, **options)
     return msgspec.structs.replace(made, recall=recall)
 
 
@@ -279,6 +281,19 @@ def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any
         return Policy(name="summary_buffer", condense=True, threshold=threshold, **options)
     summarizer = summarizer_llm or ""
     return Policy(name="summary_buffer", condense=True, summarizer=summarizer, summarize_at=threshold, **options)
+
+
+_choosers: dict[str, Chooser] = {}
+"""Of strategies of the application, by name."""
+
+
+def set_chooser(name: str, choose: Chooser | None) -> None:
+    """Set what chooses for a strategy of the application; None: there is none of that name any more."""
+    if choose is None:
+        _choosers.pop(name, None)
+    else:
+        _choosers[name] = choose
+    _policy.cache_clear()
 
 
 _MAKERS: Mapping[str, Callable[..., Policy]] = {

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.settings import RECALL, STRATEGIES, ContextSettings, parse
+from holdfast.context.settings import BUILT_IN, RECALL, STRATEGIES, ContextSettings, parse
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import MOST, check_whole
 
@@ -36,7 +36,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
 
         Args:
             settings: the agent's.
-            allowed: strategies that a request may name.
+            allowed: strategies that a request may name; by default those of the application, too.
 
         Raises:
             InvalidRequest: an unknown strategy, one that is not allowed, or a budget over the agent's or the key's.
@@ -47,7 +47,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
             parse({RECALL: self.recall}, where="")
         if self.strategy is not None:
             parse({"strategy": self.strategy}, where="")
-            if self.strategy not in allowed and self.strategy != settings.strategy:
+            own = self.strategy not in BUILT_IN and tuple(allowed) == FREE_STRATEGIES
+            if self.strategy not in allowed and self.strategy != settings.strategy and not own:
                 message = f"strategy {self.strategy!r} is not allowed here; allowed: {', '.join(allowed) or 'none'}"
                 raise InvalidRequest(message, param="strategy")
         for whose, limit in (("agent", budget_of(settings)), ("API key", self.limit)):

@@ -123,74 +123,90 @@ def _composed(
     return Strategy(about, {**keys, "facts": _facts(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen)
 
 
-STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
-    {
-        "none": _composed("everything; refused if it is over the model's window", left=""),
-        "buffer_window": _composed(
-            "the last messages; the task anchor is an ordinary message",
-            {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
-            left=_OLDER,
-        ),
-        "head_tail": _composed(
-            "the task anchor, pins and the last messages",
-            {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
-            left=_OLDER,
-        ),
-        "token_window": _composed(
-            "the task anchor, pins and the newest messages that fit the budget",
-            {
-                "budget": _budget(8000),
-                "preserve_recent": Key("integer", 5, "newest messages that are cut before they are dropped"),
-                "target": _TARGET,
-            },
-        ),
-        "digest": _composed(
-            "like token_window; what left is condensed to its facts, without a model",
-            {"budget": _budget(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
-            left=_NOT_CONDENSED,
-            facts=True,
-        ),
-        "salience": _composed(
-            "drops the least important messages first",
-            {
-                "budget": _budget(None, _BY_INPUT),
-                "max_window": _MAX_WINDOW,
-                "target": Key(
-                    "share",
-                    None,
-                    "share of the room that is used after a step; unset: all of a room of 2,048 tokens, down to 0.33 of one of 8,192",
-                ),
-                "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
-            },
-            left="over the budget, and less important than what stays",
-            chosen="important",
-            facts=True,
-        ),
-        "summary_buffer": _composed(
-            "past the threshold, older messages become one summary, written by a model",
-            {
-                "budget": _budget(8000),
-                "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
-                "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
-                "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
-                "prompt": Key("text", None, "what the summarizer is asked; unset: the built-in text"),
-            },
-            left=_NOT_CONDENSED,
-            facts=True,
-        ),
-        CLEARING: Strategy(
-            "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
-            {
-                "budget": _budget(None, _BY_INPUT),
-                "max_window": _MAX_WINDOW,
-                "facts": _facts(default=True),
-                **_CLEARING_KEYS,
-                RECALL: _RECALL,
-            },
-            left=_NOT_CONDENSED,
-        ),
-    }
-)
+_strategies: dict[str, Strategy] = {
+    "none": _composed("everything; refused if it is over the model's window", left=""),
+    "buffer_window": _composed(
+        "the last messages; the task anchor is an ordinary message",
+        {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+        left=_OLDER,
+    ),
+    "head_tail": _composed(
+        "the task anchor, pins and the last messages",
+        {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+        left=_OLDER,
+    ),
+    "token_window": _composed(
+        "the task anchor, pins and the newest messages that fit the budget",
+        {
+            "budget": _budget(8000),
+            "preserve_recent": Key("integer", 5, "newest messages that are cut before they are dropped"),
+            "target": _TARGET,
+        },
+    ),
+    "digest": _composed(
+        "like token_window; what left is condensed to its facts, without a model",
+        {"budget": _budget(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
+        left=_NOT_CONDENSED,
+        facts=True,
+    ),
+    "salience": _composed(
+        "drops the least important messages first",
+        {
+            "budget": _budget(None, _BY_INPUT),
+            "max_window": _MAX_WINDOW,
+            "target": Key(
+                "share",
+                None,
+                "share of the room that is used after a step; unset: all of a room of 2,048 tokens, down to 0.33 of one of 8,192",
+            ),
+            "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
+        },
+        left="over the budget, and less important than what stays",
+        chosen="important",
+        facts=True,
+    ),
+    "summary_buffer": _composed(
+        "past the threshold, older messages become one summary, written by a model",
+        {
+            "budget": _budget(8000),
+            "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
+            "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
+            "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
+            "prompt": Key("text", None, "what the summarizer is asked; unset: the built-in text"),
+        },
+        left=_NOT_CONDENSED,
+        facts=True,
+    ),
+    CLEARING: Strategy(
+        "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
+        {
+            "budget": _budget(None, _BY_INPUT),
+            "max_window": _MAX_WINDOW,
+            "facts": _facts(default=True),
+            **_CLEARING_KEYS,
+            RECALL: _RECALL,
+        },
+        left=_NOT_CONDENSED,
+    ),
+}
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(_strategies)
+"""Those of the application included; see `holdfast.context.strategies`."""
+BUILT_IN: Final = frozenset(_strategies)
+
+
+def add_strategy(name: str) -> None:
+    """Add a strategy of the application to the table."""
+    _strategies[name] = _composed(
+        "a strategy of the application",
+        {"budget": _budget(None, _BY_INPUT), "max_window": _MAX_WINDOW},
+        left=f"over the budget, and not chosen by the strategy {name}",
+        chosen=f"chosen by the strategy {name}",
+    )
+
+
+def remove_strategy(name: str) -> None:
+    """Take a strategy of the application out of the table."""
+    _strategies.pop(name, None)
 
 
 # -- reading -------------------------------------------------------------------

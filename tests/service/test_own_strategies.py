@@ -1,0 +1,159 @@
+"""Strategies of an application: what they choose stays, and what must stay does so whatever they choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast import Agent, Roster, StrategyFunction, StrategyUnit
+from holdfast.context.build import Request, build
+from holdfast.context.policies import Policy, policy
+from holdfast.context.settings import ContextSettings
+from holdfast.domain.log import extend
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, NewEntry, Tail
+from holdfast.errors import BudgetTooSmall, InvalidRequest
+from holdfast.tokens import STORED
+
+
+def every_third(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
+    """Keep each third unit, without a look at the budget."""
+    return [unit.seq for unit in units if unit.seq % 3 == 0]
+
+
+def nothing(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
+    """Keep no unit."""
+    return ()
+
+
+@contextmanager
+def registered(**functions: StrategyFunction) -> Iterator[None]:
+    """Have strategies known for a while."""
+    holdfast.register_strategies(functions)
+    try:
+        yield
+    finally:
+        holdfast.forget_strategies(functions)
+
+
+def log_of(texts: Sequence[str]) -> list[Entry]:
+    """A question, then calls with results and replies by turns."""
+    messages: list[Message] = [Message(role="user", content="Find my order, please.")]
+    for at, text in enumerate(texts):
+        call = ToolCall(id=f"c{at}", name="look", arguments="{}")
+        messages += [
+            Message(role="assistant", tool_calls=(call,)),
+            Message(role="tool", content=text, tool_call_id=call.id),
+            Message(role="assistant", content=f"I found {text}"),
+            Message(role="user", content=f"And then? {at}"),
+        ]
+    return list(extend(Tail(), [NewEntry(message=one, tokens=STORED.message(one), timestamp=0) for one in messages])[0])
+
+
+@given(st.lists(st.text(max_size=300), max_size=12), st.integers(150, 2_000), st.lists(st.integers(-5, 80)))
+def test_whatever_a_strategy_chooses_the_prompt_is_legal_and_within_its_budget(
+    texts: list[str], budget: int, choice: list[int]
+) -> None:
+    """Task, current message and newest unit are there; each call has its result, each result its call."""
+    entries = log_of(texts)
+    with registered(random_choice=lambda units, budget: choice):
+        _check(entries, budget, policy(ContextSettings("random_choice", {"budget": budget})))
+
+
+def _check(entries: Sequence[Entry], budget: int, made: Policy) -> None:
+    request = Request(policy=made, count=STORED, input_budget=100_000)
+    try:
+        built = build(request, None, (), entries)
+    except BudgetTooSmall:
+        return
+    assert built.tokens <= budget
+    assert built.messages[-1].text.startswith(entries[-1].message.text[:8])
+    assert any("Find my order" in message.text for message in built.messages)
+    open_calls: list[str] = []
+    for message in built.messages:
+        if message.role == "tool":
+            assert message.tool_call_id in open_calls
+            open_calls.remove(str(message.tool_call_id))
+        else:
+            assert not open_calls
+            open_calls = [call.id for call in message.tool_calls]
+
+
+async def test_a_strategy_chooses_what_stays_and_explain_says_so() -> None:
+    """Named for the whole store, and by an agent."""
+    with registered(every_third=every_third):
+        roster = Roster(agents={"own": Agent(name="own", context=ContextSettings("every_third", {"budget": 200}))})
+    async with holdfast.open("sqlite://:memory:", roster=roster, strategies={"every_third": every_third}) as hf:
+        session = await hf.session("s", agent="own")
+        for at in range(30):
+            await session.append({"role": "user", "content": f"Question {at}: where is my order of last week?"})
+        shown = await session.context()
+        kept = [run for run in shown.decisions if run.reason == "chosen by the strategy every_third"]
+        left = [
+            run
+            for run in shown.decisions
+            if run.reason == "over the budget, and not chosen by the strategy every_third"
+        ]
+        assert all(run.first % 3 == 0 for run in kept)
+        assert left
+        assert shown.tokens <= 200
+        turn = await session.send("And now?", strategy="every_third", budget=180)
+        assert turn is not None
+
+
+async def test_a_strategy_that_keeps_nothing_leaves_what_must_stay() -> None:
+    """The task, the pin, and the current message."""
+    async with holdfast.open("sqlite://:memory:", strategies={"nothing": nothing}) as hf:
+        session = await hf.session("s")
+        await session.append({"role": "user", "content": "The task."})
+        await session.append({"role": "user", "content": "A pinned message."})
+        await session.annotate(1, pinned=True)
+        for at in range(30):
+            await session.append({"role": "user", "content": f"Question {at}: where is my order of last week?"})
+        shown = await session.context("nothing", budget=150)
+        texts = [message["content"] for message in shown.messages]
+        assert texts[:2] == ["The task.", "A pinned message."]
+        newest = range(30 - len(texts[2:]), 30)
+        assert texts[2:] == [f"Question {at}: where is my order of last week?" for at in newest]
+
+
+@pytest.mark.parametrize(
+    ("strategies", "words"),
+    [
+        ({"digest": nothing}, "is a built-in strategy"),
+        ({"my strategy": nothing}, "letters, digits and underscores"),
+        ({"mine": 3}, "must be a function, not int"),
+        ([nothing], "must be an object, not list"),
+    ],
+)
+def test_what_is_no_strategy_is_refused(strategies: Any, words: str) -> None:
+    """With what is wrong."""
+    with pytest.raises(InvalidRequest, match=words):
+        holdfast.open("sqlite://:memory:", strategies=strategies)
+
+
+async def test_an_unknown_strategy_is_refused() -> None:
+    """In a context, a turn, and for an agent."""
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        with pytest.raises(InvalidRequest, match="unknown strategy 'not_there'"):
+            await session.context("not_there")
+        with pytest.raises(InvalidRequest, match="unknown strategy 'not_there'"):
+            await session.send("Hello", strategy="not_there")
+
+
+@pytest.mark.parametrize("answer", [lambda units, budget: None, lambda units, budget: 3])
+async def test_what_is_no_choice_is_refused(answer: Callable[..., Any]) -> None:
+    """It names the strategy."""
+    async with holdfast.open("sqlite://:memory:", strategies={"odd_answer": answer}) as hf:
+        session = await hf.session("s")
+        for at in range(30):
+            await session.append({"role": "user", "content": f"Question {at}: where is my order of last week?"})
+        with pytest.raises(InvalidRequest, match="strategy 'odd_answer' must return the seq"):
+            await session.context("odd_answer", budget=150)
