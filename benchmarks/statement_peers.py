@@ -12,7 +12,7 @@ from benchmarks.peers import Trimmer, items, session
 from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, share, two, whole
 from benchmarks.timing import told
-from holdfast.cli.statements import DEFAULT_STRATEGIES
+from holdfast.cli.evaluate import DEFAULT_STRATEGIES
 from holdfast.domain.messages import Message
 from holdfast.evaluation.statements import (
     Conversation,

@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
-from holdfast.cli.fullness import Gauge, Left, bar, left_since
-from holdfast.cli.talk import command_in
+from holdfast.cli.repl import Gauge, Left, bar, command_in, left_since
 from holdfast.context.explain import Run
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
-from holdfast.cli.checkup import machine, redis, store, upstream
+from holdfast.cli.doctor import machine, store, upstream
 from holdfast.config import load, load_default
 from holdfast.tokens import DATA
 from holdfast.tools.python.process import Sandboxed, supported
@@ -252,7 +252,7 @@ def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: st
 
     unsaid = dict.fromkeys(Health.__struct_fields__)
     one = Health(**{**unsaid, "place": Place("h", 1), **fields})
-    told = [redis._durability(one), redis._memory(one)]
+    told = [store.redis_durability(one), store.redis_memory(one)]
     (finding,) = [finding for finding in told if says in finding.message]
     assert finding.level == level
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.checkup.finding import Finding
-from holdfast.cli.checkup.installation import check_distribution
+from holdfast.cli.doctor.finding import Finding
+from holdfast.cli.doctor.machine import check_distribution
 
 
 @pytest.fixture(autouse=True)

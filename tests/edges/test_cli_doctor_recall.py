@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from holdfast.cli.checkup import embedder
+from holdfast.cli.doctor import index
 from tests.edges.test_cli_doctor import KEY, found, only
 from tests.service.embeddings_stub import refusal, serving
 
@@ -36,7 +36,7 @@ def test_an_embedder_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch
     async def late(_: Any) -> Any:
         raise TimeoutError
 
-    monkeypatch.setattr(embedder, "_tried", late)
+    monkeypatch.setattr(index, "try_embedder", late)
     Path("holdfast.yaml").write_text("storage: {index: {type: hybrid, embedder: default}}\n", encoding="utf-8")
     assert only(found()["embedder"]) == ("warn", "it made no vector within 10 s")
 

@@ -14,7 +14,8 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import commands, embeddings
+from holdfast.cli import commands
+from holdfast.cli import index as embeddings
 from holdfast.embedders import e5_package, weights
 from holdfast.errors import EmbeddingFailed
 from tests.service.embeddings_stub import Stub, refusal, serving

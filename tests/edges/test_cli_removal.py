@@ -114,7 +114,7 @@ def test_a_user_is_asked_for(typed: str, code: int, left: set[str], monkeypatch:
     """On a terminal; elsewhere --yes is needed."""
     store(said("a", user_id="ada"), said("c", user_id="bob"))
     assert sessions("delete", "--user", "ada", input="y\n").exit_code == 2
-    monkeypatch.setattr("holdfast.cli.removal.attended", lambda: True)
+    monkeypatch.setattr("holdfast.cli.sessions.attended", lambda: True)
     result = sessions("delete", "--user", "ada", input=typed)
     assert result.exit_code == code
     assert "1 session, and the artifacts" in result.stderr

@@ -220,7 +220,7 @@ def test_delete_needs_a_yes_where_nobody_can_be_asked() -> None:
 @pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
 def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store(said("x", name="a"))
-    monkeypatch.setattr("holdfast.cli.removal.attended", lambda: True)
+    monkeypatch.setattr("holdfast.cli.sessions.attended", lambda: True)
     result = sessions("delete", "a", input=typed)
     assert result.exit_code == code
     assert "a of user default, 1 message" in result.stderr

@@ -228,7 +228,7 @@ def test_a_dry_run_says_what_would_be_done() -> None:
 
 def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is one that unpacks to too much, however small its file."""
-    monkeypatch.setattr("holdfast.cli.lines.IMPORT_LINE_BYTES", 1_000)
+    monkeypatch.setattr("holdfast.cli.jsonl.IMPORT_LINE_BYTES", 1_000)
     fits = json.dumps({"id": "a", "messages": []})
     Path("f.jsonl").write_text(f"{fits}\n" + " " * 5_000 + fits)
     with gzip.open("f.jsonl.gz", "wb") as file:
@@ -244,7 +244,7 @@ def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.Monk
 
 def test_a_line_of_too_many_values_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes each, hundreds in memory."""
-    monkeypatch.setattr("holdfast.cli.lines.IMPORT_VALUES", 100)
+    monkeypatch.setattr("holdfast.cli.jsonl.IMPORT_VALUES", 100)
     result = sessions("import", "-", input='{"messages": [' + "[]," * 200 + "[]]}")
     assert "stdin:1: the line has more than 100 values" in result.stderr
 
@@ -380,7 +380,7 @@ def test_an_export_that_fails_half_way_leaves_the_old_file(monkeypatch: pytest.M
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.cli.exporting.json_line", fail)
+    monkeypatch.setattr("holdfast.cli.transfer.json_line", fail)
     result = sessions("export", "--all", "--output", "out.jsonl")
     assert (result.exit_code, result.stderr) == (1, "Error: No space left on device\n")
     assert Path("out.jsonl").read_text() == "precious"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.cli.config import prepared
+from holdfast.cli.serve import prepared
 from holdfast.config import check_config, load_settings
 from holdfast.config.build import Clients
 from holdfast.errors import HoldfastError

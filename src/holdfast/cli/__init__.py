@@ -3,14 +3,12 @@
 What all commands share:
 frame      the outermost command: errors as one line, exit codes, colour
 terminal   what reaches a terminal: cleaned text, JSON, tables, progress bars
-stores     which store a command works on, and which session is meant          owners   whose memories are meant
+stores     which store a command works on, and which session is meant
 
-A command is a file of its name; some have more:
-sessions   moving (fork, move, rewind), exporting, importing, removal (delete, prune), verify; lines: sessions out of JSON lines;
-           session_text: a session as text
-transcripts   transcript_files: what stands in the files that a server writes, and where
-memories   dreams                                    chat     talk: what it does with a session; fullness: how full a budget is
-replay     figures: its tables                       doctor   checkup: what it looks at
+A command is in the file of its subject:
+sessions   with all that one session can be asked for; transfer has `export`, `import` and `verify`
+serve      `serve`, `config`          backup     `backup`, `restore`, `migrate`          index     `index`, `embeddings`
+explain    `explain`, `facts`         doctor     checkup: what it looks at
 
 Nothing slow is imported before a command needs it: `holdfast --help` answers at once.
 """
@@ -25,16 +23,12 @@ from holdfast._version import __version__
 from holdfast.cli import (
     backup,
     chat,
-    config,
     doctor,
-    embeddings,
     evaluate,
     explain,
-    facts,
     index,
     keys,
     memories,
-    migrate,
     replay,
     search,
     serve,
@@ -43,7 +37,7 @@ from holdfast.cli import (
     transcripts,
     workspace,
 )
-from holdfast.cli.frame import QUIT, Frame
+from holdfast.cli.errors import QUIT, Frame
 
 PROGRAM = "holdfast"
 
@@ -60,18 +54,18 @@ commands = Frame(
         search.search,
         memories.memories,
         state.state,
-        facts.facts,
+        explain.facts,
         transcripts.transcripts,
         workspace.workspace,
-        embeddings.embeddings,
+        index.embeddings,
         evaluate.evaluate,
         index.index,
         keys.keys,
-        migrate.migrate,
+        backup.migrate,
         backup.backup,
         backup.restore,
         doctor.doctor,
-        config.config,
+        serve.config,
     ],
 )
 """The root of all commands; tests call it through click's own runner."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.frame import FAILED
-from holdfast.cli.fullness import Gauge
+from holdfast.cli.errors import FAILED
 from holdfast.cli.stores import found, place_options, user_option
 from holdfast.cli.terminal import attended, counted, line
 from holdfast.errors import HoldfastError, ModelError, SessionNotFound
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
-    from holdfast.cli.talk import Talk
+    from holdfast.cli.repl import Talk
     from holdfast.config import ServerSettings
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.handle import SessionHandle
@@ -95,7 +94,7 @@ class Chat:
     """The loop: a line of the user's, a command or a message, and what comes of it."""
 
     def __init__(self, runner: asyncio.Runner, hf: Holdfast, handle: SessionHandle) -> None:
-        from holdfast.cli.talk import Talk
+        from holdfast.cli.repl import Gauge, Talk
 
         self._runner = runner
         self._talk: Talk = Talk(hf, handle)
@@ -128,7 +127,7 @@ class Chat:
 
     def _took(self, text: str) -> bool:
         """Do what a line says; False when it says to end."""
-        from holdfast.cli.talk import command_in
+        from holdfast.cli.repl import Gauge, command_in
 
         command = command_in(text)
         if command is None:

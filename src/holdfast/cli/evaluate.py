@@ -1,24 +1,28 @@
-"""`holdfast eval`."""
+"""`holdfast eval recall` and `holdfast eval statements`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import click
 
-from holdfast.cli.embeddings import LOCAL_NAMES, local_model
-from holdfast.cli.statements import statements
+from holdfast.cli.index import LOCAL_NAMES, local_model
 from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import plain, progress, show_json
+from holdfast.cli.terminal import Column, counted, json_line, line, plain, progress, show_json, show_table
 
 if TYPE_CHECKING:
-    from holdfast.cli.recall_figures import Results
     from holdfast.embedders import Embedder
-    from holdfast.evaluation import Dataset, Mode, PromptFigures
+    from holdfast.evaluation import Comparison, Dataset, Figures, Given, Mode, Outcome, PromptFigures
+    from holdfast.evaluation.comparing import Difference
+    from holdfast.evaluation.prompt_contents import PromptShares
+    from holdfast.evaluation.statements import Conversation, Run, Shares
+    from holdfast.evaluation.statements import Figures as StatementFigures
     from holdfast.recall.base import SearchMode
+    from holdfast.replay import Spec
 
 MODES = ("keyword", "vector", "hybrid", "all")
 COMPARED = ("bm25", "fts5", "keyword", "vector", "hybrid")
@@ -48,9 +52,6 @@ def _parse_pair(ctx: click.Context, param: click.Parameter, given: str | None) -
 @click.group("eval")
 def evaluate() -> None:
     """Measure how well things are found, and what is still in a prompt."""
-
-
-evaluate.add_command(statements)
 
 
 @evaluate.command("recall")
@@ -138,7 +139,6 @@ def recall(
 
     Nothing leaves this machine: vector and hybrid use a local model (`holdfast embeddings install`).
     """
-    from holdfast.cli.recall_figures import Tables, show_all, to_json
     from holdfast.evaluation import BASELINES, MODES, can_ask, read
 
     if not ks:
@@ -200,7 +200,6 @@ def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Re
 
 async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> Results:
     """Return the figures of the modes, and what questions of each kind get."""
-    from holdfast.cli.recall_figures import Results
     from holdfast.evaluation import Evaluator, Library, count_unrelated, unrelated
 
     results = Results()
@@ -246,3 +245,405 @@ def _open_embedder(name: str, path: str | None) -> Embedder:
     from holdfast.embedders import EmbedderSettings, embedder_of
 
     return embedder_of(EmbedderSettings(provider="local", model=local_model(name), path=path))
+
+
+# -- The results of `holdfast eval recall`: as tables, and as JSON ---------------
+
+_PARTS = ("messages", "facts", "digest", "recalled")
+
+
+class Results:
+    """All figures that were asked for."""
+
+    def __init__(self) -> None:
+        self.figures: list[Figures] = []
+        self.given: list[Given] = []
+        self.comparisons: list[Comparison] = []
+        self.prompts: list[PromptFigures] = []
+        self.outcomes: dict[str, list[Outcome]] = {}
+
+
+class Tables(NamedTuple):
+    """The columns and tables that are wanted."""
+
+    ks: Sequence[int]
+    budgets: Sequence[int]
+    per_type: bool
+    per_sample: bool
+
+
+def to_json(dataset: Dataset, results: Results) -> dict[str, Any]:
+    """Return all figures as `--json` prints them."""
+    import msgspec
+
+    return {
+        "samples": len(dataset.samples),
+        "turns": sum(len(sample.turns) for sample in dataset.samples),
+        "questions": dataset.queries,
+        "without_evidence": dataset.without_evidence,
+        "unknown_evidence": dataset.unknown,
+        "modes": [msgspec.structs.asdict(one) for one in results.figures],
+        "unrelated": [msgspec.structs.asdict(one) for one in results.given],
+        "comparisons": results.comparisons,
+        "prompts": results.prompts,
+    }
+
+
+def show_all(dataset: Dataset, results: Results, tables: Tables) -> None:
+    """Print the tables."""
+    _show_recall(results.figures, tables.ks, tables.budgets)
+    if tables.per_sample:
+        _show_samples(results.figures, tables.ks)
+    if tables.per_type:
+        _show_types(results.figures, tables.ks)
+    if results.comparisons:
+        _show_comparisons(results.comparisons)
+    if results.given:
+        _show_given(results.given)
+    for one in results.prompts:
+        _show_prompts(one)
+    _notes(dataset)
+
+
+def _show_recall(figures: Sequence[Figures], ks: Sequence[int], budgets: Sequence[int]) -> None:
+    columns = [Column("recall"), *_columns([f"@{k}" for k in ks])]
+    columns += _columns([f"sessions\n@{k}" for k in ks[:2]])
+    columns += _columns([f"{budget:,}\ntokens" for budget in budgets])
+    rows = []
+    for one in figures:
+        cells = [one.turns[str(k)] for k in ks] + [one.sessions[str(k)] for k in ks[:2]]
+        cells += [one.tokens[str(budget)] for budget in budgets]
+        rows.append([one.mode, *map(_share, cells)])
+    show_table(columns, rows)
+    honest = [one for one in figures if one.without_adversarial]
+    if honest:
+        click.echo("\nwithout adversarial questions")
+        rows = [[one.mode, *(_share(one.without_adversarial[str(k)]) for k in ks)] for one in honest]
+        show_table([Column("recall"), *_columns([f"@{k}" for k in ks])], rows)
+
+
+def _show_samples(figures: Sequence[Figures], ks: Sequence[int]) -> None:
+    click.echo("\nby sample")
+    rows = [
+        [one.mode, sample.sample, sample.kind, f"{sample.questions:,}", *(_share(sample.turns[str(k)]) for k in ks)]
+        for one in figures
+        for sample in one.samples
+    ]
+    heads = [Column("mode"), Column("sample"), Column("kind"), *_columns(["questions", *(f"@{k}" for k in ks)])]
+    show_table(heads, rows, groups=len(figures[0].samples))
+
+
+def _show_types(figures: Sequence[Figures], ks: Sequence[int]) -> None:
+    for one in figures:
+        click.echo(f"\n{line(one.mode)}")
+        rows = [
+            [name, f"{shares['questions']:,}", *(_share(shares[str(k)]) for k in ks)]
+            for name, shares in one.types.items()
+        ]
+        show_table([Column("type"), *_columns(["questions", *(f"@{k}" for k in ks)])], rows)
+
+
+def _show_given(given: Sequence[Given]) -> None:
+    kinds = {
+        "here": "answered here",
+        "wrong": "of the wrong one",
+        "unanswerable": "unanswerable",
+        "elsewhere": "answered elsewhere",
+    }
+    click.echo("\nwhat questions get: hits among the first 10 of a search, and turns that come into a prompt")
+    rows = [
+        [
+            one.mode,
+            kinds[one.kind],
+            f"{one.questions:,}",
+            f"{one.hits:.1f}",
+            _share(one.nothing),
+            f"{one.recalled:.1f}",
+            _share(one.untold),
+            "" if one.found is None else _share(one.found),
+        ]
+        for one in given
+    ]
+    heads = ["questions", "hits", "no hit", "in a\nprompt", "nothing\nthere", "recall\nthere"]
+    show_table([Column("mode"), Column("kind"), *_columns(heads)], rows)
+
+
+def _show_comparisons(comparisons: Sequence[Comparison]) -> None:
+    first, second = comparisons[0].first, comparisons[0].second
+    click.echo(f"\n{second} minus {first}, in points, with the 95 % interval of a paired bootstrap")
+    rows = [
+        ["all" if one.sample is None else one.sample, f"{one.questions:,}", *map(_interval, one.turns.values())]
+        for one in comparisons
+    ]
+    show_table([Column("sample"), *_columns(["questions", *(f"@{k}" for k in comparisons[0].turns)])], rows)
+
+
+def _interval(one: Difference) -> str:
+    return f"{100 * one.mean:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
+
+
+def _show_prompts(figures: PromptFigures) -> None:
+    click.echo(
+        f"\nevidence in the prompt at {figures.budget:,} tokens, index by {figures.mode}: "
+        f"{figures.prompt_tokens:,.0f} tokens on average"
+    )
+    rows = [_prompt_row("all", "", figures.all)]
+    rows += _prompt_rows("kind", figures.kinds)
+    rows += _prompt_rows("type", figures.types)
+    heads = ["questions", "in the\nprompt", *(f"in\n{part}" for part in _PARTS), "another\nquestion's"]
+    show_table([Column("by"), Column(""), *_columns(heads)], rows)
+    if figures.late:
+        click.echo(f"{counted(figures.late, 'prompt')} built again because a search was late")
+    if figures.refused:
+        click.echo(f"{counted(figures.refused, 'prompt')} refused: nothing fits the budget")
+
+
+def _prompt_rows(by: str, groups: Mapping[str, PromptShares]) -> list[list[str]]:
+    return [_prompt_row(by, name, shares) for name, shares in groups.items()]
+
+
+def _prompt_row(by: str, name: str, shares: PromptShares) -> list[str]:
+    parts = [_share(shares.parts[part]) for part in _PARTS]
+    other = "" if shares.other is None else _share(shares.other)
+    return [by, name, f"{shares.questions:,}", _share(shares.evidence), *parts, other]
+
+
+def _notes(dataset: Dataset) -> None:
+    click.echo(f"\n{counted(dataset.queries, 'question')} about {counted(len(dataset.samples), 'conversation')}")
+    unanswerable = sum(len(sample.unanswerable) for sample in dataset.samples)
+    if unanswerable:
+        click.echo(f"{counted(unanswerable, 'unanswerable question')}, in `--unrelated` only")
+    if dataset.without_evidence:
+        click.echo(f"{counted(dataset.without_evidence, 'question')} left out: no turn that there is answers them")
+    if dataset.unknown:
+        click.echo(f"{counted(dataset.unknown, 'name')} of turns in evidence that there are not")
+
+
+def _columns(heads: Sequence[str]) -> list[Column]:
+    return [Column(head, number=True) for head in heads]
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+# -- `holdfast eval statements` --------------------------------------------------
+
+DEFAULT_STRATEGIES = "digest,salience,token_window,head_tail,buffer_window,clear_tool_results"
+"""Those that need no model, but for `none`, which sends everything."""
+STDOUT = "-"
+PER_TABLE = 6
+"""Most strategies next to each other in a table of 100 columns."""
+LABEL = 18
+"""Most characters of a group's name."""
+
+
+def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
+    from holdfast.errors import InvalidRequest
+    from holdfast.replay import specs_of
+
+    try:
+        found = specs_of(given)
+    except InvalidRequest as exc:
+        raise click.BadParameter(plain(str(exc).removeprefix("strategy: ")), param=param) from exc
+    if not found:
+        raise click.BadParameter("nothing is named.", param=param)
+    return found
+
+
+def _parse_budgets(ctx: click.Context, param: click.Parameter, given: str) -> list[int]:
+    from holdfast.errors import InvalidRequest
+    from holdfast.replay.specs import tokens
+
+    try:
+        found = sorted({tokens(word) for word in given.split(",") if word.strip()})
+    except InvalidRequest as exc:
+        raise click.BadParameter(plain(str(exc)), param=param) from exc
+    if not found:
+        raise click.BadParameter("nothing is named.", param=param)
+    return found
+
+
+def _check_folder(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
+    """Check that a file for JSON can be made."""
+    if given is None or given == STDOUT:
+        return given
+    path = Path(given)
+    if not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"{plain(str(path.parent))}: there is no such directory.", param=param)
+    return given
+
+
+@evaluate.command("statements")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--strategies",
+    "--strategy",
+    "specs",
+    metavar="S,...",
+    multiple=True,
+    default=[DEFAULT_STRATEGIES],
+    show_default=True,
+    callback=_parse_strategies,
+    help="Strategies to measure, written as for `holdfast replay`.",
+)
+@click.option(
+    "--budgets",
+    "--budget",
+    "budgets",
+    metavar="N,...",
+    default="1024,2048,4096,8192",
+    show_default=True,
+    callback=_parse_budgets,
+    help="Tokens the conversation may use, the system prompt not counted.",
+)
+@click.option("--asked", is_flag=True, help="Also ask each statement's question: a prompt for each; takes minutes.")
+@click.option(
+    "--json", "output", metavar="FILE", callback=_check_folder, help="Write all figures to FILE; `-`: print them."
+)
+def statements(
+    files: Sequence[Path], specs: Sequence[Spec], budgets: Sequence[int], *, asked: bool, output: str | None
+) -> None:
+    """See which statements of a conversation are still in its prompts.
+
+    FILE is a conversation with labelled statements as JSON, or a folder of such files; benchmarks/statements/README.md of the source
+    has the form. Each prompt is that of a real turn, without a model.
+
+    "with topic" is the share of statements of which a value and a topic word are in one line of the prompt, outside the
+    system prompt and the current user message; statements that a later one corrects are counted apart.
+    """
+    import anyio
+
+    from holdfast.evaluation.statements import measure_statements, read_conversations
+
+    conversations = read_conversations(files)
+    if output is not None and output != STDOUT:
+        _check_output(Path(output).resolve(), files)
+    runs = _make_runs(specs, budgets)
+    prompts = sum(1 + len(one.statements) * asked for one in conversations) * len(runs)
+    with progress(prompts) as bar:
+        figures = anyio.run(lambda: measure_statements(conversations, runs, asked=asked, on_prompt=bar.step))
+    if output is not None:
+        _write(output, conversations, figures)
+    if output != STDOUT:
+        _show_statements(conversations, figures)
+
+
+def _check_output(output: Path, files: Sequence[Path]) -> None:
+    """Refuse to write JSON over a conversation. Raises `click.BadParameter`."""
+    measured = [path.resolve() for path in files]
+    if output in measured or (output.exists() and any(path in output.parents for path in measured)):
+        raise click.BadParameter(f"{plain(str(output))} is one of the files to measure.", param_hint="--json")
+
+
+def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
+    """Return what is measured, each once, by budget; a strategy with a budget of its own is measured at that one."""
+    from holdfast.context.settings import ContextSettings
+    from holdfast.evaluation.statements import Run
+
+    runs: dict[tuple[str, int], Run] = {}
+    for budget in budgets:
+        for spec in specs:
+            own = spec.budget or budget
+            settings = spec.settings(own)
+            if spec.has_summaries:  # nobody writes summaries: the digest stands in
+                settings = ContextSettings(settings.strategy, {**settings.options, "summarizer_llm": "none"})
+            runs.setdefault((spec.label, own), Run(spec.label, own, settings))
+    return sorted(runs.values(), key=lambda run: run.budget)
+
+
+# -- the results ---------------------------------------------------------------
+
+
+def _write(output: str, conversations: Sequence[Conversation], figures: Sequence[StatementFigures]) -> None:
+    result: dict[str, Any] = {
+        "conversations": [
+            {
+                "id": one.id,
+                "kind": one.kind,
+                "messages": len(one.messages),
+                "tokens": one.totals[-1],
+                "statements": len(one.statements),
+                "superseded": len(one.correctors),
+            }
+            for one in conversations
+        ],
+        "figures": figures,
+    }
+    if output == STDOUT:
+        show_json(result)
+    else:
+        Path(output).write_bytes(json_line(result))
+
+
+def _show_statements(conversations: Sequence[Conversation], figures: Sequence[StatementFigures]) -> None:
+    asked = any(one.all.asked is not None for one in figures)
+    _show_overview(figures, asked=asked)
+    for budget in dict.fromkeys(one.budget for one in figures):
+        rows = [one for one in figures if one.budget == budget]
+        for at in range(0, len(rows), PER_TABLE):
+            _show_groups(f"with topic at {budget:,}", rows[at : at + PER_TABLE], lambda shares: shares.with_topic)
+            if asked:
+                _show_groups(f"asked at {budget:,}", rows[at : at + PER_TABLE], lambda shares: shares.asked)
+    old = sum(len(one.correctors) for one in conversations)
+    total = sum(len(one.statements) for one in conversations) - old
+    about = f"{counted(total, 'statement')} of {counted(len(conversations), 'conversation')}"
+    click.echo(f"\n{about}, and {old:,} that a later one corrects")
+    for one in figures:
+        if one.refused or one.late:
+            lost = f"{one.refused:,} refused, {one.late:,} built again because a search was late"
+            click.echo(f"{line(one.strategy)} at {one.budget:,}: of {counted(one.prompts, 'prompt')} {lost}")
+
+
+def _show_overview(figures: Sequence[StatementFigures], *, asked: bool) -> None:
+    heads = ["budget", "with\ntopic", "cue", "no cue", "present", "stale"]
+    heads += ["asked", "asked\nstale"] if asked else []
+    heads += ["facts per\n100 tokens", "prompt\ntokens"]
+    rows = []
+    for one in figures:
+        cues = [one.cues[name].with_topic if name in one.cues else None for name in ("cue", "no cue")]
+        cells = [_format_share(share) for share in (one.all.with_topic, *cues, one.all.present, one.stale)]
+        cells += [_format_share(one.all.asked), _format_share(one.asked_stale)] if asked else []
+        precision = "-" if one.per_100_tokens is None else f"{one.per_100_tokens:.2f}"
+        tokens = "-" if one.prompt_tokens is None else f"{one.prompt_tokens:,.0f}"
+        rows.append([one.strategy, f"{one.budget:,}", *cells, precision, tokens])
+    budgets = [one.budget for one in figures]
+    sizes = {budgets.count(budget) for budget in budgets}
+    show_table([Column("strategy"), *_make_columns(heads)], rows, groups=sizes.pop() if len(sizes) == 1 else 0)
+
+
+def _show_groups(title: str, figures: Sequence[StatementFigures], share: Callable[[Shares], float | None]) -> None:
+    """Print a row for each depth, wording, kind and conversation, with a column for each strategy."""
+    click.echo(f"\n{title}")
+    rows: list[list[str]] = []
+    for prefix, field in (("", "cues"), ("quarter ", "quarters"), ("", "kinds"), ("in ", "conversations")):
+        groups: Sequence[Mapping[str, Shares]] = [getattr(one, field) for one in figures]
+        rows += [
+            [
+                line(f"{prefix}{name}", LABEL),
+                f"{groups[0][name].statements:,}",
+                *(_format_share(share(group[name])) for group in groups),
+            ]
+            for name in groups[0]
+        ]
+    rows.append(["all", f"{figures[0].all.statements:,}", *(_format_share(share(one.all)) for one in figures)])
+    heads = ["", "of", *(_break_label(one.strategy) for one in figures)]
+    show_table([Column(heads[0]), *_make_columns(heads[1:])], rows)
+
+
+def _break_label(label: str, width: int = 11) -> str:
+    """Return a label in lines of at most so many characters, broken after a mark where there is one."""
+    lines = [""]
+    for piece in re.findall(r"[^_,:+]*[_,:+]?", label):
+        for start in range(0, len(piece), width):
+            part = piece[start : start + width]
+            lines = [*lines[:-1], lines[-1] + part] if len(lines[-1] + part) <= width else [*lines, part]
+    return "\n".join(lines)
+
+
+def _make_columns(heads: Sequence[str]) -> list[Column]:
+    return [Column(head, number=True) for head in heads]
+
+
+def _format_share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"

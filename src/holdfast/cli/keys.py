@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.frame import Failure, Misuse
+from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import json_option, place_options, work
 from holdfast.cli.terminal import Column, line, moment, show_json, show_table
 

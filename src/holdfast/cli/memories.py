@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from holdfast.cli.dreams import diary, dream
-from holdfast.cli.frame import Failure, Misuse
-from holdfast.cli.owners import doubt, named, owner_of_flags, place, settled, whose
-from holdfast.cli.stores import work
+from holdfast.cli.errors import Failure, Misuse
+from holdfast.cli.stores import json_option, place_options, work
 from holdfast.cli.terminal import Column, counted, line, moment, plain, show_json, show_table
 
 if TYPE_CHECKING:
-    from holdfast.domain.memory import Memory
+    from holdfast.consolidation.sweeps import Dreamt
+    from holdfast.domain.memory import Memory, Owner
     from holdfast.holdfast import Holdfast
     from holdfast.memory.lookup import RecalledMemories
     from holdfast.memory.memories import Remembered
@@ -30,13 +30,78 @@ _tag_option = click.option(
 )
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+_SETTLE_SECONDS: Final = 10.0
+"""How long a command waits for vectors of what it wrote."""
+NAMED: Final = 100
+"""Characters of a name that are shown."""
+_KNOWN: Final = 10
+"""Agents that are named where none is like the one that was asked for."""
+
+
+def whose(command: F) -> F:
+    """Options that say whose memories."""
+    user = click.option("--user", metavar="ID", help="A user's.  [default: the user default's]")
+    agent = click.option("--agent", metavar="NAME", help="An agent's; with --user, who remembers it for the user.")
+    app = click.option("--app", is_flag=True, help="Everybody's.")
+    return user(agent(app(command)))
+
+
+def place(command: F) -> F:
+    """Options that say in which store, and how it is told."""
+    return place_options(json_option(command))
+
+
+def owner_of_flags(asked: Mapping[str, Any]) -> Owner:
+    """Whose memories the options of `whose` mean."""
+    from holdfast.memory.checks import owner_of
+
+    if asked["app"] and asked["user"] is not None:
+        raise Misuse("--app is everybody's: leave out --user")
+    return owner_of(asked["user"], asked["agent"], app=asked["app"])
+
+
+def named(owner: Owner) -> str:
+    """An owner as people are told of it."""
+    return "the app" if owner.kind == "app" else f"{owner.kind} {line(owner.id, NAMED)}"
+
+
+def doubt(agent: str | None, config: str | None) -> None:
+    """Tell of an agent that the configuration does not have, where it has any: a program may have others, a typo has none.
+
+    Args:
+        agent: the flag.
+        config: the flag.
+    """
+    if agent is None:
+        return
+    from holdfast.config import load_settings
+    from holdfast.config.convert import find_nearest
+
+    known = list(load_settings({"config": config}, os.environ).config.agents)
+    if not known or agent in known:
+        return
+    near = find_nearest(agent, known)
+    more = ", …" if len(known) > _KNOWN else ""
+    hint = f"did you mean {near}?" if near else f"it has {line(', '.join(known[:_KNOWN]))}{more}"
+    click.echo(f"The configuration has no agent {line(agent, NAMED)}; {hint}", err=True)
+
+
+async def settled(hf: Holdfast) -> None:
+    """Wait, for a while, until what waits for a vector has one: no server may be there to make it behind."""
+    import anyio
+
+    if hf.index is not None and hf.index.embedder is not None:
+        with anyio.move_on_after(_SETTLE_SECONDS):
+            await hf.index.settled()
+
+
+# -- remember, recall, change ---------------------------------------------------
+
+
 @click.group
 def memories() -> None:
     """What is remembered across sessions: of a user, of an agent, of all."""
-
-
-for further in (dream, diary):
-    memories.add_command(further)
 
 
 @memories.command
@@ -313,3 +378,110 @@ def _about(one: Memory) -> list[tuple[str, str]]:
         "reviewed": "" if one.reviewed_at is None else moment(one.reviewed_at),
     }
     return [(name, value) for name, value in told.items() if value]
+
+
+# -- `holdfast memories dream`, `diary`: sweep over memories now, or see what a sweep would do; and what those that were decided ----
+
+_IN_LINE: Final = 80
+"""Characters of a memory in a line."""
+_WORDS: Final = {
+    "promoted": "promoted",
+    "held": "held for review",
+    "over": "good enough, for the next sweep",
+    "gated": "not promoted",
+    "already": "promoted before",
+}
+
+
+@memories.command
+@click.option("--all", "everybody", is_flag=True, help="Everybody's for whom something was remembered.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be; nothing is written.")
+@whose
+@place
+def dream(
+    *, everybody: bool, dry_run: bool, store: str | None, config: str | None, as_json: bool, **asked: Any
+) -> None:
+    """Sweep over memories now: those that were recalled often, well and differently are promoted."""
+    if everybody and (asked["user"] is not None or asked["agent"] is not None or asked["app"]):
+        raise Misuse("--all is everybody's: leave out --user, --agent and --app")
+
+    async def done(hf: Holdfast) -> list[Dreamt]:
+        owners = [one async for one, _ in hf.dreams.owners()] if everybody else [owner_of_flags(asked)]
+        return [await hf.dreams.dream(owner, dry_run=dry_run) for owner in owners]
+
+    found = work(done, store=store, config=config, ends=True, still=True, models=True)
+    if as_json:
+        told = [_report(one) for one in found]
+        show_json(told if everybody else told[0])
+        return
+    for one in found:
+        if everybody:
+            click.echo(f"{one.owner.kind} {line(one.owner.id)}".rstrip() + ":")
+        _show_report(_report(one), dry_run=dry_run)
+    if not any(one.report["candidates"] for one in found):
+        doubt(asked["agent"], config)
+
+
+@memories.command
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 100), default=5, show_default=True, help="Most sweeps, the newest."
+)
+@whose
+@place
+def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, **asked: Any) -> None:
+    """Show what sweeps decided, newest first, and why."""
+    found = work(lambda hf: hf.dreams.diary(owner_of_flags(asked), limit), store=store, config=config, still=True)
+    if as_json:
+        show_json(found)
+        return
+    if not found:
+        click.echo(
+            f"There was no sweep over memories of {named(owner_of_flags(asked))} that wrote something.", err=True
+        )
+        doubt(asked["agent"], config)
+    for at, one in enumerate(found):
+        if at:
+            click.echo()
+        click.echo(moment(one["at"]))
+        _show_report(one)
+
+
+def _report(one: Dreamt) -> dict[str, Any]:
+    from holdfast.consolidation.sweeps import shown
+
+    return {"written": one.written, "promotions": one.promotions, **shown(one.report, one.memories)}
+
+
+def _show_report(report: Mapping[str, Any], *, dry_run: bool = False) -> None:
+    candidates: Sequence[Mapping[str, Any]] = report["candidates"]
+    if not candidates:
+        click.echo("Nothing was recalled.")
+    for verdict, words in _WORDS.items():
+        number = report["verdicts"].get(verdict, 0)
+        if number:
+            click.echo(f"{number} {'would be ' if dry_run and verdict == 'promoted' else ''}{words}")
+        for one in candidates:
+            if one["verdict"] == verdict and verdict != "already":
+                _show_candidate(one)
+    for theme in report["themes"]:
+        click.echo(f"theme: {line(', '.join(theme['terms']))} ({theme['size']})")
+    for one in report["proposals"]:
+        _show_proposal(one)
+    model = report["model"] or {}
+    if model.get("status") == "failed":
+        click.echo(f"model: failed ({line(model['code'])}); no merges are proposed")
+
+
+def _show_proposal(one: Mapping[str, Any]) -> None:
+    said = "(forgotten)" if one["content"] is None else line(one["content"], _IN_LINE)
+    click.echo(f"proposed: {one['memory_id']}  {said}")
+    waits = f"; `holdfast memories review {one['memory_id']} accept`, or reject" * (one["status"] == "quarantined")
+    click.echo(f"        in place of {', '.join(one['merges'])}{waits}")
+
+
+def _show_candidate(one: Mapping[str, Any]) -> None:
+    from holdfast.consolidation.diary import figures_of
+
+    said = "(forgotten)" if one["content"] is None else line(one["content"], _IN_LINE)
+    click.echo(f"  {one['score']:.2f}  {one['memory_id']}  {said}")
+    click.echo("        " + "; ".join([figures_of(one), *one["gates"]]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.owners import doubt
+from holdfast.cli.memories import doubt
 from holdfast.cli.stores import json_option, place_options, work
 from holdfast.cli.terminal import line, moment, plain, show_json
 
@@ -131,7 +131,7 @@ def _shown(found: SearchResults, user: str) -> Iterator[str]:
 
 
 def _heading(hit: SearchHit) -> str:
-    from holdfast.cli.session_text import role_shown
+    from holdfast.cli.sessions import role_shown
 
     who = hit.name or hit.agent
     spoke = role_shown(hit.role) + (f" {line(who, _NAME)}" if who and who != hit.role else "")

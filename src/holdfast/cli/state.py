@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from holdfast.cli.frame import Failure, Misuse
+from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import found, json_option, place_options, work
 from holdfast.cli.terminal import Column, counted, line, plain, show_json, show_table
 from holdfast.numbers import is_number

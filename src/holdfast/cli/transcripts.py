@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.frame import Failure, Misuse
+from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import config_option, json_option, place_options, user_option, work
 from holdfast.cli.terminal import Column, counted, line, progress, show_json, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
@@ -164,7 +164,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Show what was said in a session. ID is the session's, or the name of a file in the folder."""
-    from holdfast.cli.session_text import role_shown, said
+    from holdfast.cli.sessions import role_shown, said
     from holdfast.cli.transcript_files import entries_in
 
     heading = _meant(_folder(folder, config), session_id, user)
@@ -237,7 +237,7 @@ def _show_hits(hits: Sequence[tuple[Heading, Found]], *, as_json: bool) -> None:
     if as_json:
         show_json([{**heading.as_json(), **hit._asdict()} for heading, hit in hits])
         return
-    from holdfast.cli.session_text import role_shown
+    from holdfast.cli.sessions import role_shown
 
     if not hits:
         click.echo("Nothing was found.", err=True)

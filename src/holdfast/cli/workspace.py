@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.frame import Failure, Misuse
+from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import config_option, json_option
 from holdfast.cli.terminal import Column, attended, counted, line, moment, plain, show_json, show_table
 

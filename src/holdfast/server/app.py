@@ -29,18 +29,17 @@ from holdfast.server import (
     voice,
     workspaces,
 )
-from holdfast.server.access import Access, Admitted
+from holdfast.server.access import Access, Admitted, Hosts
 from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
 from holdfast.server.chat_objects import CHAT_ROUTES
 from holdfast.server.doors.base import Door
 from holdfast.server.doors.messages import Messages, Spoken
 from holdfast.server.doors.openai import ChatCompletions
-from holdfast.server.hosts import Hosts
 from holdfast.server.http import Call, SentPath
 from holdfast.server.intake import Intake
+from holdfast.server.logs import Observed
 from holdfast.server.metrics import Metrics
-from holdfast.server.observe import Observed
 from holdfast.server.openapi import describe
 from holdfast.server.permissions import METHODS, REST
 from holdfast.server.relay import Relays

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.secrets import Guard
+from holdfast.server.metrics import Metrics
 from holdfast.server.replies import request_id
 
 
@@ -59,3 +65,59 @@ def log_level(level: str) -> None:
 
 _LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING, "mcp": logging.CRITICAL}
 """Whose lines are logged, and from which level on at least. Those of the SDK for MCP quote what servers say."""
+
+
+# -- What the server notes of each request: an id, its time, and a line in the log ----
+
+_log = logging.getLogger("holdfast.access")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class Observed:
+    """ASGI middleware: names each request, times it, counts it, and logs one line when it ends."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        named = _named(scope)
+        token = request_id.set(named)
+        started, status = time.perf_counter(), 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", named.encode())]}
+            await send(message)
+
+        self._metrics.running.inc()
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            self._metrics.running.dec()
+            self._note(scope, status, time.perf_counter() - started)
+            request_id.reset(token)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        session = scope.get("state", {}).get("session_id") or unquote(
+            scope.get("path_params", {}).get("session_id", "")
+        )
+        told = {"method": scope["method"], "route": route, "status": status, "ms": round(seconds * 1000, 1)}
+        caller = scope.get("state", {}).get("caller")
+        if caller is not None and caller.principal.key_id is not None:
+            told |= {"key": caller.principal.key_id, "tenant": caller.principal.tenant}
+        _log.info("request", extra={"fields": {**told, **({"session_id": session} if session else {})}})
+
+
+def _named(scope: Scope) -> str:
+    """The client's own request id where it is a harmless one, else a new one."""
+    given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+    return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.cli.checkup.finding import Finding, fail, ok, warn
-from holdfast.cli.terminal import counted
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.cli.terminal import counted, line
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -80,3 +80,47 @@ def _told(report: IndexReport, place: Path | None) -> Finding:
         behind = f"{counted(report.behind, 'session')} behind, by {counted(report.entries_behind, 'message')}"
         return warn("index", f"{held}; {behind}", f"a server takes them in; {_REBUILD}")
     return ok("index", f"{held}; nothing is behind")
+
+
+# -- The embedder of the index: whether it makes vectors. Without them words alone are searched, and nothing else tells of it ----
+
+EMBEDDER = "embedder"
+EMBEDDER_PATIENCE = 10.0
+"""Seconds to wait for a vector: a local model is loaded first."""
+_WORD = "holdfast"
+"""What is embedded: nothing of anybody's."""
+_REMEDY = "until then words alone are searched; `holdfast embeddings check` tries it by itself"
+
+
+def embedder_findings(config: Config) -> Iterator[Finding]:
+    """One about the embedder that the index has; none where it has none."""
+    import anyio
+
+    from holdfast.config.build import build_index_settings
+
+    try:
+        settings = build_index_settings(config)
+        if settings is None or settings.embedder is None:
+            return
+        name, numbers = anyio.run(try_embedder, settings.embedder)
+    except TimeoutError:
+        yield warn(EMBEDDER, f"it made no vector within {EMBEDDER_PATIENCE:g} s", _REMEDY)
+    except HoldfastError as error:
+        yield warn(EMBEDDER, line(str(error)), _REMEDY)
+    else:
+        yield ok(EMBEDDER, f"{line(name)}: makes vectors of {numbers:,} numbers")
+
+
+async def try_embedder(settings: Any) -> tuple[str, int]:
+    """Its name, and how many numbers its vectors have."""
+    import anyio
+
+    from holdfast.embedders import embedder_of
+
+    embedder = embedder_of(settings)
+    try:
+        with anyio.fail_after(EMBEDDER_PATIENCE):
+            await embedder.embed([_WORD])
+    finally:
+        await embedder.close()
+    return embedder.name, embedder.dimension or 0

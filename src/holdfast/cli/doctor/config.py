@@ -1,22 +1,24 @@
-"""The configuration: whether it can be used, where the server listens, which limits hold."""
+"""The configuration: whether it can be used, where the server listens, which limits hold, what agents' workspaces need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.cli.checkup.finding import Finding, fail, ok, warn
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.config import ServerSettings
+    from holdfast.config import Config, ServerSettings
     from holdfast.errors import ConfigError
+    from holdfast.workspace import WorkspaceSettings
 
 CHECK = "config"
 
 
 def file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
     """The file that would be read: every mistake and warning in it, each a finding of its own."""
-    from holdfast.cli.config import prepared
+    from holdfast.cli.serve import prepared
     from holdfast.config import check_config
 
     report = check_config(flag, env, prepare=prepared)
@@ -76,3 +78,33 @@ def limits(settings: ServerSettings) -> Finding:
         f"upstream {format_duration(timeout.connect)} to connect, {format_duration(timeout.read)} of silence",
     ]
     return ok("limits", "; ".join(held))
+
+
+# -- Agents' workspaces: whether they can be committed, here and now -------------
+
+WORKSPACES = "workspaces"
+
+
+def workspace_findings(config: Config) -> Iterator[Finding]:
+    """One about git, the extra that looks for secrets, and the folder; none where workspaces are off. No folder is made."""
+    import anyio
+
+    from holdfast.config.build import build_workspace_settings
+
+    settings = build_workspace_settings(config.hooks.workspace_git)
+    if settings is None:
+        return
+    try:
+        version = anyio.run(_git_version, settings)
+    except HoldfastError as error:
+        yield fail(WORKSPACES, str(error), "until then sessions go on, and nothing is committed")
+    else:
+        yield ok(WORKSPACES, f"{settings.path}: {version}")
+
+
+async def _git_version(settings: WorkspaceSettings) -> str:
+    """Which git there is; what cannot be used raises."""
+    from holdfast.holdfast import milliseconds
+    from holdfast.workspace import Workspaces
+
+    return await Workspaces.of(settings, milliseconds).git.version()

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.checkup import redis
-from holdfast.cli.checkup.finding import Finding, fail, ok, warn
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import moment
 from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt
 
 if TYPE_CHECKING:
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
+    from holdfast.stores.redis.health import Health
 
 PATIENCE = 5.0
 """Seconds to wait for another program that holds the file."""
@@ -44,8 +44,8 @@ def findings(url: str) -> Iterator[Finding]:
 
     if not url.startswith("sqlite:"):
         yield from _server(url, mask_url(url))
-        if url.startswith(redis.SCHEMES):
-            yield from redis.findings(url)
+        if url.startswith(REDIS_SCHEMES):
+            yield from redis_findings(url)
         return
     try:
         place = path_of(url)
@@ -240,3 +240,62 @@ def _places(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
     for row in rows:
         if len(row) > 2:
             yield Path(row[1].replace("\\040", " ")), row[2]
+
+
+# -- A Redis server or cluster: what a crash may take, what a full memory may take, and who else has the data ----
+
+REDIS_SCHEMES = ("redis:", "rediss:", "redis+cluster:", "rediss+cluster:")
+NEARLY_FULL_MEMORY = 0.9
+"""Of the memory that a server may use, from where on it is worth knowing."""
+_SURE = ("always", "everysec")
+
+
+def redis_findings(url: str) -> Iterator[Finding]:
+    """All about the servers at `url`, which can be reached; nothing of those that say nothing."""
+    import anyio
+
+    try:
+        from holdfast.stores.redis.store import inspected
+
+        found = anyio.run(inspected, url)
+    except HoldfastError:
+        return
+    for one in found:
+        yield redis_durability(one)
+        yield redis_memory(one)
+    yield _copies(found)
+
+
+def redis_durability(one: Health) -> Finding:
+    """What its settings mean, in words."""
+    if one.appendonly:
+        setting = f"appendonly yes, appendfsync {one.appendfsync or 'not told'}"
+    elif one.appendonly is None:
+        setting = "it does not say how it is set up"
+    else:
+        setting = f"appendonly no, save {one.save!r}"
+    message = f"{one.place}: {setting}: a crash can take {one.loss}"
+    if one.appendonly and one.appendfsync in _SURE:
+        return ok("durability", message)
+    return warn("durability", message, "set appendonly yes and appendfsync everysec, or always to lose nothing")
+
+
+def redis_memory(one: Health) -> Finding:
+    """What happens when it is full, and whether it is."""
+    limit = f"maxmemory {one.maxmemory:,} bytes" if one.maxmemory else "no maxmemory"
+    message = f"{one.place}: {limit}, policy {one.policy or 'not told'}, {one.used or 0:,} bytes used"
+    if one.evicts:
+        told = f"{message}: it throws sessions away when it is full"
+        return warn("memory", told, "set maxmemory-policy noeviction, unless sessions may be lost")
+    if one.maxmemory and (one.used or 0) > NEARLY_FULL_MEMORY * one.maxmemory:
+        return warn("memory", message, "make room: a server that is full refuses every turn")
+    return ok("memory", f"{message}: it refuses writes when it is full, and loses nothing")
+
+
+def _copies(found: list[Health]) -> Finding:
+    """Versions, nodes, replicas."""
+    versions = ", ".join(sorted({one.version or "of an unknown version" for one in found}))
+    nodes = f"a cluster of {len(found)} nodes with slots" if any(one.cluster for one in found) else "one server"
+    replicas = min(one.replicas or 0 for one in found)
+    told = f"{replicas} replicas" if replicas else "no replica: what its disk loses is lost"
+    return ok("servers", f"Redis {versions}, {nodes}, {told}")

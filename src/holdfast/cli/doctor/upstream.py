@@ -10,7 +10,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from holdfast.cli.checkup.finding import Finding, fail, ok, warn
+from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import line
 from holdfast.models import anthropic_access
 

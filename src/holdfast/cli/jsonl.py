@@ -1,6 +1,7 @@
 """Sessions out of JSON lines, with all that an export says of them; the shapes of `holdfast.wire.transcripts`.
 
 One line is held at a time, and none that is longer than may be.
+
 """
 
 from __future__ import annotations
