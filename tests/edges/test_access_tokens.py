@@ -19,7 +19,7 @@ from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, MissingExtra
 from holdfast.server import jwks
 from holdfast.server.jwks import FRESH, KEPT, PAUSE, RETRY, BadToken, Tokens
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, public_key, signing_key, token
 from tests.edges.server import gateway

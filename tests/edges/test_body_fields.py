@@ -11,7 +11,7 @@ from holdfast import config
 from holdfast.context.request_settings import FREE_STRATEGIES, RequestSettings
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.errors import ConfigError
-from holdfast.server.body_fields import warn_of_unknown
+from holdfast.server.requester import warn_of_unknown
 from holdfast.wire.request_fields import misspelt_name
 from tests.edges.doors import doors
 from tests.edges.keys import bearer, made

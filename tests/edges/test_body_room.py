@@ -18,7 +18,7 @@ from holdfast.limits import BODIES, BODY_STALL_BYTES, DRAIN_BYTES, MIB, Limits
 from holdfast.server import intake as intakes
 from holdfast.server import protocol
 from holdfast.server.intake import BodyRoom, Held, Intake
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.testing import Gate, Reply
 from tests.edges.server import gateway
 from tests.waiting import until

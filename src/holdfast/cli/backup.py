@@ -100,7 +100,7 @@ def _told(verb: str, copied: Copied, *, as_json: bool) -> None:
     click.echo(f"{verb}: {held}, {size}, schema {copied.schema}; every page was checked.")
 
 
-# -- `holdfast migrate` ----------------------------------------------------------
+# -- migrate ---------------------------------------------------------------------
 
 
 @click.command

@@ -247,7 +247,7 @@ def _open_embedder(name: str, path: str | None) -> Embedder:
     return embedder_of(EmbedderSettings(provider="local", model=local_model(name), path=path))
 
 
-# -- The results of `holdfast eval recall`: as tables, and as JSON ---------------
+# -- results of recall -----------------------------------------------------------
 
 _PARTS = ("messages", "facts", "digest", "recalled")
 
@@ -427,7 +427,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-# -- `holdfast eval statements` --------------------------------------------------
+# -- statements ------------------------------------------------------------------
 
 DEFAULT_STRATEGIES = "digest,salience,token_window,head_tail,buffer_window,clear_tool_results"
 """Those that need no model, but for `none`, which sends everything."""
@@ -552,7 +552,7 @@ def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
     return sorted(runs.values(), key=lambda run: run.budget)
 
 
-# -- the results ---------------------------------------------------------------
+# -- results of statements -------------------------------------------------------
 
 
 def _write(output: str, conversations: Sequence[Conversation], figures: Sequence[StatementFigures]) -> None:

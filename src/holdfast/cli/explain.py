@@ -52,7 +52,7 @@ def explain(
         click.echo("No message contains that text.", err=True)
 
 
-# -- `holdfast facts`: the standing facts of a session ---------------------------
+# -- facts -----------------------------------------------------------------------
 
 _SHOWN = 100
 """Characters of a text in the table."""

@@ -121,7 +121,7 @@ def _service(hf: Holdfast) -> IndexService:
     return hf.index
 
 
-# -- `holdfast embeddings`: the weights of the local models, and whether an embedder does its work ----
+# -- embeddings ------------------------------------------------------------------
 
 _ALIKE = ("Where is my parcel?", "When will my package arrive?")
 _OTHER = "The cat is asleep on the sofa."

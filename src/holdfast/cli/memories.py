@@ -302,7 +302,7 @@ def review(
         click.echo(f"{one.id} is {one.status}.")
 
 
-# -- how it is told --------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------
 
 
 def _json(one: Memory) -> MemoryObject:
@@ -380,7 +380,7 @@ def _about(one: Memory) -> list[tuple[str, str]]:
     return [(name, value) for name, value in told.items() if value]
 
 
-# -- `holdfast memories dream`, `diary`: sweep over memories now, or see what a sweep would do; and what those that were decided ----
+# -- dream and diary -------------------------------------------------------------
 
 _IN_LINE: Final = 80
 """Characters of a memory in a line."""

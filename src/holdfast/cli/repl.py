@@ -194,7 +194,7 @@ def _decided(run: Run) -> str:
     return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7,} tokens  {run.reason}"
 
 
-# -- How full a budget is, and what left it since the last look ------------------
+# -- how full the budget is ------------------------------------------------------
 
 WIDTH = 20
 """Cells of the bar."""

@@ -381,7 +381,7 @@ def _draw(played: Sequence[Played], path: Path) -> None:
     click.echo(f"The picture is in {plain(str(path))}.", err=True)
 
 
-# -- The tables of `holdfast replay` ---------------------------------------------
+# -- tables ----------------------------------------------------------------------
 
 
 def show_overview(results: Sequence[Result]) -> None:

@@ -40,7 +40,7 @@ def serve(ctx: click.Context, /, **flags: Any) -> None:
     ctx.exit(code)
 
 
-# -- `holdfast config check`, `show` and `schema` --------------------------------
+# -- config ----------------------------------------------------------------------
 
 
 @click.group

@@ -134,7 +134,7 @@ def close(ids: Sequence[str], user: str | None, store: str | None, config: str |
         click.echo(f"Closed {counted(len(closed), 'session')}.")
 
 
-# -- A session as text for a terminal: what was said, in order; calls and results folded to a line ----
+# -- a session as text -----------------------------------------------------------
 
 LONGEST = 600
 """Characters of a text that are shown, unless all of it is wanted."""
@@ -258,7 +258,7 @@ def _text(text: str, *, full: bool) -> Iterator[str]:
         yield click.style(f"        … {len(text) - len(shown):,} more characters, see --full", dim=True)
 
 
-# -- `holdfast sessions fork`, `move`, `rewind` and `lift` -----------------------
+# -- fork, move, rewind, lift ----------------------------------------------------
 
 
 @sessions.command
@@ -393,8 +393,6 @@ def _told(verb: str, session: Session, *, as_json: bool) -> None:
             f"{verb} {line(session.id)} of user {line(session.user_id)}, {counted(session.messages, 'message')}."
         )
 
-
-# -- `holdfast sessions delete` and `prune` --------------------------------------
 
 # -- delete ------------------------------------------------------------------
 

@@ -161,7 +161,7 @@ def _packed(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
         yield cast("IO[bytes]", packed)
 
 
-# -- `holdfast sessions import`: everything is read and checked first, and then written, session by session ----
+# -- import ----------------------------------------------------------------------
 
 NAMED = 5
 """Sessions that are named where there are many."""
@@ -325,7 +325,7 @@ def _sentence(told: Told, verb: str) -> str:
     return f"{verb} {counted(told.imported, 'session')}, {counted(told.messages, 'message')}{there}."
 
 
-# -- `holdfast sessions verify` --------------------------------------------------
+# -- verify ----------------------------------------------------------------------
 
 
 @click.command

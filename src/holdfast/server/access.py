@@ -28,7 +28,7 @@ from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
 from holdfast.server.http import Caller, not_handed
 from holdfast.server.intake import declared
 from holdfast.server.jwks import BadToken, Tokens
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, error_body, failure, response_of
 from holdfast.stores.keys import ApiKey, KeyStore
 
@@ -284,7 +284,7 @@ class Rates:
         return 0 if told else math.ceil((1 - left) * 60 / rate)
 
 
-# -- at the door -------------------------------------------------------------
+# -- middleware ------------------------------------------------------------------
 
 
 class Admitted:
@@ -355,7 +355,7 @@ def _bounded(scope: Scope, receive: Receive, most: int) -> Receive:
     return bounded
 
 
-# -- Whom the server talks to at all: requests that name this server, and pages that may call it ----
+# -- hosts and origins -----------------------------------------------------------
 
 _NOT_ONE_HOST: Final = "a request must have exactly one Host header"
 

@@ -18,7 +18,6 @@ from holdfast.server import (
     compactions,
     context,
     counting,
-    dreams,
     memories,
     messages,
     meta,
@@ -30,7 +29,6 @@ from holdfast.server import (
     workspaces,
 )
 from holdfast.server.access import Access, Admitted, Hosts
-from holdfast.server.addressing import Matching
 from holdfast.server.chat import Chat
 from holdfast.server.chat_objects import CHAT_ROUTES
 from holdfast.server.doors.base import Door
@@ -46,6 +44,7 @@ from holdfast.server.relay import Relays
 from holdfast.server.replies import Reply, error_body
 from holdfast.server.requester import RequestRules
 from holdfast.server.routes import JSON, Endpoint, Route, Routes
+from holdfast.server.session_locator import Matching
 
 description = Routes("server", lenient=True)
 
@@ -80,7 +79,6 @@ ROUTES: tuple[Route, ...] = (
             artifacts.routes,
             search.routes,
             memories.routes,
-            dreams.routes,
             workspaces.routes,
             meta.server_routes,
             description,

@@ -24,15 +24,24 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import taken_apart
 from holdfast.numbers import check_whole
-from holdfast.server.addressing import MATCHES, Asked, Matching, addressed, speaker_in
-from holdfast.server.body_fields import unknown_fields, warn_of_unknown, without_own
 from holdfast.server.doors.base import Door, Said
 from holdfast.server.http import Call, refuse_unknown, without_secrets
 from holdfast.server.intake import Held, Intake
 from holdfast.server.relay import ON_DISCONNECT, Asker, Client, Relays, relayed
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import failure, respond
-from holdfast.server.requester import MODES, RequestRules, identify_requester, name_client, name_session, requested_mode
+from holdfast.server.requester import (
+    MODES,
+    RequestRules,
+    identify_requester,
+    name_client,
+    name_session,
+    requested_mode,
+    unknown_fields,
+    warn_of_unknown,
+    without_own,
+)
+from holdfast.server.session_locator import MATCHES, Asked, Matching, addressed, speaker_in
 from holdfast.stores.checks import check_id
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement

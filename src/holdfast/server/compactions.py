@@ -11,7 +11,7 @@ from holdfast.context.settings import STRATEGIES
 from holdfast.domain.session import CompactionKind, NewCompaction, StoredCompaction
 from holdfast.server.context import describe_key
 from holdfast.server.http import Call
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.server.routes import BODY, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.wire.objects import Answer, Count, Id, Page, Request, Time, json_schema
 

@@ -20,7 +20,7 @@ from holdfast.engine.guarded import masked
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
 from holdfast.server.intake import Held, Intake
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.wire.openai import message_to
 
 

@@ -16,7 +16,7 @@ from holdfast.accounting import Owner, current_owner, run_cpu
 from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.wire.parsing import decoded
 
 _SMALL: Final = 64 * 1024

@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
 from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
 from holdfast.models.http import proxy_for
 from holdfast.numbers import is_number
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.stores.checks import check_id
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ _LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WAR
 """Whose lines are logged, and from which level on at least. Those of the SDK for MCP quote what servers say."""
 
 
-# -- What the server notes of each request: an id, its time, and a line in the log ----
+# -- requests --------------------------------------------------------------------
 
 _log = logging.getLogger("holdfast.access")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

@@ -9,7 +9,6 @@ from starlette.types import Scope
 
 from holdfast.access import Principal
 from holdfast.domain.state import scope_of
-from holdfast.server.refused import Refused
 from holdfast.stores.keys import Role
 
 Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
@@ -65,3 +64,16 @@ def check_app(principal: Principal, keys: Iterable[str]) -> None:
     """Refuse `app:` keys of the state where the caller may not write them. Raises `Refused`."""
     if any(scope_of(key) == "app" for key in keys):
         check_shared(principal)
+
+
+# -- refusals --------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """A request that is answered before anybody has looked at what it says."""
+
+    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -248,7 +248,7 @@ def protocol_of(send_timeout: float) -> type[Protocol]:
     return Timed
 
 
-# -- What a client has not read yet, kept in one piece ---------------------------
+# -- the write buffer ------------------------------------------------------------
 
 _LOOP_BYTES: Final = 16 * 1024
 """What may wait in the event loop."""

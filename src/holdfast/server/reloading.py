@@ -24,10 +24,10 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
 from holdfast.repeating import given_up
-from holdfast.server.addressing import Matching
 from holdfast.server.intake import Intake
 from holdfast.server.relay import Relays
 from holdfast.server.requester import RequestRules
+from holdfast.server.session_locator import Matching
 from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")

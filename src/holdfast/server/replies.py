@@ -18,7 +18,7 @@ from holdfast.accounting import run_cpu
 from holdfast.errors.base import ADDRESS, CAUSE
 from holdfast.limits import ERROR_CHARS
 from holdfast.secrets import Guard
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 from holdfast.server.streams import Streamed
 
 _log = logging.getLogger("holdfast.server")

@@ -31,7 +31,6 @@ from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
 from holdfast.server.access import Access
-from holdfast.server.addressing import Matching
 from holdfast.server.app import make_app
 from holdfast.server.intake import Intake
 from holdfast.server.jwks import Tokens
@@ -40,6 +39,7 @@ from holdfast.server.protocol import protocol_of
 from holdfast.server.relay import Relays
 from holdfast.server.reloading import Dials, Reloading
 from holdfast.server.requester import RequestRules
+from holdfast.server.session_locator import Matching
 from holdfast.settings import mask_url
 from holdfast.stores.sql.address import path_of
 from holdfast.tokens import load_vocabularies

@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.server.intake import check_encoding, declared
-from holdfast.server.refused import Refused
+from holdfast.server.permissions import Refused
 
 UPLOAD_SECONDS: Final = 3600.0
 """Seconds that a body may take to arrive whole."""

@@ -80,7 +80,7 @@ def limits(settings: ServerSettings) -> Finding:
     return ok("limits", "; ".join(held))
 
 
-# -- Agents' workspaces: whether they can be committed, here and now -------------
+# -- workspaces ------------------------------------------------------------------
 
 WORKSPACES = "workspaces"
 

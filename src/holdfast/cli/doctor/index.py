@@ -82,7 +82,7 @@ def _told(report: IndexReport, place: Path | None) -> Finding:
     return ok("index", f"{held}; nothing is behind")
 
 
-# -- The embedder of the index: whether it makes vectors. Without them words alone are searched, and nothing else tells of it ----
+# -- the embedder ----------------------------------------------------------------
 
 EMBEDDER = "embedder"
 EMBEDDER_PATIENCE = 10.0

@@ -132,7 +132,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].split(".") if part)  # type: ignore[index]
 
 
-# -- Which installed distributions provide the package `holdfast`: only ours should ----
+# -- distributions ---------------------------------------------------------------
 
 _PACKAGE = re.compile(r'^"?holdfast/', re.MULTILINE)
 """A file of the package in a RECORD, whose lines begin with a path."""

@@ -242,7 +242,7 @@ def _places(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
             yield Path(row[1].replace("\\040", " ")), row[2]
 
 
-# -- A Redis server or cluster: what a crash may take, what a full memory may take, and who else has the data ----
+# -- Redis -----------------------------------------------------------------------
 
 REDIS_SCHEMES = ("redis:", "rediss:", "redis+cluster:", "rediss+cluster:")
 NEARLY_FULL_MEMORY = 0.9
