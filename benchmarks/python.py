@@ -11,10 +11,9 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry, Session
 from holdfast.holdfast import Holdfast
-from holdfast.tools.context import Call, ToolContext
+from holdfast.tools.context import Call, Standing, State, ToolContext
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.running import Outcome, run
-from holdfast.tools.state import Standing, State
+from holdfast.tools.tool import Outcome, run
 
 TRIVIAL, FILE, OUTPUT = "1 + 1", "open('a.txt', 'w').write('x' * 1024)", "print('x' * 60_000)"
 _COLUMNS = [Column("what", ""), Column("p50", "p50", duration), Column("p99", "p99", duration)]

@@ -50,8 +50,8 @@ from holdfast.stores.memories import MemoryStore
 from holdfast.stores.memories_elsewhere import with_memories
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
+from holdfast.tools.registry import Workshop
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
-from holdfast.tools.workshop import Workshop
 from holdfast.turns.delegation import delegated
 from holdfast.turns.recall import conversations, memories
 from holdfast.wire.sendable import check_text

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.domain import messages as domain
 from holdfast.limits import INLINE_MESSAGES
+from holdfast.matching import log_match
 from holdfast.media import store as media
-from holdfast.recognition import matching
 from holdfast.wire import anthropic, exports, openai
 from tests.edges.server import serving
 from tests.loop_guard import watch
@@ -31,7 +31,7 @@ WORK = {
     "chain": (domain, "chain", _one),
     "fields": (exports, "own_fields", _one),
     "anthropic": (anthropic, "message_groups", lambda data, *_: len(data)),
-    "hashes": (matching, "_chained", lambda trail, *_: len(trail.messages)),
+    "hashes": (log_match, "_chained", lambda trail, *_: len(trail.messages)),
     "media": (media, "_have_media", len),
 }
 """Functions that are given every message; each call costs one, or as many as it is given."""

@@ -12,7 +12,7 @@ import holdfast
 from holdfast.errors import StoreCorrupt, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.server.replies import failure
-from holdfast.tools.running import _words
+from holdfast.tools.tool import _words
 from tests.edges.server import gateway
 
 HI = {"role": "user", "content": "the harbour"}

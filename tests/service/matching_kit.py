@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from holdfast.domain.messages import Message
-from holdfast.recognition.matching import Landing
-from holdfast.recognition.session_match import Match, MatchFinder, Sender
+from holdfast.matching.log_match import Landing
+from holdfast.matching.session_match import Match, MatchFinder, Sender
 from holdfast.stores.base import Store
 
 

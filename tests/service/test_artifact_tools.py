@@ -18,9 +18,8 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
 from holdfast.secrets import Guard, make_redactor
 from holdfast.tools.artifacts import ArtifactTools
-from holdfast.tools.context import ToolContext
+from holdfast.tools.context import Standing, State, ToolContext
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.state import Standing, State
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
 from tests.amounts import examples

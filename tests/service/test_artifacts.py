@@ -14,8 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.artifacts import ArtifactService, ArtifactSettings, Forgotten
-from holdfast.artifacts.blobs import CHUNK
-from holdfast.artifacts.database import DatabaseBlobs
+from holdfast.artifacts.blobs import CHUNK, DatabaseBlobs
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import SessionRef
 from holdfast.errors import (

@@ -18,9 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.artifacts import ArtifactSettings, opened_blobs
-from holdfast.artifacts.blobs import CHUNK, Blobs, Home, folder_of, gathered, new_key
-from holdfast.artifacts.database import DatabaseBlobs
-from holdfast.artifacts.disk import DiskBlobs
+from holdfast.artifacts.blobs import CHUNK, Blobs, DatabaseBlobs, DiskBlobs, Home, folder_of, gathered, new_key
 from holdfast.artifacts.s3 import S3Blobs
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.limits import BLOB_PART_BYTES, LEARNED_MODELS

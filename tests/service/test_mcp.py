@@ -23,7 +23,7 @@ from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.holdfast import Holdfast
 from holdfast.tools.mcp.connection import Connection
-from holdfast.tools.mcp.naming import told_name
+from holdfast.tools.mcp.servers import told_name
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, content, said, shout

@@ -21,7 +21,8 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.limits import MCP_MESSAGE_BYTES
-from holdfast.tools.mcp import connection, http, stdio
+from holdfast.tools.mcp import connection, http
+from holdfast.tools.mcp import connection as connection_module
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, said
@@ -71,7 +72,7 @@ async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> 
 
 async def test_a_message_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is given up before it takes the memory, and the server is started anew."""
-    monkeypatch.setattr(stdio, "MCP_MESSAGE_BYTES", 200_000)
+    monkeypatch.setattr(connection_module, "MCP_MESSAGE_BYTES", 200_000)
     script = [said(None, ("a", "raw_endless", {})), "x", said(None, ("b", "raw_slow", {})), "y"]
     async with served(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
@@ -173,7 +174,7 @@ async def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
 
 async def test_the_end_of_one_that_will_not_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where who waits for it is cancelled again meanwhile, as by a server that stops."""
-    monkeypatch.setattr(stdio, "_GRACE", 0.3)
+    monkeypatch.setattr(connection_module, "_GRACE", 0.3)
     ready, told = tmp_path / "ready", tmp_path / "told"
     stubborn = f'trap \'echo > "{told}"\' TERM; echo > "{ready}"; while :; do sleep 0.01; done'
     settings = raw(tmp_path / "log", command="/bin/sh", args=("-c", stubborn))
@@ -187,7 +188,7 @@ async def test_the_end_of_one_that_will_not_end_is_waited_for(tmp_path: Path, mo
     monkeypatch.setattr(anyio, "open_process", kept)
 
     async def talk() -> None:
-        async with stdio.over_stdio(settings, None):
+        async with connection_module.over_stdio(settings, None):
             started.set()
             await asyncio.Event().wait()
 

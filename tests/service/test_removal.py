@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.artifacts.disk import DiskBlobs
+from holdfast.artifacts.blobs import DiskBlobs
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable

@@ -21,11 +21,9 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.state import Extend, Increment, applied, joined, prefixed
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_VALUE_BYTES
-from holdfast.tools.context import ToolContext
+from holdfast.tools.context import Standing, State, ToolContext
 from holdfast.tools.functions import tool_from
-from holdfast.tools.running import Outcome, cut, run
-from holdfast.tools.state import Standing, State
-from holdfast.tools.tool import Tool, ToolLimits, Toolset
+from holdfast.tools.tool import Outcome, Tool, ToolLimits, Toolset, cut, run
 
 ARTIFACTS: SessionArtifacts = SessionArtifacts(None, None)  # type: ignore[arg-type]  # nobody looks at them
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import ModelUnavailable, TurnInterrupted
 from holdfast.stores.log import Append
-from holdfast.tools.running import NOT_RUN
+from holdfast.tools.tool import NOT_RUN
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond
 from tests.service.told_model import REF

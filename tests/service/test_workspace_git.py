@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import GitMissing, WorkspaceUnavailable
 from holdfast.workspace import Workspace, Workspaces
-from holdfast.workspace.program import Git
+from holdfast.workspace.repository import Git
 from tests.clocks import TickingClock
 from tests.service.workspace_kit import _kept, _one, git
 

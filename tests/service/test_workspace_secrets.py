@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import SecretBlocked
 from holdfast.secrets import Guard, make_redactor
-from holdfast.secrets.patterns import Pattern
+from holdfast.secrets.rules import Pattern
 from holdfast.workspace import Workspace, Workspaces
 from tests.clocks import TickingClock
 from tests.made_up import KEY

@@ -20,7 +20,7 @@ from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.memory.ranking import DAY
 from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
-from holdfast.workspace.disk import file_of_user
+from holdfast.workspace.files import file_of_user
 from tests.clocks import Clock
 from tests.service.tools_kit import Bench, bench, said
 

@@ -20,7 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_FILE_BYTES
 from holdfast.workspace import Workspace, Workspaces
-from holdfast.workspace.disk import file_of_user
+from holdfast.workspace.files import file_of_user
 from holdfast.workspace.repository import scratch_of
 from tests.clocks import TickingClock
 from tests.made_up import KEY
@@ -233,7 +233,7 @@ async def test_a_long_diff_says_how_much_is_missing(one: Workspace) -> None:
 
 
 async def test_of_a_very_long_diff_only_so_much_is_counted(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.workspace.program._DRAINED_BYTES", 100_000)
+    monkeypatch.setattr("holdfast.workspace.repository._DRAINED_BYTES", 100_000)
     monkeypatch.setattr("holdfast.workspace.repository.WORKSPACE_DIFF_BYTES", 1000)
     (one.folder / "a.txt").write_text("".join(f"line {number}\n" for number in range(60_000)))
     await one.commit("long")

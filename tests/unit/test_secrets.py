@@ -25,7 +25,7 @@ from holdfast.secrets import (
     Pattern,
     make_redactor,
 )
-from holdfast.secrets import patterns as own_patterns
+from holdfast.secrets import rules as own_patterns
 from holdfast.secrets import rules as rule_table
 from tests.amounts import examples
 

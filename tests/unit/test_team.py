@@ -14,8 +14,7 @@ from holdfast.agents.team import BELOW, CALLED, Team, transfer_tool, wrong_relat
 from holdfast.domain.session import TRANSFER
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_KEY_BYTES
-from holdfast.tools.context import Call, ToolContext
-from holdfast.tools.state import State
+from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.tool import ToolLimits, Toolset
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session, Tail
 from holdfast.limits import UNHEARD
-from holdfast.recognition.unheard import Unheard
+from holdfast.matching.retries import Unheard
 
 ASKED = [Message(role="user", content="hi")]
 

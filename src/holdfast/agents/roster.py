@@ -1,9 +1,9 @@
-"""All agents and models of one `Holdfast` by name, and who answers where one is asked for."""
+"""All agents and models of one `Holdfast` by name, which of them answers, and agents as tools of other agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,9 +16,49 @@ from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
 from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
-from holdfast.tools.agents import agent_tool
-from holdfast.tools.tool import Toolset
+from holdfast.tools.context import ToolContext
+from holdfast.tools.tool import Tool, Toolset
 from holdfast.wire.sendable import check_text
+
+TIMEOUT: Final = 300.0
+"""Seconds that such a call may take: it is a whole turn, with tools of its own."""
+_DESCRIPTION: Final = "Another agent, {name!r}, that does what it is asked and answers."
+_REQUEST: Final = (
+    "What is wanted of it, with all that it has to know: it sees this text, and nothing of the conversation here."
+)
+
+
+def agent_tool(name: str, description: str | None) -> Tool:
+    """The tool by which an agent is called.
+
+    Args:
+        name: the agent's, and the tool's.
+        description: what it is for; None: the model is told its name alone.
+
+    Raises:
+        InvalidRequest: a tool cannot be called so.
+    """
+
+    async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
+        request = arguments.get("request")
+        if not isinstance(request, str) or not request.strip():
+            raise InvalidRequest("request is missing: what is wanted, a text with words in it")
+        if context.call.delegate is None:
+            raise InvalidRequest("agents cannot be called here")
+        return await context.call.delegate(context, name, request)
+
+    return Tool(
+        name=name,
+        call=call,
+        description=description or _DESCRIPTION.format(name=name),
+        parameters={
+            "type": "object",
+            "properties": {"request": {"type": "string", "description": _REQUEST}},
+            "required": ["request"],
+        },
+        timeout=TIMEOUT,
+        reads_state=False,
+    )
 
 
 class Roster:

@@ -9,9 +9,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from holdfast.artifacts.blobs import Blobs, Home
-from holdfast.artifacts.database import DatabaseBlobs
-from holdfast.artifacts.disk import POSSIBLE, DiskBlobs
+from holdfast.artifacts.blobs import POSSIBLE, Blobs, DatabaseBlobs, DiskBlobs, Home
 from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_BYTES, ARTIFACTS_BYTES
 from holdfast.settings import Mistake, Secret, Settings, Size, Text, Url, check_url

@@ -41,7 +41,7 @@ def _do(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, conf
     from holdfast.holdfast import milliseconds
     from holdfast.secrets import guard_of
     from holdfast.workspace import Workspaces
-    from holdfast.workspace.workspaces import DEFAULT
+    from holdfast.workspace.workspace import DEFAULT
 
     found = load_settings({"config": config}, os.environ).config
     settings = build_workspace_settings(found.hooks.workspace_git)

@@ -21,8 +21,7 @@ from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import window_note, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
-from holdfast.secrets.patterns import chosen, unknown
-from holdfast.secrets.rules import EXTRA, installed
+from holdfast.secrets.rules import EXTRA, chosen, installed, unknown
 from holdfast.settings import mask_url
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA

@@ -10,7 +10,7 @@ from msgspec import Meta
 from holdfast.errors import InvalidRequest
 from holdfast.hooks.webhook import TIMEOUT, Webhook
 from holdfast.limits import HOOKS, ID_BYTES, PATTERNS
-from holdfast.secrets.patterns import ALL, trouble, unknown
+from holdfast.secrets.rules import ALL, trouble, unknown
 from holdfast.settings import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
 
 

@@ -49,9 +49,8 @@ from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import owners
 from holdfast.workspace import Workspace, Workspaces
-from holdfast.workspace.disk import file_of_user
-from holdfast.workspace.workspace import fields
-from holdfast.workspace.workspaces import DEFAULT
+from holdfast.workspace.files import file_of_user
+from holdfast.workspace.workspace import DEFAULT, fields
 
 _log = logging.getLogger("holdfast.dreams")
 TRIES: Final = 10

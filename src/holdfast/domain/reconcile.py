@@ -1,6 +1,6 @@
 """How a transcript or a delta that somebody sent relates to a session's log (DESIGN.md, section 6). Pure functions.
 
-Where a transcript and a log go together is found by `holdfast.recognition.matching`; what follows from that is decided here.
+Where a transcript and a log go together is found by `holdfast.matching.log_match`; what follows from that is decided here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
-from holdfast.artifacts.database import DatabaseBlobs
+from holdfast.artifacts.blobs import DatabaseBlobs
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
@@ -29,6 +29,7 @@ from holdfast.lifecycle.removal import Receipt, taken_away
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Pace, Sweeper
 from holdfast.liveness import new_holder
+from holdfast.matching.retries import Retries, Unheard
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
 from holdfast.memory.owner_caches import Promoted
@@ -36,8 +37,6 @@ from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
-from holdfast.recognition.retries import Retries
-from holdfast.recognition.unheard import Unheard
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession

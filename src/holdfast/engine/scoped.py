@@ -20,7 +20,7 @@ from holdfast.overlays.session_cache import TenantCache
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.state import ScopedState
-from holdfast.tools.state import Standing
+from holdfast.tools.context import Standing
 
 SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 """Scopes that are no session's own, in the order in which stores change them."""

@@ -9,14 +9,14 @@
 A `Guard` does that to whole messages, with what the configuration's `redaction` and `secret_guard` say; `guard_of` makes it.
 All three `redacted…` methods change nothing in what they have changed before.
 
-rules     what is looked for: a library's patterns, a few of our own, the user's      patterns  the user's, checked
-redactor  where it is in a text, and what stands there instead                         guard     messages, and what happens then
+rules     what is looked for: a library's patterns, a few of our own, the user's
+redactor  where it is in a text, and what replaces it
+guard     messages, and what happens to them
 """
 
 from holdfast.secrets.guard import Action, Finding, Guard, Sweep, guard_of
-from holdfast.secrets.patterns import Pattern
 from holdfast.secrets.redactor import Hit, Redactor, make_redactor, redactor_of
-from holdfast.secrets.rules import CREDENTIALS, PRIVATE, RULES
+from holdfast.secrets.rules import CREDENTIALS, PRIVATE, RULES, Pattern
 
 __all__ = [
     "CREDENTIALS",

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.secrets.patterns import ALL, Pattern, check, chosen, own_rule
-from holdfast.secrets.rules import RULES, Rule, builtin_rules
+from holdfast.secrets.rules import ALL, RULES, Pattern, Rule, builtin_rules, check, chosen, own_rule
 
 _ROUNDS: Final = 16
 """Times that a text is looked at again because something was replaced in it."""

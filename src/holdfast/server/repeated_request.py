@@ -11,7 +11,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.domain.session import Session
 from holdfast.errors import SessionNotFound
-from holdfast.recognition.retries import Attempt
+from holdfast.matching.retries import Attempt
 from holdfast.server.http import Call
 from holdfast.server.intake import declared
 from holdfast.turns.placement import Placement

@@ -19,8 +19,8 @@ from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
 from holdfast.limits import REMATCHES
 from holdfast.liveness import is_dead
-from holdfast.recognition.matching import behind
-from holdfast.recognition.session_match import Match, MatchFinder, Occupancy, Sender
+from holdfast.matching.log_match import behind
+from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.server.http import Call, named_session
 from holdfast.server.requester import Requester
 from holdfast.sessions.forking import fork_for_request

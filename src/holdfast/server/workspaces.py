@@ -14,7 +14,7 @@ from holdfast.server.routes import BODY, STORE, Routes
 from holdfast.tools.workspace import told_of
 from holdfast.wire.objects import Answer, Request, json_schema
 from holdfast.workspace import Workspace
-from holdfast.workspace.workspaces import DEFAULT
+from holdfast.workspace.workspace import DEFAULT
 
 routes = Routes("workspaces")
 _ONE: Final = "/v1/workspaces/{agent}"

@@ -13,7 +13,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest
-from holdfast.tools.state import State
+from holdfast.tools.context import State
 from holdfast.turns.model_call import made_call
 from holdfast.turns.prompt import build_prompt, sendable
 from holdfast.turns.replies import append_reply, text_of_reply

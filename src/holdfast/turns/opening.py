@@ -7,7 +7,7 @@ After a turn that ended between tools it goes on from the results that are store
 A crash, or a client that went away, leaves a log that ends in tool messages: the calls of a reply that has no end. No tool
 runs again for a call of these: one that has no result is told as such when the prompt is built.
 
-After a turn that ended whole, but without its client, it is given the stored reply (see `holdfast.recognition.unheard`).
+After a turn that ended whole, but without its client, it is given the stored reply (see `holdfast.matching.retries`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from holdfast.domain.session import Entry, Session
 from holdfast.engine.guarded import masked
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
+from holdfast.matching.log_match import at_end, behind, branch, goes_on, landed
 from holdfast.overlays.session_cache import CachedSession
-from holdfast.recognition.matching import at_end, behind, branch, goes_on, landed
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch

@@ -7,7 +7,7 @@ from typing import Literal
 
 from holdfast.domain.session import Session
 from holdfast.engine.session_lock import Reservation
-from holdfast.recognition.retries import Attempt
+from holdfast.matching.retries import Attempt
 
 PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
 

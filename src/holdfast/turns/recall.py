@@ -43,7 +43,7 @@ from holdfast.search.conversations import rank_session, searched
 from holdfast.search.queries import Asked, SearchHit, zone_named
 from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import Found, Wanted
-from holdfast.tools.memory_sources import is_users
+from holdfast.tools.memory import is_users
 from holdfast.turns.turn import Turn
 from holdfast.wire.parsing import moment_of
 

@@ -14,9 +14,8 @@ from holdfast.domain.session import Entry
 from holdfast.domain.state import joined
 from holdfast.errors import InvalidRequest
 from holdfast.memory.session_memories import SessionMemories
-from holdfast.tools.context import Call, ToolContext
-from holdfast.tools.running import CANCELLED, NOT_RUN, Outcome, failure, run
-from holdfast.tools.state import State
+from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.tool import CANCELLED, NOT_RUN, Outcome, failure, run
 from holdfast.turns.handover import hand_over, transfer
 from holdfast.turns.recall import is_shared, looked_up, quotes, said_at
 from holdfast.turns.reply_assembler import ReplyAssembler

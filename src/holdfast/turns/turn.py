@@ -36,7 +36,7 @@ from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.media.store import has_media, taken_apart
 from holdfast.overlays.views import view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
-from holdfast.tools.state import Standing
+from holdfast.tools.context import Standing
 from holdfast.tools.tool import name_of
 from holdfast.turns.placement import Placement
 from holdfast.turns.turn_warnings import TurnWarning, TurnWarnings

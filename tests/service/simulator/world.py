@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.agents import Llm, Roster
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.recognition.unheard import Unheard
+from holdfast.matching.retries import Unheard
 from holdfast.wire.openai import message_to
 from tests.service.simulator.door import Answer, Door, Speaker
 from tests.service.simulator.reference import Entry, Landing, Log, land, said, text, visible

@@ -1,7 +1,6 @@
 """Tools of servers of the Model Context Protocol (MCP), called through its official SDK (extra `mcp`).
 
-settings    how a server is reached, and which of its tools are offered    naming   what the model calls them
-connection  one server: started or connected to, kept, called             results  what it answers, for the model
-stdio       one that is a program                                         http     one at an address
-servers     all of them, and the tools that they make
+settings    how a server is reached, and which of its tools are offered
+connection  one server: started or connected to, kept, called             http  the transport to an address
+servers     all of them, the tools made of theirs, and results
 """

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.tools.python.calls import Ran
 from holdfast.tools.python.files import Kept
-from holdfast.tools.running import cut
+from holdfast.tools.tool import cut
 
 _TEXTS: Final = ("stdout", "stderr", "result", "exception")
 """Texts that may be long, in the order in which they are cut: what says most of what went wrong last."""

@@ -1,4 +1,4 @@
-"""Everything that runs here when a model calls it: functions of the program, the tools that are built in, those of MCP servers."""
+"""Every tool that runs here when a model calls it: functions of the program, built-in tools, those of MCP servers."""
 
 from __future__ import annotations
 

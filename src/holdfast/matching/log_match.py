@@ -1,7 +1,7 @@
-"""Where a transcript and the logs of its sender go together: in a session that it names, or among all of a user's.
+"""Where a transcript and the logs of its sender agree: in a session that it names, or among all of a user's.
 
-What is looked for are digests of the request's messages, in an index of the store; so it costs what was sent, whatever the
-number of sessions and their length. Three ways lead from one message that both share to the next: the chain of digests; an
+Digests of the request's messages are looked up in an index of the store, so it costs what was sent, whatever the
+number of sessions and their length. Three ways lead from one shared message to the next: the chain of digests; an
 alias where a client resends less than it was sent (no media, half of a cut reply); and for a request that leaves out older
 messages, a run in the middle that is compared word for word.
 """

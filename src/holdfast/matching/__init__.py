@@ -1,0 +1,1 @@
+"""Session matching: which session a request belongs to that names none."""

@@ -1,0 +1,140 @@
+"""Requests that are sent again: by official SDKs after a timeout or a failure, and for replies that were finished after their client left.
+
+A repeated request says how often it was sent before (`x-stainless-retry-count`) and is found by its body. It joins the turn of the first
+attempt, or gets that turn's reply. A process remembers attempts for ten minutes; over several servers an `Idempotency-Key` does the same.
+A client that asks again for a reply it left before its end is given the reply in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from holdfast.domain.messages import Message, canonical
+from holdfast.domain.session import Session, SessionRef
+from holdfast.limits import RETRIES, RETRY_MILLISECONDS, UNHEARD
+
+
+class Attempt:
+    """One attempt at a request.
+
+    Attributes:
+        ref: the session that it was given; None: none yet.
+        identity: the session's.
+        start: `seq` of the first entry after the request's own messages, once they are in the log.
+        is_connected: whether its client may still be there.
+        was_answered: whether its client was sent the whole reply.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.ref: SessionRef | None = None
+        self.identity = ""
+        self.start: int | None = None
+        self.is_connected = True
+        self.was_answered = False
+
+    def place(self, ref: SessionRef, identity: str) -> None:
+        """Note which session the request was given."""
+        self.ref, self.identity = ref, identity
+
+
+class Retries:
+    """The attempts of the last ten minutes, by a digest of caller and body.
+
+    Args:
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._attempts: OrderedDict[bytes, list[Attempt]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def begin(self, digest: bytes) -> Attempt:
+        """Note a request that is sent for the first time."""
+        self._forget()
+        attempt = Attempt(self._clock())
+        self._attempts.setdefault(digest, []).append(attempt)
+        self._attempts.move_to_end(digest)
+        self._count += 1
+        return attempt
+
+    def resume(self, digest: bytes) -> Attempt | None:
+        """Return the attempt that a request repeats, or None.
+
+        Two callers without names may have sent the same: an attempt whose client has gone comes first, then one that is not
+        answered yet; of these the oldest.
+        """
+        self._forget()
+        placed = [one for one in self._attempts.get(digest, ()) if one.ref is not None]
+        if not placed:
+            return None
+        found = min(
+            placed, key=lambda one: (one.was_answered, one.is_connected, -one.at if one.was_answered else one.at)
+        )
+        found.is_connected, found.was_answered = True, False
+        return found
+
+    def _forget(self) -> None:
+        """Forget what is too old, and the oldest where there are too many."""
+        oldest = self._clock() - RETRY_MILLISECONDS
+        while self._attempts:
+            digest, attempts = next(iter(self._attempts.items()))
+            if attempts[-1].at > oldest and self._count < RETRIES:
+                return
+            self._count -= len(attempts)
+            del self._attempts[digest]
+
+
+class Unheard:
+    """What a process remembers of them: of a session the last one, and of the oldest sessions none.
+
+    An aid for clients that send no `Idempotency-Key`: another server does not know, and answers anew.
+    """
+
+    def __init__(self) -> None:
+        self._noted: OrderedDict[SessionRef, tuple[str, int, bytes]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def note(self, session: Session, asked: Iterable[Message], key: str | None) -> None:
+        """Remember that nobody was there for the end of the reply.
+
+        Args:
+            session: as it is behind the reply, which is its last entry.
+            asked: what came with the request, without secrets.
+            key: its `Idempotency-Key`.
+        """
+        self._noted[session.ref] = (session.identity, session.tail.last_seq, _digest(asked, key))
+        self._noted.move_to_end(session.ref)
+        if len(self._noted) > UNHEARD:
+            self._noted.popitem(last=False)
+
+    def of(self, ref: SessionRef) -> bool:
+        """Whether there is one of the session."""
+        return ref in self._noted
+
+    def taken(self, session: Session, asked: Iterable[Message], key: str | None) -> int | None:
+        """`seq` of the reply that the same request is given again; it counts as heard from now on.
+
+        None where the session has gone on, or another request comes: then nobody asks for it any more.
+        """
+        noted = self._noted.pop(session.ref, None)
+        if noted is None:  # forgotten for others' since it was looked whether there is one
+            return None
+        identity, seq, digest = noted
+        same = (identity, seq) == (session.identity, session.tail.last_seq) and digest == _digest(asked, key)
+        return seq if same else None
+
+
+def _digest(asked: Iterable[Message], key: str | None) -> bytes:
+    said = hashlib.blake2b(repr(key).encode(), digest_size=16)
+    for message in asked:
+        said.update(canonical(message) + b"\0")
+    return said.digest()
