@@ -20,22 +20,20 @@ from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
 from holdfast.engine.engine import Engine, random_id
-from holdfast.engine.guarded import guarded
 from holdfast.engine.indexing import Indexer
 from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
+from holdfast.engine.write_steps import add_steps, write_steps
 from holdfast.errors import InvalidRequest, StoreClosed
-from holdfast.hooks.registry import ENDS, F, Hook, Hooks, observed
+from holdfast.hooks.registry import ENDS, F, Hook, Hooks
 from holdfast.hooks.registry import callback as as_hook
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexes.tenants import Indexes
-from holdfast.indexes.tombstones import unindexed
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Swept
 from holdfast.limits import CACHE_BYTES
-from holdfast.media.store import referring
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import Model, PromptCounter
 from holdfast.overlays.compacting import Compactor
@@ -47,7 +45,6 @@ from holdfast.sessions.state import SharedState
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.memories_elsewhere import with_memories
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.registry import Workshop
@@ -224,7 +221,7 @@ class Holdfast(Sessions):
     async def __aenter__(self) -> Self:
         store = await self._opened()
         try:
-            store = self._indexed(observed(store, self.hooks.observers))
+            store = self._with_steps(store)
             artifacts = self._shelf(store)
             await self.workshop.open()
         except BaseException:
@@ -316,18 +313,21 @@ class Holdfast(Sessions):
     async def _opened(self) -> Store:
         """A handle of its own: closing it leaves open what was given."""
         if self._given is not None:
-            store = self._given.for_tenant(self.tenant)
-        else:
-            store = await open_store(self.url, tenant=self.tenant)
-        store = referring(with_memories(store, self._memory_store))
-        return store if self.guard is None else guarded(store, self.guard)
+            return self._given.for_tenant(self.tenant)
+        return await open_store(self.url, tenant=self.tenant)
 
-    def _indexed(self, store: Store) -> Store:
-        """The store, which tells the index; where there is none, those of others."""
-        if self._index is None:
-            return unindexed(store, self.clock)
-        self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
-        return self._indexes.follow(store)
+    def _with_steps(self, store: Store) -> Store:
+        """The store, whose writes pass the steps."""
+        if self._index is not None:
+            self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
+        steps = write_steps(
+            memories=self._memory_store,
+            guard=self.guard,
+            observers=self.hooks.observers,
+            indexes=self._indexes,
+            clock=self.clock,
+        )
+        return add_steps(store, steps)
 
     def _shelf(self, store: Store) -> ArtifactService:
         """The artifacts of a store's tenant."""

@@ -10,7 +10,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.documents import channel_of, said_in
-from holdfast.indexes.service import IndexService, followed
+from holdfast.indexes.service import IndexService, feed_index
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import terms_of
 from holdfast.stores import open_store
@@ -48,7 +48,7 @@ class Bench:
         self.index = index
         self.settings = settings
         self.service = self.another()
-        self.here = followed(store, lambda _: self.service)
+        self.here = feed_index(store, lambda _: self.service)
 
     def another(self) -> IndexService:
         """One more process on the same store and index."""

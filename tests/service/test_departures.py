@@ -13,7 +13,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import tombstones
-from holdfast.indexes.tombstones import MARK, Departures, unindexed
+from holdfast.indexes.tombstones import MARK, Departures, mark_removals
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
@@ -119,7 +119,7 @@ async def gone_elsewhere(one: Bench) -> None:
     await one.service.settled()
     await one.service.walk()
     one.time += LATER
-    outside = unindexed(one.elsewhere, lambda: one.time)
+    outside = mark_removals(one.elsewhere, lambda: one.time)
     await outside.remove(REFS[0])
     await outside.erase(REFS[1], 0)
 
@@ -130,7 +130,7 @@ async def test_everything_is_looked_at_once_an_hour_at_most() -> None:
         await gone_elsewhere(one)
         assert (await one.service.walk()).whole
         await one.check(REFS)
-        await unindexed(one.elsewhere, lambda: one.time).remove(REFS[2])
+        await mark_removals(one.elsewhere, lambda: one.time).remove(REFS[2])
         one.time += INDEX_DEPARTED_WALK - 1
         assert not (await one.service.walk()).whole
         one.time += 1
@@ -175,7 +175,7 @@ async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
             return await learn(model, data, **more)
 
         one.elsewhere.learn = noted  # type: ignore[method-assign]
-        outside = unindexed(one.elsewhere, lambda: one.time)
+        outside = mark_removals(one.elsewhere, lambda: one.time)
         for ref in REFS:
             await outside.remove(ref)
         assert writes == []
@@ -206,7 +206,7 @@ async def test_marks_are_few_and_forgotten_after_a_week() -> None:
 async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a mark that somebody else has written meanwhile, or that a later release wrote otherwise."""
     store = await open_store("sqlite://:memory:", tenant=TENANT)
-    outside = unindexed(store, lambda: 1)
+    outside = mark_removals(store, lambda: 1)
 
     async def away(*_: Any, **__: Any) -> bool:
         raise StoreUnavailable("away")

@@ -14,7 +14,7 @@ from holdfast.domain.memory import DiaryEntry, MemoryDelta
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewCompaction, NewEntry, SessionRef
 from holdfast.domain.state import Extend, Increment
-from holdfast.engine.guarded import TEXTLESS, GuardedStore
+from holdfast.engine.redacting_store import TEXTLESS, RedactingStore
 from holdfast.errors import SecretBlocked, StaleSession, StaleState
 from holdfast.secrets import CREDENTIALS, Guard, Pattern, make_redactor
 from holdfast.stores.base import Store
@@ -29,7 +29,7 @@ from tests.service.told_model import REF
 
 def test_every_method_of_a_store_is_guarded_or_brings_no_text() -> None:
     methods = {name for name in dir(Store) if not name.startswith("_") and callable(getattr(Store, name))}
-    guarded = {name for name in dir(GuardedStore) if not name.startswith("_") and name not in dir(StoreWrapper)}
+    guarded = {name for name in dir(RedactingStore) if not name.startswith("_") and name not in dir(StoreWrapper)}
     assert methods - guarded - TEXTLESS == {"for_tenant"}, "does it write text? guard it, else name it in TEXTLESS"
     assert not guarded & TEXTLESS
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.service import FollowedStore
+from holdfast.indexes.service import IndexedStore
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.conversations import searched
 from holdfast.search.queries import Asked, SearchResults
@@ -258,7 +258,7 @@ async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> Non
         for name in "abcdefgh":
             await at.said(name, f"kelp {name}", "fine")
         followed = at.hf.engine.life.store
-        assert isinstance(followed, FollowedStore)
+        assert isinstance(followed, IndexedStore)
         behind, now = followed.inner, at.clock.now
         await behind.erase(at.ref("a"), 0)
         await behind.append(at.ref("b"), Append(timestamp=now, retire_from=0))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef
-from holdfast.hooks.registry import observed
+from holdfast.hooks.registry import notify_observers
 from holdfast.hooks.transcript_files import Read, session_from
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.off_loop import off_loop
@@ -190,7 +190,7 @@ def hasty(inner: Store, reads: list[int]) -> Store:
 async def test_what_is_retired_while_a_transcript_is_written_is_told(tmp_path: Path, at: int) -> None:
     transcripts = Transcripts(tmp_path / "t")
     reads: list[int] = []
-    store = observed(hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
+    store = notify_observers(hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
     await make(store)
     await say(store, user("one"))
     await transcripts.settled()
@@ -272,7 +272,7 @@ async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.hooks.registry import observed
+from holdfast.hooks.registry import notify_observers
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
@@ -282,7 +282,7 @@ from tests.contract.kit import user
 async def write(url, folder, name, count):
     transcripts = Transcripts(folder)
     store = await open_store(url, tenant="default")
-    watched = observed(store, [transcripts])
+    watched = notify_observers(store, [transcripts])
     print("ready", flush=True)
     sys.stdin.readline()
     for at in range(int(count)):

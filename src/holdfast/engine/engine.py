@@ -23,7 +23,7 @@ from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLock
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.hooks.registry import Hooks
 from holdfast.indexes.service import IndexService
-from holdfast.lifecycle.expiry import Life, living
+from holdfast.lifecycle.expiry import Life, expire_sessions
 from holdfast.lifecycle.hook_delivery import Teller
 from holdfast.lifecycle.removal import Receipt, taken_away
 from holdfast.lifecycle.settings import LifeSettings
@@ -102,7 +102,7 @@ class Engine:
         self.hooks = hooks
         self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
         self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.forget)
-        self.store = living(store, self.life)
+        self.store = expire_sessions(store, self.life)
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None
         self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}

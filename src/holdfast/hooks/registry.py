@@ -329,7 +329,7 @@ class ObservedStore(StoreWrapper):
                 observer.changed(self.tenant, ref, how)
 
 
-def observed(store: Store, observers: Sequence[Observer]) -> Store:
+def notify_observers(store: Store, observers: Sequence[Observer]) -> Store:
     """The store, told of to observers; each of them may read from it from now on. The same store when there are none."""
     for observer in observers:
         observer.begin(store)

@@ -1,6 +1,6 @@
 """The index of one tenant: it follows every write of this process, off every turn's path. No turn waits for it or fails because of it.
 
-    a write -> noted by `FollowedStore` -> waits a little -> brought up to the log (`holdfast.indexes.sources`) -> vectors, afterwards
+    a write -> noted by `IndexedStore` -> waits a little -> brought up to the log (`holdfast.indexes.sources`) -> vectors, afterwards
 
 Notes hold names only and are lost with the process: a walk finds the sessions again (`holdfast.indexes.backfill`).
 """
@@ -508,7 +508,7 @@ ServiceOf = Callable[[Store], IndexService]
 """Gives the index of a handle's tenant."""
 
 
-class FollowedStore(StoreWrapper):
+class IndexedStore(StoreWrapper):
     """Tells the index of its tenant of every write.
 
     What only comes is told behind it. What goes is gone from the index, too, when the write returns, if that can be reached in time.
@@ -571,6 +571,6 @@ class FollowedStore(StoreWrapper):
         return did
 
 
-def followed(store: Store, service: ServiceOf) -> Store:
+def feed_index(store: Store, service: ServiceOf) -> Store:
     """The store, which tells the index of its tenant."""
-    return FollowedStore(store, service)  # type: ignore[abstract]  # the rest is passed on
+    return IndexedStore(store, service)  # type: ignore[abstract]  # the rest is passed on

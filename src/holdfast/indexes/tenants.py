@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.indexes.lazy_index import IndexFile, LazyIndex, Opening
-from holdfast.indexes.service import IndexService, followed
+from holdfast.indexes.service import IndexService, feed_index
 from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import new_holder
@@ -69,7 +69,7 @@ class Indexes:
 
     def follow(self, store: Store) -> Store:
         """The store, which tells the indexes of its tenants."""
-        return followed(store, self.of)
+        return feed_index(store, self.of)
 
     def of(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
         """The index of a store's tenant."""

@@ -142,6 +142,6 @@ class UnindexedStore(StoreWrapper):
         return await self.inner.drop_memories(owner)
 
 
-def unindexed(store: Store, clock: Callable[[], int]) -> Store:
+def mark_removals(store: Store, clock: Callable[[], int]) -> Store:
     """The store, which leaves the mark."""
     return UnindexedStore(store, clock)  # type: ignore[abstract]  # the rest is passed on

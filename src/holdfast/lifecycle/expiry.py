@@ -1,7 +1,7 @@
 """How sessions end: after their ttl, because there are too many, or on request; and the store that shows it.
 
 A session is active until it was idle for its ttl, until more sessions are active than allowed, or until it is ended on request.
-Its expiry holds at once for every reader; its end is recorded by the first process that notices it. `LivingStore` is the store with that
+Its expiry holds at once for every reader; its end is recorded by the first process that notices it. `ExpiringStore` is the store with that
 applied: what has expired is closed, or gone, and sessions that become active are counted.
 """
 
@@ -465,14 +465,14 @@ _OF_A_SESSION: Final = frozenset(
 _SWEPT: Final = 100
 
 
-def living(store: Store, life: Life) -> Store:
-    """`store`, whose sessions end when it is time; see `LivingStore`."""
-    kind: Any = LivingStore  # it is a store by what it passes on, which a type checker cannot see
+def expire_sessions(store: Store, life: Life) -> Store:
+    """`store`, whose sessions end when it is time; see `ExpiringStore`."""
+    kind: Any = ExpiringStore  # it is a store by what it passes on, which a type checker cannot see
     made: Store = kind(store, life)
     return made
 
 
-class LivingStore(StoreWrapper):
+class ExpiringStore(StoreWrapper):
     """A store whose sessions end when it is time, whoever asks for them.
 
     On a durable store one that has expired is seen as closed, and ended when it is written to, which opens it again. In memory
@@ -490,7 +490,7 @@ class LivingStore(StoreWrapper):
     def for_tenant(self, tenant: str) -> Store:
         """See `Store.for_tenant`."""
         life = self._life.for_tenant(tenant)
-        return living(life.store, life)
+        return expire_sessions(life.store, life)
 
     # -- reading -----------------------------------------------------------
 

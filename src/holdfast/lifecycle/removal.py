@@ -11,7 +11,7 @@ from holdfast.domain.artifact import Artifact
 from holdfast.domain.session import Removed, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.registry import Keeper
-from holdfast.lifecycle.expiry import Life, living
+from holdfast.lifecycle.expiry import Life, expire_sessions
 from holdfast.stores.base import Store
 
 _SUMS = tuple(Removed.__struct_fields__)
@@ -78,7 +78,7 @@ async def taken_away(
         keepers: who keeps something of sessions elsewhere.
         ref: which session.
     """
-    store = living(life.store, life)
+    store = expire_sessions(life.store, life)
     held = await artifacts.held(ref)
     if life.tells("delete"):
         receipt = await _withdrawn(life, store, ref, held)

@@ -93,7 +93,7 @@ def has_media(messages: Sequence[Message]) -> bool:
     return False
 
 
-class ReferringStore(StoreWrapper):
+class MediaReferringStore(StoreWrapper):
     """A store whose messages refer to their media; see `holdfast.domain.media.parts`.
 
     Args:
@@ -183,6 +183,6 @@ async def _referring(
     return made, {sha256: content for sha256, content in {**given, **contents}.items() if sha256 in wanted}
 
 
-def referring(store: Store) -> Store:
+def refer_to_media(store: Store) -> Store:
     """`store`, with media taken out of everything that is written."""
-    return ReferringStore(store)  # type: ignore[abstract]  # the rest is passed on
+    return MediaReferringStore(store)  # type: ignore[abstract]  # the rest is passed on

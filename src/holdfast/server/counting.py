@@ -11,7 +11,7 @@ from holdfast.context.dialects import adapted
 from holdfast.domain.calibration import Counted
 from holdfast.domain.media.parts import seen
 from holdfast.domain.messages import Message
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES

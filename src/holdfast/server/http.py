@@ -16,7 +16,7 @@ from holdfast.access import Handed, Principal, upstream_user
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import participants_of
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
 from holdfast.server.intake import Held, Intake

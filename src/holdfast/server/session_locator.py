@@ -14,7 +14,7 @@ from holdfast.agents import Voice
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session, SessionRef
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
 from holdfast.limits import REMATCHES

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.engine.beginning import begun
 from holdfast.engine.engine import Engine
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.engine.removing import pruned, removed, user_removed
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.lifecycle.removal import Receipt

@@ -16,7 +16,7 @@ from holdfast.domain.origins import copy_origins
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import is_long
-from holdfast.engine.guarded import as_kept
+from holdfast.engine.redacting_store import as_kept
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
 from holdfast.limits import PAGE
 from holdfast.media.leaving import whole_entries

@@ -19,7 +19,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import counted
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store

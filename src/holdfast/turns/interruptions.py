@@ -19,7 +19,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, Session
 from holdfast.engine.entries import counted
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.errors import HeardMismatch, InvalidRequest, NoReply
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store

@@ -22,7 +22,7 @@ from holdfast.domain.messages import Message, canonical
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.domain.session import Entry, Session
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
 from holdfast.matching.log_match import at_end, behind, branch, goes_on, landed

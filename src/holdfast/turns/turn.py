@@ -31,7 +31,7 @@ from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branching import Share
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
-from holdfast.engine.guarded import masked
+from holdfast.engine.redacting_store import masked
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.media.store import has_media, taken_apart
 from holdfast.overlays.views import view_to_save

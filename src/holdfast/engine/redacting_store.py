@@ -97,7 +97,7 @@ TEXTLESS: Final = frozenset(
 keys, whose names are an operator's own words."""
 
 
-class GuardedStore(StoreWrapper):
+class RedactingStore(StoreWrapper):
     """See the module. What it does not know it passes on: a test holds that to `TEXTLESS`.
 
     Args:
@@ -222,9 +222,9 @@ class GuardedStore(StoreWrapper):
         return told, sweep
 
 
-def guarded(store: Store, guard: Guard) -> Store:
+def redact(store: Store, guard: Guard) -> Store:
     """`store`, with `guard` before everything that writes text."""
-    return GuardedStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
+    return RedactingStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
 
 
 async def masked(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -1,0 +1,63 @@
+"""The steps that every write passes on its way to the database, as one ordered list.
+
+Each step is a store around the next one. It overrides the few writes that concern it and passes the rest on, so a write passes
+the same steps whoever makes it: turns, the REST API, imports, summaries. A write goes through the list from the end to the
+beginning, and its result comes back from the beginning to the end. The last step, `expire_sessions`, is each tenant's own: `Engine` adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from holdfast.engine.redacting_store import redact
+from holdfast.hooks.registry import Observer, notify_observers
+from holdfast.indexes.tenants import Indexes
+from holdfast.indexes.tombstones import mark_removals
+from holdfast.media.store import refer_to_media
+from holdfast.secrets import Guard
+from holdfast.stores.base import Store
+from holdfast.stores.memories import MemoryStore
+from holdfast.stores.memories_elsewhere import with_memories
+
+WriteStep = Callable[[Store], Store]
+
+
+def write_steps(
+    *,
+    memories: Callable[[str], MemoryStore] | None,
+    guard: Guard | None,
+    observers: Sequence[Observer],
+    indexes: Indexes | None,
+    clock: Callable[[], int],
+) -> list[WriteStep]:
+    """Return the steps in order, the one next to the database first.
+
+    Args:
+        memories: gives a tenant's store of memories, if they are kept elsewhere.
+        guard: what happens to secrets; None: nothing.
+        observers: hooks that follow what is written.
+        indexes: the search index; None: there is none, and only the indexes of other processes are told of removals.
+        clock: milliseconds since the epoch.
+    """
+    steps: list[WriteStep] = [
+        # Memories go to the store that was given for them.
+        partial(with_memories, opened=memories),
+        # The data of images, audio and files leave the messages, and are kept once a session by their hash.
+        refer_to_media,
+    ]
+    if guard is not None:
+        # Secrets are refused or masked before anything else sees the text.
+        steps.append(partial(redact, guard=guard))
+    # Transcripts and the like learn what was written, and what is about to change.
+    steps.append(partial(notify_observers, observers=observers))
+    # The index takes in what is new in the background, and loses what is erased before the write returns.
+    steps.append(partial(mark_removals, clock=clock) if indexes is None else indexes.follow)
+    return steps
+
+
+def add_steps(store: Store, steps: Sequence[WriteStep]) -> Store:
+    """Return a store whose writes pass the steps."""
+    for step in steps:
+        store = step(store)
+    return store
