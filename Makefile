@@ -26,8 +26,8 @@ test: .venv/.dev  ## all tests on all cores, documentation examples included (AR
 test-thorough: export HYPOTHESIS_PROFILE = thorough
 test-thorough: test  ## the same with 500 examples of each property instead of 25: for hours
 
-quick: .venv/.dev  ## in less than a minute: the unit tests with few examples, and a turn through the library and the store
-	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal tests/unit tests/service/test_library.py tests/service/test_turn.py
+quick: .venv/.dev  ## in less than a minute: the unit tests but slow ones, with few examples, and a turn through library and store
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" tests/unit tests/service/test_library.py tests/service/test_turn.py
 
 docs: .venv-docs/.docs  ## the documentation as a site, in build/docs; a link that leads nowhere is an error
 	@.venv-docs/bin/python -m scripts.site html $(ARGS)

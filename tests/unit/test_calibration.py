@@ -343,6 +343,7 @@ def test_room_is_not_wasted_once_the_count_is_known(ratio: float) -> None:
 # -- with real working sets ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3])
 @pytest.mark.parametrize("named", [True, False])
 def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float, named: bool) -> None:

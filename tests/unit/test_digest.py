@@ -305,6 +305,7 @@ def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
         assert (result.recall >= recall, result.bound >= bound) == (True, True), f"{budget}: {result}"
 
 
+@pytest.mark.slow
 def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
     """Of all values of all of them, with room for about a tenth, a fifth and half of the session."""
     for budget, recall, bound in ((256, 0.8, 0.7), (512, 0.93, 0.88), (1024, 0.97, 0.95)):

@@ -170,7 +170,10 @@ def grown(request: Request, entries: list[Entry]) -> Iterator[str]:
         before = made.messages
 
 
-@pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.id)
+@pytest.mark.parametrize(
+    "session",
+    [pytest.param(one, id=one.id, marks=pytest.mark.slow if one.id == TOGETHER else ()) for one in SESSIONS],
+)
 def test_working_sets_are_those_of_the_last_release(session: Recording) -> None:
     assert page(session) == (FOLDER / f"{session.id}.txt").read_text(encoding="utf-8")
 

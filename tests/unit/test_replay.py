@@ -389,6 +389,7 @@ def test_comparing_without_anything_to_compare() -> None:
 # -- a picture --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_picture_is_the_same_each_time() -> None:
     """Byte for byte, and of the form that was asked for; names stand in it as they are."""
     results = [play([RECORDED], Spec(name), budget).result for name in ("none", "digest") for budget in (40, 99)]

@@ -256,6 +256,7 @@ def test_an_ok_weighs_little_however_short() -> None:
     assert okay < record
 
 
+@pytest.mark.slow
 def test_it_does_not_depend_on_the_seed_of_hashes() -> None:
     script = "from tests.unit.agent_sessions import sessions\nfrom tests.unit.test_salience import importances_of\n"
     script += "print([importances_of(session.messages) for session in sessions()])"

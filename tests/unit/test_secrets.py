@@ -455,6 +455,7 @@ HEADS = {
 TAILS = ["", "a", "0", " ", "-", ".", "a1-", "\\n", "_=", "f" * 70 + " "]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", rule_table.builtin_rules(RULES), ids=lambda rule: rule.id)
 def test_no_text_takes_long(rule: rule_table.Rule) -> None:
     """Texts made to be slow take a moment; with what grows with the square of a text this would not end."""
