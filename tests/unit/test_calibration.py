@@ -315,6 +315,7 @@ def test_a_provider_that_names_nothing_is_met_in_one_turn_and_then_known(ratio: 
         assert (later.refusals, later.lost) == ([], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [True, False], ids=["names", "silent"])
 @pytest.mark.parametrize("ratio", [2.6, 4.7, 9.0])
 def test_a_provider_that_counts_far_more_is_met_and_then_known(ratio: float, names: bool) -> None:

@@ -26,6 +26,7 @@ from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import message_to
+from tests.amounts import examples
 from tests.unit import dialect_rules
 from tests.unit.context_units import callable_behind, visible_of
 from tests.unit.strategies import IMAGE, UNLIMITED, Log, events, log_of, requests
@@ -234,7 +235,7 @@ MUTE: list[tuple[Content, Json]] = [
 
 @pytest.mark.parametrize("dialect", ["openai", *FOREIGN])
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=max(5, settings().max_examples // 6))  # for each of many pairs
+@settings(max_examples=examples(17))  # for each of many pairs
 @given(data=st.data())
 def test_no_message_without_content_is_sent(name: str, dialect: Dialect, data: st.DataObject) -> None:
     """Whichever of a log's messages say nothing: null, missing, blank, only a refusal, only reasoning."""
@@ -255,7 +256,7 @@ def test_no_message_without_content_is_sent(name: str, dialect: Dialect, data: s
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=max(5, settings().max_examples // 2))
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_a_prompt_without_refused_messages_is_legal(name: str, data: st.DataObject) -> None:
     """Whichever messages a provider refused: calls, results, system messages, several at once. The current one stays."""

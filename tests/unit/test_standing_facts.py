@@ -360,6 +360,7 @@ def test_the_statements_survive_a_summary_whatever_was_read_for_it() -> None:
     assert "I prefer oak to pine in every room." in [*carried.window(room).messages()][1].text
 
 
+@pytest.mark.slow
 def test_no_more_candidates_are_remembered_than_the_limit() -> None:
     texts = [
         f"Well. I prefer the boat number {at} to all others, because it is {at} feet long."

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from anthropic.lib.streaming._messages import accumulate_event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +73,8 @@ def chunks_of(content: list[Json]) -> list[Json]:
 
 def accumulated(events: list[Json]) -> Json:
     """What the official client makes of events."""
+    from anthropic.lib.streaming._messages import accumulate_event  # a second that collecting need not take
+
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
     for event in events:
