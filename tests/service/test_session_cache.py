@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.errors import BudgetTooSmall, InvalidRequest
-from holdfast.holdfast import Holdfast
+from holdfast.holdfast import MEMORY_URL, Holdfast
 from holdfast.limits import CACHE_BYTES
 from holdfast.models import as_chunks
 from holdfast.overlays.session_cache import LAST
@@ -58,11 +59,13 @@ class Parrot:
 class Side:
     """One Holdfast under test, which may forget before each turn."""
 
-    def __init__(self, context: ContextSettings, *, forgets: bool, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, context: ContextSettings, *, forgets: bool, cache_bytes: int = CACHE_BYTES, url: str = MEMORY_URL
+    ) -> None:
         self.model = Parrot()
         self.forgets = forgets
         roster = Roster({"default": Llm(name="default", model="gpt-4o", client=self.model)}, context=context)
-        self.hf = Holdfast("sqlite://:memory:", roster=roster, clock=lambda: 1, cache_bytes=cache_bytes)
+        self.hf = Holdfast(url, roster=roster, clock=lambda: 1, cache_bytes=cache_bytes)
 
     async def turn(self, messages: list[dict[str, Any]]) -> None:
         if self.forgets:
@@ -151,6 +154,26 @@ async def test_a_warm_turn_reads_nothing() -> None:
             _noted(store, name, asked)
         await session.send("hello again")
         assert asked == ["append", "append"]
+
+
+@pytest.mark.parametrize("state", ["new", "forgotten"])
+async def test_a_turn_reads_a_session_at_once(tmp_path: Path, state: str) -> None:
+    """One read and two writes are all that the store is asked for, also for a log whose beginning has left the prompt."""
+    side = Side(SETTINGS["token_window"], forgets=False, url=f"sqlite:///{tmp_path}/turns.db")
+    async with side.hf as hf:
+        await (await hf.session("other")).send("hello")
+        session = await hf.session(REF.id, user_id=REF.user_id)
+        if state == "forgotten":
+            for number in range(8):
+                await session.send(f"{number} {'word ' * 60}")
+            hf.engine.warm.forget(REF)
+        asked: list[str] = []
+        for name in ("get", "entries", "window", "sightings", "append"):
+            _noted(hf.store, name, asked)
+        await session.send("hello again")
+        assert asked == ["window", "append", "append"]
+        await session.send("and again")
+        assert asked == ["window", *["append"] * 4]
 
 
 def _noted(store: Any, name: str, asked: list[str]) -> None:

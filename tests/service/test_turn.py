@@ -221,18 +221,22 @@ async def test_a_log_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) ->
     """After some tries the caller is told; nothing is half written."""
     async with talking() as (hf, model):
         session = await hf.session("s")
-        get, writing = hf.store.get, False
+        writing = False
 
-        async def moving(ref: SessionRef) -> Any:
-            nonlocal writing
-            found = await get(ref)
-            if not writing:
-                writing = True
-                await session.append("x")
-                writing = False
-            return found
+        def moving(read: Any) -> Any:
+            async def moved(*args: Any) -> Any:
+                nonlocal writing
+                found = await read(*args)
+                if not writing:
+                    writing = True
+                    await session.append("x")
+                    writing = False
+                return found
 
-        monkeypatch.setattr(hf.store, "get", moving)
+            return moved
+
+        for name in ("get", "window"):
+            monkeypatch.setattr(hf.store, name, moving(getattr(hf.store, name)))
         with pytest.raises(StaleSession):
             await drained(turn_of(hf, user("a"), assistant("A"), user("b")))
         assert set(await texts(hf)) == {"x"}

@@ -115,6 +115,7 @@ class CachedSession(CacheItem):
         views: by their keys.
         held: the entries that its memory is counted by, in order: those that a view sends verbatim, and the last ones.
         kept: the same from before these, which views keep all the same.
+        read: a view as it was read, by its key, until it is built.
     """
 
     def __init__(self, session: Session, last: Sequence[Entry]) -> None:
@@ -123,6 +124,7 @@ class CachedSession(CacheItem):
         self.views: dict[str, CachedView] = {}
         self.held: deque[Entry] = deque()
         self.kept: list[Entry] = []
+        self.read: tuple[str, ReadView] | None = None
         self.own_bytes = session_bytes(session)
         self.metadata_bytes = 0
 
@@ -136,6 +138,29 @@ class CachedSession(CacheItem):
         if found is not None and len(self.views) > 1:
             self.views[key] = self.views.pop(key)
         return found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `last` is all that is live."""
+        return len(self.last) == self.session.messages
+
+    def take_read(self, key: str) -> ReadView | None:
+        """Return the view of a key as it was read, with what was written since; it is handed out once."""
+        if self.read is None or self.read[0] != key:
+            return None
+        read, self.read = self.read[1], None
+        return read
+
+    def extend(self, session: Session, entries: Sequence[Entry]) -> None:
+        """Go on to the next version of the session, which has more entries."""
+        self.session = session
+        if entries:
+            self.last = (*self.last, *entries)[-LAST:]
+            for view in self.views.values():
+                view.pending += entries
+        if self.read is not None:
+            key, read = self.read
+            self.read = (key, msgspec.structs.replace(read, session=session, entries=(*read.entries, *entries)))
 
     def is_continued_by(self, appended: Appended, write: Append) -> bool:
         """Return True if a write of this process came directly after what is remembered."""
@@ -226,6 +251,18 @@ class TenantCache:
         self._cache.uses = item.used = self._cache.uses + 1
         return item
 
+    def put_read(self, read: ReadView, key: str) -> CachedSession:
+        """Remember a session with a view that was just read and is yet to be built, so that a turn reads it once."""
+        self.drop(read.session.ref)
+        read = self.share(read)
+        cached = CachedSession(read.session, read.entries)
+        cached.read = (key, read)
+        for entry in (*read.head, *read.entries):
+            self._admit(cached, entry)
+        self._measure(cached)
+        self.keep(read.session.ref, cached)
+        return cached
+
     def share(self, read: ReadView) -> ReadView:
         """Return a view that was just read, with messages that are remembered already in place of equal ones."""
         if not self._messages:
@@ -246,6 +283,7 @@ class TenantCache:
         found = self._items.get(session.ref)
         self.drop(session.ref)
         cached = found if isinstance(found, CachedSession) and found.holds(session) else CachedSession(session, last)
+        cached.read = None
         cached.views.pop(key, None)
         cached.views[key] = CachedView(view, saved)
         while len(cached.views) > VIEWS:
@@ -261,19 +299,15 @@ class TenantCache:
         if not cached.is_continued_by(appended, write):
             self.forget(ref)
             return
-        cached.session = appended.session
+        entries = [self._shared(entry) if entry.digest in self._messages else entry for entry in appended.entries]
+        for entry in entries:
+            self._admit(cached, entry)
+        cached.extend(appended.session, entries)
         if write.state_delta:
             cached.own_bytes = session_bytes(cached.session)
-        for new in appended.entries:
-            entry = self._shared(new) if new.digest in self._messages else new
-            self._admit(cached, entry)
-            cached.last = (*cached.last, entry)[-LAST:]
-            for view in cached.views.values():
-                view.pending.append(entry)
-        if write.views:
-            for key, saved in write.views.items():
-                if key in cached.views:
-                    cached.views[key].saved = saved.frontier
+        for key, saved in (write.views or {}).items():
+            if key in cached.views:
+                cached.views[key].saved = saved.frontier
         self._measure(cached)
         if self.size > self._cache.tenant_bytes or self._cache.is_contended:
             self._settle(ref, cached)
@@ -282,6 +316,7 @@ class TenantCache:
         """Note the importance of a session's messages, if the session is remembered."""
         cached = self._items.get(ref)
         if isinstance(cached, CachedSession):
+            cached.read = None
             for view in cached.views.values():
                 view.rate(importances)
 
@@ -291,7 +326,7 @@ class TenantCache:
         if not isinstance(cached, CachedSession):
             return
         if cached.holds(before) and (after.identity, after.version) == (before.identity, before.version + 1):
-            cached.session, cached.own_bytes = after, session_bytes(after)
+            cached.session, cached.own_bytes, cached.read = after, session_bytes(after), None
             self._measure(cached)
             self._settle(before.ref, cached)
         else:

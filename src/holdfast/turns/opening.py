@@ -27,6 +27,7 @@ from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequ
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
 from holdfast.matching.log_match import at_end, behind, branch, goes_on, landed
 from holdfast.overlays.session_cache import CachedSession
+from holdfast.overlays.views import read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch
@@ -231,9 +232,10 @@ async def reconcile(turn: Turn) -> None:
 
 async def _reconcile_warm(turn: Turn) -> bool:
     """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
-    request, warm = turn.request, turn.engine.warm.get(turn.request.ref)
-    if warm is None or is_interrupting(request):
+    request = turn.request
+    if is_interrupting(request) or not request.incoming or request.voice.steps:
         return False
+    warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
     plan = _warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _warm_delta(turn, warm)
     if plan is None or not plan.append or plan.retire_from is not None:
         return False
@@ -247,14 +249,25 @@ async def _reconcile_warm(turn: Turn) -> bool:
     return True
 
 
+async def _read_session(turn: Turn) -> CachedSession:
+    """Read all that the turn needs of its session at once: its last entries, and the view that its prompt is built from."""
+    read = await read_view(turn.engine.store, turn.request.ref, turn.key)
+    read.session.require_intact()
+    return turn.engine.warm.put_read(read, turn.key)
+
+
 def _warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
     incoming = turn.request.incoming
-    if not 0 < len(incoming) <= len(warm.last) or unasked_result(warm.session, incoming) is not None:
+    is_enough = len(incoming) <= len(warm.last) or warm.is_whole
+    if not is_enough or unasked_result(warm.session, incoming) is not None:
         return None
     return reconcile_delta(warm.last[-len(incoming) :], incoming)
 
 
 def _warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
+    if warm.session.messages == 0:
+        turn.is_whole = True
+        return Plan("new", turn.request.incoming)
     sent = goes_on(warm.session, turn.request.incoming)
     if sent is None:
         return None

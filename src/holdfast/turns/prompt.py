@@ -122,7 +122,10 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
 async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet:
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
-    read = engine.warm.share(await read_view(engine.store, ref, key))
+    warm = engine.warm.get(ref)
+    read = None if warm is None or turn.branched or not warm.holds(session) else warm.take_read(key)
+    if read is None:
+        read = engine.warm.share(await read_view(engine.store, ref, key))
     if read.session.identity != session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
     drafted = await run_cpu(lambda: draft_from(made, read), long=made.policy.history > 0 or is_heavy(read.entries))
