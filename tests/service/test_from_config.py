@@ -74,6 +74,15 @@ def test_mistakes_come_together(here: Path) -> None:
 def test_every_setting_of_a_holdfast_is_a_programs_own_or_comes_from_the_configuration() -> None:
     """From one table: whoever adds a setting says in which way it is given. A configuration brings a roster and life settings whole."""
     own = {"url", "tenant", "store", "clock", "new_id", "tools", "summarizers", "scorers", "indexer", "memory_store"}
-    own |= {"strategy", "budget", "preset", "session_ttl", "retention", "max_sessions", "max_history_turns"}
+    own |= {
+        "strategies",
+        "strategy",
+        "budget",
+        "preset",
+        "session_ttl",
+        "retention",
+        "max_sessions",
+        "max_history_turns",
+    }
     assert own.isdisjoint(BUILDERS)
     assert own | BUILDERS.keys() == signature(Holdfast).parameters.keys()

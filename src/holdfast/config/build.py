@@ -45,6 +45,8 @@ from holdfast.tools.tool import ToolLimits
 from holdfast.wire.exports import system_messages_from
 from holdfast.workspace import WorkspaceSettings
 
+__all__ = ["build_life_settings", "build_roster", "create_holdfast", "from_config"]
+
 T = TypeVar("T", Model, ProviderCounter)
 R = TypeVar("R", Search, AgentMemory)
 _CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
