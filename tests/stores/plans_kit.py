@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from holdfast.stores.postgres import OPTIONS
 from holdfast.stores.postgres_connection import Connection, connected
 from holdfast.stores.sql.address import address_of
+
+
+def with_values(sql: str, params: Sequence[Any]) -> str:
+    """Return a statement of MySQL with its parameters written into it, for EXPLAIN."""
+
+    def literal(found: re.Match[str]) -> str:
+        value = params[int(found[1]) - 1]
+        if value is None:
+            return "NULL"
+        if isinstance(value, str):
+            value = value.encode()
+        return f"x'{value.hex()}'" if isinstance(value, bytes) else repr(value)
+
+    return re.sub(r"\?(\d+)", literal, sql)
+
 
 ON_A_TURNS_PATH = (
     "session_get",

@@ -15,18 +15,18 @@ import holdfast.stores
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.log import Append
-from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import migrations
 from holdfast.stores.sql.fusing import fused
 from holdfast.stores.sql.statements import declared, statements
 from tests.contract.kit import assistant, session, user
-from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning
+from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning, with_values
 from tests.stores.servers import Server, reached
 
 DIALECTS = ("postgres", "mysql")
 EXTRA = {
     *("session_get_lock", "learned_get_lock", "ending_get_lock", "artifact_name_get_lock", "scope_get_lock"),
     "session_guard",
+    "session_get_locked",
     "memory_owner_get_lock",
     *("index_space_get_lock", "index_spaces_lock", "index_models_lock", "index_model_delete_lock"),
 }
@@ -146,7 +146,9 @@ def test_every_statement_is_used() -> None:
         return name in words or any(name[:at] in words and named(name[at:]) for at in range(1, len(name)))
 
     for dialect in ("sqlite", *DIALECTS):
-        assert not [name for name in statements(dialect) if not named(name.removesuffix("_lock"))]
+        assert not [
+            name for name in statements(dialect) if not named(name.removesuffix("_lock").removesuffix("_locked"))
+        ]
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", *DIALECTS])
@@ -284,7 +286,7 @@ async def test_digests_are_looked_up_in_their_index(mysql_url: str, name: str) -
     await store.close()
     wanted: Any = '[[1, "00"]]' if name == "mark_last" else "[1]" if name == "alias_last" else 1
     given = ("acme", "ann", None, wanted, 16, b"digest")[: len(_parameters(statements("mysql")[name]))]
-    sql = f"EXPLAIN {rendered(statements('mysql')[name], given).decode()}"
+    sql = f"EXPLAIN {with_values(statements('mysql')[name], given)}"
     plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
     assert [row[2] for row in plan if f"entries_{name.partition('_')[0]}" in row] == ["e"]
     assert not [row for row in plan if "filesort" in str(row[-1]) or "temporary" in str(row[-1])]

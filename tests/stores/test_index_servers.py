@@ -13,9 +13,9 @@ import pytest
 from holdfast.recall.base import Batch, Document, Filters, Index, Lookup, Progress, Source, Space, Vectored
 from holdfast.recall.vectors import vector_of
 from holdfast.stores.indexes import open_index
-from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.statements import statements
+from tests.stores.plans_kit import with_values
 from tests.stores.servers import Server, reached
 
 SPACE = Space("talk", "ann")
@@ -110,7 +110,7 @@ async def test_no_lookup_or_write_scans_in_mysql(mysql_url: str, name: str) -> N
     index = await open_index(mysql_url, tenant="acme")
     await _fed(index, 5)
     await index.close()
-    sql = f"EXPLAIN {rendered(statements('mysql')[name], GIVEN[name]).decode()}"
+    sql = f"EXPLAIN {with_values(statements('mysql')[name], GIVEN[name])}"
     plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
     scanned = [row[2] for row in plan if row[3] in ("ALL", "index") and row[2] in ("d", "v", "s", "p", "f", "w", "o")]
     assert scanned == []

@@ -12,10 +12,10 @@ import pytest
 from holdfast.recall.base import Source, Space
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
-from holdfast.stores.mysql_connection import rendered
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.sql.statements import statements
 from tests.contract.index_kit import batch, document
+from tests.stores.plans_kit import with_values
 from tests.stores.servers import reached
 
 MANY, LIMIT = 300, 10
@@ -32,7 +32,7 @@ async def _read(url: str, name: str, *params: Any) -> int:
 
     def both() -> int:
         before = counted()
-        assert len(ask(rendered(statements("mysql")[name], params).decode())) >= LIMIT
+        assert len(ask(with_values(statements("mysql")[name], params))) >= LIMIT
         return counted() - before
 
     return await anyio.to_thread.run_sync(both)

@@ -1,7 +1,6 @@
-"""The MySQL and MariaDB store: a pool, and few round trips.
+"""The MySQL and MariaDB store: a pool, and a transaction for each write.
 
-An append is two of them: `START TRANSACTION` and the session, the writes and `COMMIT`; see `mysql_connection`. What changes the
-tables commits by itself there, step by step: a migration that was interrupted goes on where it stood.
+What changes the tables commits by itself there, step by step: a migration that was interrupted goes on where it stood.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.mysql_connection import Connection, code_of, connected, rendered
+from holdfast.stores.mysql_connection import Connection, code_of, connected
 from holdfast.stores.sql import migrations
 from holdfast.stores.sql.address import Address, address_of, with_pool
 from holdfast.stores.sql.marking import FILLED
@@ -41,7 +40,7 @@ async def applied(connection: Connection) -> dict[int, str] | None:
     """
     sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
     try:
-        rows = (await connection.send([sql.encode()]))[0].rows
+        rows = await connection.ask(sql)
     except StoreError as exc:
         if code_of(exc.__cause__) == _MISSING_TABLE:
             return None
@@ -55,28 +54,26 @@ async def upgraded(connection: Connection, name: str) -> None:
     found = await applied(connection)
     if found is not None and not pending(name, known, found):
         return
-    got = await connection.send([f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})".encode()])
-    if got[0].rows[0][0] != 1:
+    got = await connection.ask(f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})")
+    if got[0][0] != 1:
         raise StoreUnavailable(f"{name}: another program has been changing its schema for {PATIENCE:.0f} seconds")
     try:
         await _migrate(connection, name)
     finally:
         if connection.usable:
-            await connection.send([f"SELECT RELEASE_LOCK({_LOCK})".encode()])
+            await connection.ask(f"SELECT RELEASE_LOCK({_LOCK})")
 
 
 async def _migrate(connection: Connection, name: str) -> None:
     found = await applied(connection)
     if found is None:
-        tables = b"SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() LIMIT 1"
-        if (await connection.send([tables]))[0].rows:
+        tables = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() LIMIT 1"
+        if await connection.ask(tables):
             raise foreign(name)
-        await connection.send(
-            [
-                f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
-                " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
-                " CHARACTER SET ascii COLLATE ascii_bin".encode()
-            ]
+        await connection.ask(
+            f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
+            " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
+            " CHARACTER SET ascii COLLATE ascii_bin"
         )
     for migration in pending(name, migrations("mysql"), found or {}):
         await _apply(connection, migration.number, migration.name, migration.checksum, steps_of(migration.sql))
@@ -89,17 +86,17 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
     """
     begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
     where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
-    results = await connection.send([rendered(begun, (number, name, checksum)), rendered(where, (number,))])
-    first = results[-1].rows[0][0]
+    await connection.ask(begun, (number, name, checksum))
+    first = (await connection.ask(where, (number,)))[0][0]
     for at, step in enumerate(steps[first:], first):
         try:
-            await connection.send([step.encode()], patience=UPGRADING)
+            await connection.ask(step, patience=UPGRADING)
         except StoreError as exc:
             if at != first or code_of(exc.__cause__) not in _THERE:
                 raise
-        await connection.send([rendered(done, (number, at + 1))])
+        await connection.ask(done, (number, at + 1))
     await _fill(connection, number)
-    await connection.send([rendered(done, (number, -1))])
+    await connection.ask(done, (number, -1))
 
 
 async def _fill(connection: Connection, number: int) -> None:

@@ -1,7 +1,6 @@
 """A connection to MySQL or MariaDB: asyncmy, set up as the store needs it, and its errors as ours.
 
-Statements of a transaction whose rows nobody asks for wait until there is one whose rows are asked for, or the commit, and
-travel with it in one packet. Values are written into the statements here, as literals: numbers, and byte strings in quotes.
+The driver binds the parameters, by position. Text travels as bytes: identifiers are compared, not read.
 """
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import (
     HoldfastError,
@@ -30,13 +29,15 @@ from holdfast.stores.sql.statements import statements
 
 try:
     import asyncmy
-    from asyncmy.constants.CLIENT import MULTI_STATEMENTS
     from asyncmy.errors import Error as DriverError
 except ImportError as exc:  # pragma: no cover  # the tests' environment has it
     raise MissingExtra("a MySQL or MariaDB store", "mysql") from exc
 
-WAITING_BYTES: Final = 1 << 20
-"""Statements that wait are sent when they are larger than this together."""
+STATEMENTS_PREPARED: Final = 300
+"""Statements that the server keeps prepared for a connection: it parses each once, and values travel as they are."""
+STATEMENT_BYTES: Final = 1 << 19
+"""Values of one statement that inserts many rows, about."""
+_NUMBERED: Final = re.compile(r"\?(\d+)")
 _SETUP: Final = (
     # Quotes and backslashes in literals mean what is written here, whatever the server's own mode is.
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
@@ -93,43 +94,37 @@ def code_of(exc: BaseException | None) -> int:
 # -- statements --------------------------------------------------------------
 
 
+class Bound(NamedTuple):
+    """A statement as the driver takes it."""
+
+    sql: str
+    """With `%s` for each parameter."""
+    places: tuple[int, ...]
+    """Which parameter each `%s` takes."""
+    row: str
+    """The part behind VALUES of an insertion that can insert several rows at once; else empty."""
+
+
 @cache
-def _parts(sql: str) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    """A statement around its parameters, and which parameter each place takes."""
-    parts = re.split(r"\?(\d+)", sql)
-    return tuple(text.encode() for text in parts[::2]), tuple(int(number) - 1 for number in parts[1::2])
+def bound(sql: str) -> Bound:
+    """Return a statement with numbered parameters as the driver takes it."""
+    places = tuple(int(number) - 1 for number in _NUMBERED.findall(sql))
+    text = _NUMBERED.sub("%s", sql.replace("%", "%%")) if places else sql
+    _, values, rest = text.partition("VALUES ")
+    return Bound(text, places, rest.partition("\nON DUPLICATE")[0] if values else "")
 
 
-def rendered(sql: str, params: Row) -> bytes:
-    """A statement with its parameters written into it."""
-    texts, places = _parts(sql)
-    literals = [literal(value) for value in params]
-    pieces = [texts[0]]
-    for place, text in zip(places, texts[1:], strict=True):
-        pieces += (literals[place], text)
-    return b"".join(pieces)
-
-
-def literal(value: Any) -> bytes:
-    """A value as SQL has it."""
-    if value is None:
-        return b"NULL"
-    if isinstance(value, str):
-        return _quoted(value.encode())
-    if isinstance(value, bytes):
-        return _quoted(value)
-    if isinstance(value, int):
-        if not -(1 << 63) <= value < 1 << 63:
+def sent(places: Sequence[int], params: Row) -> list[Any]:
+    """Return parameters in the order of their places, as they travel."""
+    values = []
+    for value in params:
+        if type(value) is str:
+            values.append(value.encode())
+        elif type(value) is int and not -(1 << 63) <= value < 1 << 63:
             raise InvalidRequest("a number does not fit into 64 bits")
-        return b"%d" % value
-    if isinstance(value, float):
-        text = repr(value)  # with an exponent it is a double, without one a decimal
-        return (text if "e" in text else f"{text}e0").encode()
-    raise TypeError(f"no literal for {type(value).__name__}")
-
-
-def _quoted(value: bytes) -> bytes:
-    return b"_binary'" + value.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\0", b"\\0") + b"'"
+        else:
+            values.append(value)
+    return [values[place] for place in places]
 
 
 # -- one connection ----------------------------------------------------------
@@ -141,8 +136,7 @@ class Connection:
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self._statements = statements("mysql")
-        self._waiting: list[bytes] = []
-        self._size = 0
+        self._cursor = raw.cursor()
         self._open = self._writing = self._broken = False
         self.max_packet = 1 << 20
 
@@ -154,39 +148,29 @@ class Connection:
     async def begin(self, *, writing: bool) -> None:
         """See `Connection.begin`."""
         self._open, self._writing = True, writing
-        if writing:
-            self._waiting = [b"START TRANSACTION"]
-        else:
-            self._waiting = [b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", b"START TRANSACTION READ ONLY"]
+        if not writing:
+            await self.ask("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await self.ask("START TRANSACTION" if writing else "START TRANSACTION READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
-        """See `Connection.query`. Rows of a lock are of no interest."""
-        sql = self._statements[name]
-        statement = rendered(sql, params)
-        if self._open and (name.endswith("_lock") or not (sql.startswith("SELECT") or name == "session_insert")):
-            await self._wait(statement)
-            return ()
-        result = (await self.send([*self._take(), statement]))[-1]
-        return ((result.insert_id,),) if result.rows is None else result.rows
+        """See `Connection.query`."""
+        return await self.ask(self._statements[name], params)
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """See `Connection.many`."""
-        sql = self._statements[name]
-        head, values, row_of = sql.partition("VALUES ")
-        if not values:
-            for row in rows:
-                await self._wait(rendered(sql, row))
+        """See `Connection.many`. Insertions insert many rows with one statement."""
+        sql, places, row = bound(self._statements[name])
+        if not row:
+            for one in rows:
+                await self._execute(sql, sent(places, one))
             return
-        # Insertions: many rows a statement.
-        row_of, on, change = row_of.partition("\nON DUPLICATE")
-        begin, together = (head + values).encode(), [rendered(row_of, row) for row in rows]
-        for some in _in_pieces(together, min(WAITING_BYTES, self.max_packet) // 2):
-            await self._wait(begin + b", ".join(some) + (on + change).encode())
+        for some in _in_pieces([sent(places, one) for one in rows], min(STATEMENT_BYTES, self.max_packet // 4)):
+            together = sql.replace(row, ", ".join([row] * len(some)), 1)
+            await self._execute(together, [value for one in some for value in one])
 
     async def commit(self) -> None:
         """See `Connection.commit`."""
         try:
-            await self.send([*self._take(), b"COMMIT"])
+            await self.ask("COMMIT")
         except (Lost, StoreUnavailable) as exc:
             if self._broken and self._writing:
                 raise Unknown from exc.__cause__
@@ -195,10 +179,9 @@ class Connection:
 
     async def rollback(self) -> None:
         """See `Connection.rollback`. A connection that cannot do it is thrown away, which does it as well."""
-        self._take()
         if self._open and not self._broken:
             try:
-                await self.send([b"ROLLBACK"])
+                await self.ask("ROLLBACK")
                 self._open = False
             except (HoldfastError, Again):
                 self._broken = True
@@ -219,34 +202,28 @@ class Connection:
         except Exception:  # noqa: BLE001  # it is gone in any case
             self.kill()
 
-    async def send(self, batch: list[bytes], *, patience: float = PATIENCE + 5) -> list[Any]:
-        """The results of several statements, sent in one packet; the first that fails ends them."""
-        packet = b";".join(batch)
-        if len(packet) + 1 > self.max_packet:
+    async def ask(self, sql: str, params: Row = (), *, patience: float = PATIENCE + 5) -> Rows:
+        """Return one statement's rows; of an insertion the number that its row was given."""
+        text, places, _ = bound(sql)
+        return await self._execute(text, sent(places, params), patience=patience)
+
+    async def _execute(self, sql: str, values: Sequence[Any], *, patience: float = PATIENCE + 5) -> Rows:
+        cursor = self._cursor
+        size = len(sql) + sum(len(value) for value in values if type(value) is bytes)
+        if size + 1 > self.max_packet:
             raise TooLarge(
-                f"this takes {len(packet)} bytes on its way to {NAME}, whose max_allowed_packet is {self.max_packet}"
+                f"this takes {size} bytes on its way to {NAME}, whose max_allowed_packet is {self.max_packet}"
             )
         try:
             async with asyncio.timeout(patience):
-                await self._raw.query(packet)
-                results = [self._raw._result]  # noqa: SLF001  # cursors copy it row by row
-                while results[-1].has_next:
-                    await self._raw.next_result()
-                    results.append(self._raw._result)  # noqa: SLF001
+                await cursor.execute(sql, values or None)
+                if cursor.description is not None:
+                    rows: Rows = await cursor.fetchall()
+                else:
+                    rows = ((cursor.lastrowid,),) if cursor.lastrowid else ()
         except Exception as exc:
             raise self._told(exc) from exc
-        return results
-
-    async def _wait(self, statement: bytes) -> None:
-        """Leave a statement for the next packet."""
-        if self._size and self._size + len(statement) > min(WAITING_BYTES, self.max_packet - 64):
-            await self.send(self._take())
-        self._waiting.append(statement)
-        self._size += len(statement)
-
-    def _take(self) -> list[bytes]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        return waiting
+        return rows
 
     def _told(self, exc: Exception) -> Exception:
         error = translated(exc, NAME)
@@ -254,16 +231,17 @@ class Connection:
         return error
 
 
-def _in_pieces(rows: list[bytes], size: int) -> Iterator[list[bytes]]:
+def _in_pieces(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
     """The rows in groups of about that many bytes; a larger one is alone."""
-    group: list[bytes] = []
+    group: list[list[Any]] = []
     total = 0
     for row in rows:
-        if group and total + len(row) > size:
+        weight = sum(len(value) if isinstance(value, bytes) else 20 for value in row)
+        if group and total + weight > size:
             yield group
             group, total = [], 0
         group.append(row)
-        total += len(row)
+        total += weight
     if group:
         yield group
 
@@ -280,7 +258,8 @@ async def connected(address: Address, name: str) -> Connection:
             database=address.database,
             charset="utf8mb4",
             autocommit=True,
-            client_flag=MULTI_STATEMENTS,
+            binary_prefix=True,
+            stmt_cache_size=STATEMENTS_PREPARED,
             connect_timeout=int(PATIENCE / 3),
             ssl=_tls(address),
         )
@@ -290,11 +269,12 @@ async def connected(address: Address, name: str) -> Connection:
         raise translated(exc, name) from exc
     connection = Connection(raw)
     try:
-        results = await connection.send([statement.encode() for statement in _SETUP])
+        for statement in _SETUP:
+            rows = await connection.ask(statement)
     except BaseException:
         connection.kill()
         raise
-    connection.max_packet = results[-1].rows[0][0]
+    connection.max_packet = rows[0][0]
     return connection
 
 

@@ -296,9 +296,12 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                     await connection.many(step.name, list(step.rows))
                     rows = ()
                 else:
-                    if job.writing and f"{step.name}_lock" in self._statements:
-                        await connection.query(f"{step.name}_lock", step.params)
-                    rows = await connection.query(step.name, step.params)
+                    name = step.name
+                    if job.writing and f"{name}_locked" in self._statements:
+                        name = f"{name}_locked"
+                    elif job.writing and f"{name}_lock" in self._statements:
+                        await connection.query(f"{name}_lock", step.params)
+                    rows = await connection.query(name, step.params)
                     if step.name == "session_get":
                         job.sees(rows)
                 step = steps.send(rows)

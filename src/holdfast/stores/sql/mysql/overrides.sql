@@ -445,9 +445,9 @@ JOIN memories AS m ON m.tenant = o.tenant AND m.id = CAST(n.one AS BINARY) AND m
 JOIN memory_signals AS s ON s.owner = m.owner AND s.memory = m.number
 WHERE o.tenant = :tenant AND o.kind = :kind AND o.id = :id AND s.recalled_at >= :since ORDER BY s.seq
 
--- session_get_lock(tenant, id, user_id, withdrawn) --
--- Nobody else writes to the session until the transaction ends.
-SELECT 1 FROM sessions WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn FOR UPDATE
+-- session_get_locked(tenant, id, user_id, withdrawn) --
+-- The same as session_get, by a writer: its row is locked until the transaction ends.
+SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn FOR UPDATE
 
 -- ending_get_lock(tenant, id) --
 -- Nobody else notes what became of it until the transaction ends.
