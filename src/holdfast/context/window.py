@@ -159,6 +159,8 @@ class Window:
         self.refused: Mapping[int, Mapping[str, str]] = {}
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
+        self._front: tuple[list[Message], int] = ([], 0)
+        """What is sent before the verbatim rest, and how many messages of that are in it already."""
         self._tail = 0
         self._head = 0
 
@@ -167,8 +169,9 @@ class Window:
     @property
     def tokens(self) -> int:
         """Tokens of the conversation as it would be sent."""
-        overlays = (one.tokens for one in (self.facts, self.compaction) if one)
-        return self.body + sum(overlays)
+        facts, digest, summary = self.facts, self.compaction, self.summary
+        laid = (facts.tokens if facts else 0) + (digest.tokens if digest else 0) + (summary.tokens if summary else 0)
+        return self._head + self._tail + laid
 
     @property
     def has_left(self) -> bool:
@@ -333,11 +336,13 @@ class Window:
         if self._said is None:
             # Kept while units only come in at the end, so that a build between two steps copies and does no more.
             self._said = [message for unit in self.units for message in self._told(unit)]
-        before, laid, behind, tasks = self._layout()
-        told = [message for unit in before for message in self._told(unit)]
-        first = [message for unit in self.units[:tasks] for message in self._told(unit)]
-        rest = [message for unit in behind for message in self._told(unit)]
-        return [*told, *first, *(one.message for one in laid), *rest, *self._said[len(first) :]]
+            before, laid, behind, tasks = self._layout()
+            told = [message for unit in before for message in self._told(unit)]
+            first = [message for unit in self.units[:tasks] for message in self._told(unit)]
+            rest = [message for unit in behind for message in self._told(unit)]
+            self._front = [*told, *first, *[one.message for one in laid], *rest], len(first)
+        front, told_already = self._front
+        return [*front, *self._said[told_already:]]
 
     def seqs(self) -> list[int | None]:
         """For each of `messages`, in their order, the `seq` of its entry; None where it has none."""
