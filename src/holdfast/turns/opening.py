@@ -61,18 +61,12 @@ async def _relate(turn: Turn) -> Session | None:
     """
     if turn.engine.unheard.of(turn.request.ref) and await _repeat_undelivered(turn):
         return None
-    voice = turn.request.voice
-    if not (
-        (turn.placement is not None and await _join_attempt(turn))
-        or ((voice.tools or voice.steps) and await _is_asked_again(turn))
-    ):
+    runs_tools = bool(turn.request.voice.tools or turn.request.voice.steps)
+    is_joined = turn.placement is not None and await _join_attempt(turn)
+    if not is_joined and not (runs_tools and await _is_asked_again(turn)):
         await reconcile(turn)
     answered = turn.answered
-    if (
-        answered is not None
-        and answered.message.tool_calls
-        and (voice.tools or voice.steps or turn.placement is not None)
-    ):
+    if answered is not None and answered.message.tool_calls and (is_joined or runs_tools):
         await _answer_behind(turn, answered)
     return turn.session if turn.answered is None else None
 
