@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.stores.log import Append
-from holdfast.stores.logic.claims import STALLED
+from holdfast.stores.session_changes import STALLED
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import message_from

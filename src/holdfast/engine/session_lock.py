@@ -38,7 +38,7 @@ from holdfast.numbers import is_number
 from holdfast.repeating import Repeated
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
-from holdfast.stores.logic.claims import held_until
+from holdfast.stores.session_changes import held_until
 
 T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]

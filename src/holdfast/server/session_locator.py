@@ -25,7 +25,7 @@ from holdfast.server.http import Call, named_session
 from holdfast.server.requester import Requester
 from holdfast.sessions.forking import fork_for_request
 from holdfast.stores.log import Append
-from holdfast.stores.logic.claims import held_until
+from holdfast.stores.session_changes import held_until
 from holdfast.turns.opening import NOTHING, refuse_result, unasked_result
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body

@@ -20,7 +20,6 @@ from holdfast.domain.state import (
     check_room,
     encoded,
     prefixed,
-    same,
     scope_of,
     split,
     weight,
@@ -28,6 +27,7 @@ from holdfast.domain.state import (
 from holdfast.errors import StaleState, StoreCorrupt
 from holdfast.stores.logic.rows import array_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.session_changes import check_expected
 from holdfast.stores.state import ScopedState
 
 _decode = msgspec.json.Decoder().decode
@@ -181,23 +181,6 @@ def drop(tenant: str, user_id: str | None) -> Steps[int]:
         yield Query("floor_raise", (tenant, held.version + (1 if held.keys else 0)))
         yield Query("scope_delete", place)
     return held.keys
-
-
-def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any], version: int) -> None:
-    """Refuse a write that expects something else than stands.
-
-    Args:
-        expected: what must stand under some keys, None: nothing.
-        state: what does; the same keys, prefix included.
-        version: of the scope, or of the session for its own.
-
-    Raises:
-        StaleState: says under which key, and not what.
-    """
-    for key, value in (expected or {}).items():
-        if not same(state.get(key), value):
-            stands = "nothing" if state.get(key) is None else "something else"
-            raise StaleState(f"under {key!r:.80} there is {stands}, not what is expected", version=version, key=key)
 
 
 # -- parts of them -----------------------------------------------------------

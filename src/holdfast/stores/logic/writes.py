@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.fact_choices import Choice, with_choices
@@ -18,22 +18,18 @@ from holdfast.domain.log import erased as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Claim, Ending, Entry, NewEntry, Removed, Session, SessionRef, Tail
-from holdfast.domain.state import date_keys, merged
+from holdfast.domain.session import Ending, Entry, NewEntry, Removed, Session, SessionRef, Tail
 from holdfast.errors import (
     Conflict,
     EntryNotFound,
     IdempotencyConflict,
     SessionExists,
-    SessionExpired,
     SessionNotFound,
-    StaleSession,
 )
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic import origins as origin_steps
 from holdfast.stores.logic import state as state_steps
-from holdfast.stores.logic.claims import claimed
 from holdfast.stores.logic.lifecycle import put_end
 from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
 from holdfast.stores.logic.reads import session_row
@@ -52,6 +48,16 @@ from holdfast.stores.logic.rows import (
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import scope_of
+from holdfast.stores.session_changes import (
+    advance,
+    check_version,
+    claim_after,
+    given_or,
+    installed_session,
+    new_session,
+    patch_session,
+    refuse_stale,
+)
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 _media_of: Final = attrgetter("media")
@@ -79,7 +85,7 @@ def create(tenant: str, new: NewSession) -> Steps[Session]:
     """See `Store.create`."""
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
-    session = _fresh(tenant, new)
+    session = new_session(tenant, new)
     plans = yield from state_steps.planned(tenant, new.user_id, new.state)
     yield from _insert(session)
     yield from state_steps.carried_out(plans, new.timestamp)
@@ -90,24 +96,9 @@ def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, ex
     """See `Store.update`."""
     row = yield from session_row(tenant, ref)
     old = session_of(row)
-    given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}
-    evolve(old, damaged=tuple(name for name in old.damaged if name not in given)).require_intact()
-    _check_version(old, expect)
+    session = patch_session(old, patch, timestamp)
+    check_version(old, expect)
     delta = {} if isinstance(patch.state, UnsetType) else patch.state
-    state = merged(old.state, delta) if delta else old.state
-    session = evolve(
-        old,
-        version=old.version + 1,
-        updated_at=timestamp,
-        accessed_at=timestamp,
-        agent=_or(patch.agent, old.agent),
-        ttl=_or(patch.ttl, old.ttl),
-        system_messages=_or(patch.system_messages, old.system_messages),
-        metadata=_or(patch.metadata, old.metadata),
-        state=state,
-        state_turns=date_keys(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
-        damaged=(),
-    )
     plans = yield from state_steps.planned(tenant, old.user_id, delta)
     yield Query("session_patch", (row[0], session.version, session.updated_at, session.agent, session.ttl))
     yield from _save_profile(row[0], session, old)
@@ -121,7 +112,7 @@ def remove(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | N
     if not rows:
         return None
     pk, session = rows[0][0], session_of(rows[0])
-    _check_version(session, expect)
+    check_version(session, expect)
     held = (yield Query("session_holds", (pk,)))[0]
     compactions, views, calls, keys, artifacts, size, media, media_bytes = held
     if holding not in {None, artifacts}:
@@ -167,25 +158,15 @@ def replace(
     ends = old is not None and ending is not None and old.accessed_at < ending.ended_at
     if old is not None:
         yield from put_end(rows[0][0], old, ending) if ends and ending is not None else _delete(rows[0][0])
-    session = evolve(
-        _fresh(tenant, new),
-        version=0 if old is None else old.version + 1,
-        created_at=past.created_at,
-        updated_at=past.updated_at,
-        accessed_at=past.updated_at,
-        messages=live,
-        bytes=sum(map(len, payloads)),
-        usage=past.usage,
-        tail=tail,
-    )
-    session = evolve(session, state_turns=dict.fromkeys(session.state, tail.turn_id))
+    size = sum(map(len, payloads))
+    session = installed_session(tenant, new, past, old, tail, live=live, size=size)
     pk = yield from _insert(session)
     yield from _relive(pk, written, payloads, scope_of(tenant, new.user_id))
     yield from media_steps.keep(pk, entries, written, fresh_media, media)
     yield from origin_steps.keep(pk, new.origins)
     if past.calls:
         yield Many("call_insert", [call_row(pk, call) for call in past.calls])
-    session = yield from _aged(pk, session, new.timestamp, past)
+    yield from _age(pk, session, past)
     return Appended(session, _told(written), session.version, ended=ends)
 
 
@@ -204,15 +185,12 @@ def _has_past(entry: Entry) -> bool:
     return entry.erased or entry.retired_by is not None
 
 
-def _aged(pk: int, session: Session, timestamp: int, past: Past) -> Steps[Session]:
-    """A session that was just put up, used at `timestamp`, and closed if its past says so."""
-    if timestamp > session.accessed_at:
-        yield Query("session_used", (pk, timestamp))
-        session = evolve(session, accessed_at=timestamp)
-    if past.ended_at is None:
-        return session
-    yield Query("session_end", (pk, session.version, past.ended_at, past.end_reason))
-    return evolve(session, status="closed", ended_at=past.ended_at, end_reason=past.end_reason)
+def _age(pk: int, session: Session, past: Past) -> Steps[None]:
+    """Note when a session that was just installed was used and closed."""
+    if session.accessed_at > past.updated_at:
+        yield Query("session_used", (pk, session.accessed_at))
+    if past.ended_at is not None:
+        yield Query("session_end", (pk, session.version, past.ended_at, past.end_reason))
 
 
 # -- the log -----------------------------------------------------------------
@@ -233,15 +211,15 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
         first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
-    claim = claimed(session, write) if write.claim or write.release else session.claim
-    _refuse(session, write)
+    claim = claim_after(session, write) if write.claim or write.release else session.claim
+    refuse_stale(session, write)
     has_media = bool(write.media) or any(map(_media_of, write.entries))
     fresh_media = (yield from media_steps.admitted(pk, write.entries, write.media)) if has_media else ()
     gone, base = 0, session.tail
     if write.retire_from is not None:
         gone, base = yield from _rewound(pk, base, write.retire_from)
     written, tail = continued(base, write.entries)
-    after = _advanced(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
+    after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     plans: Sequence[state_steps.Plan] = ()
     if write.state_delta:
         plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
@@ -273,15 +251,6 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
     return Appended(after, _told(written), after.version, start, compactions=laid, reopened=reopened)
 
 
-def _refuse(session: Session, write: Append) -> None:
-    """Refuse a write that expects something else than the session is."""
-    _check_version(session, write.expect)
-    if write.ttl is not None and used_by(write) and session.expired(write.timestamp, write.ttl):
-        raise SessionExpired(session)
-    if write.state_expect:
-        state_steps.check_expected(write.state_expect, session.state, session.version)
-
-
 def annotate(
     tenant: str,
     ref: SessionRef,
@@ -303,7 +272,7 @@ def annotate(
     entry = evolve(
         old,
         pinned=old.pinned if pinned is None else pinned,
-        importance=_or(importance, old.importance),
+        importance=given_or(importance, old.importance),
         metadata=metadata if facts is None else with_choices(metadata, facts),
     )
     changed = (1 if entry.pinned else 0, entry.importance, encode_metadata(entry.metadata))
@@ -389,42 +358,6 @@ def _rewound(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
     return retired, rewind(tail, [entry_of(row) for row in kept], digest=digest, anchor=anchor)
 
 
-def used_by(write: Append) -> bool:
-    """Whether a write is use of the session: not when it only saves what was worked out of it."""
-    if write.entries or write.calls or write.state_delta or write.retire_from is not None:
-        return True
-    return not (write.views or write.compactions or write.claim or write.release)
-
-
-def _advanced(session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int) -> Session:
-    """The session after `write`; the same object when it only saves views and failed compactions."""
-    if claim != session.claim:
-        session = evolve(session, claim=claim)
-    if not used_by(write):
-        lays = any(one.error is None for one in write.compactions)
-        return evolve(session, version=session.version + 1) if lays else session
-    usage = session.usage
-    for call in write.calls:
-        usage = usage.plus(call)
-    if write.state_delta:
-        state = merged(session.state, write.state_delta)
-        turns = date_keys(session.state_turns, session.state, state, tail.turn_id)
-        session = evolve(session, state=state, state_turns=turns) if state is not session.state else session
-    return evolve(
-        session,
-        version=session.version + 1,
-        updated_at=write.timestamp,
-        accessed_at=write.timestamp,
-        status="active" if write.entries else session.status,
-        ended_at=None if write.entries else session.ended_at,
-        end_reason=None if write.entries else session.end_reason,
-        messages=session.messages + live,
-        bytes=session.bytes + size,
-        usage=usage,
-        tail=tail,
-    )
-
-
 def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
     claim = claim_row(after.claim)
     if after.version == before.version:
@@ -438,26 +371,6 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
 def _told(written: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries as they are read: their alias is not read back."""
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
-
-
-def _fresh(tenant: str, new: NewSession) -> Session:
-    state = merged({}, new.state)
-    return Session(
-        tenant=tenant,
-        user_id=new.user_id,
-        id=new.id,
-        agent=new.agent,
-        identity=new.identity,
-        created_at=new.timestamp,
-        updated_at=new.timestamp,
-        accessed_at=new.timestamp,
-        system_messages=new.system_messages,
-        state=state,
-        state_turns=dict.fromkeys(state, -1),
-        metadata=new.metadata,
-        ttl=new.ttl,
-        tail=Tail(),
-    )
 
 
 def _insert(session: Session) -> Steps[int]:
@@ -481,12 +394,3 @@ def _save_profile(pk: int, after: Session, before: Session) -> Steps[None]:
 def _delete(pk: int) -> Steps[None]:
     for name in _HANGING_ON_A_SESSION:
         yield Query(name, (pk,))
-
-
-def _check_version(session: Session, expect: int | None) -> None:
-    if expect is not None and expect != session.version:
-        raise StaleSession(session.id, expected=expect, version=session.version)
-
-
-def _or(value: Any, old: Any) -> Any:
-    return old if isinstance(value, UnsetType) else value

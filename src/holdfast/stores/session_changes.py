@@ -1,0 +1,185 @@
+"""Work out what a write makes of a session. Pure; every store uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.history import Past
+from holdfast.domain.session import Claim, Session, Tail
+from holdfast.domain.state import date_keys, merged, same
+from holdfast.errors import SessionBusy, SessionExpired, StaleSession, StaleState
+from holdfast.liveness import is_alive
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession, SessionPatch
+
+STALLED: Final = 25_000
+"""Milliseconds that an expired claim still holds if its process is running on this host."""
+
+
+def new_session(tenant: str, new: NewSession) -> Session:
+    """Return a session with an empty log."""
+    state = merged({}, new.state)
+    return Session(
+        tenant=tenant,
+        user_id=new.user_id,
+        id=new.id,
+        agent=new.agent,
+        identity=new.identity,
+        created_at=new.timestamp,
+        updated_at=new.timestamp,
+        accessed_at=new.timestamp,
+        system_messages=new.system_messages,
+        state=state,
+        state_turns=dict.fromkeys(state, -1),
+        metadata=new.metadata,
+        ttl=new.ttl,
+        tail=Tail(),
+    )
+
+
+def installed_session(
+    tenant: str, new: NewSession, past: Past, before: Session | None, tail: Tail, *, live: int, size: int
+) -> Session:
+    """Return a session that takes the place of `before`, with `live` of its entries on the live path and `size` bytes."""
+    session = new_session(tenant, new)
+    return evolve(
+        session,
+        version=0 if before is None else before.version + 1,
+        created_at=past.created_at,
+        updated_at=past.updated_at,
+        accessed_at=max(past.updated_at, new.timestamp),
+        status="active" if past.ended_at is None else "closed",
+        ended_at=past.ended_at,
+        end_reason=past.end_reason,
+        messages=live,
+        bytes=size,
+        usage=past.usage,
+        tail=tail,
+        state_turns=dict.fromkeys(session.state, tail.turn_id),
+    )
+
+
+def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
+    """Return the session after `patch`. Raises `StoreCorrupt` unless it replaces every damaged field."""
+    given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}
+    evolve(old, damaged=tuple(name for name in old.damaged if name not in given)).require_intact()
+    delta = {} if isinstance(patch.state, UnsetType) else patch.state
+    state = merged(old.state, delta) if delta else old.state
+    return evolve(
+        old,
+        version=old.version + 1,
+        updated_at=timestamp,
+        accessed_at=timestamp,
+        agent=given_or(patch.agent, old.agent),
+        ttl=given_or(patch.ttl, old.ttl),
+        system_messages=given_or(patch.system_messages, old.system_messages),
+        metadata=given_or(patch.metadata, old.metadata),
+        state=state,
+        state_turns=date_keys(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
+        damaged=(),
+    )
+
+
+def is_use(write: Append) -> bool:
+    """Return True if a write uses the session: not if it only saves what was derived from it."""
+    if write.entries or write.calls or write.state_delta or write.retire_from is not None:
+        return True
+    return not (write.views or write.compactions or write.claim or write.release)
+
+
+def refuse_stale(session: Session, write: Append) -> None:
+    """Refuse a write that expects something else than the session is. Raises `StaleSession`, `SessionExpired`, `StaleState`."""
+    check_version(session, write.expect)
+    if write.ttl is not None and is_use(write) and session.expired(write.timestamp, write.ttl):
+        raise SessionExpired(session)
+    check_expected(write.state_expect, session.state, session.version)
+
+
+def advance(session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int) -> Session:
+    """Return the session after a write that grows its live path by `live` entries and its log by `size` bytes.
+
+    It is the same object when the write only saves views and failed compactions.
+    """
+    if claim != session.claim:
+        session = evolve(session, claim=claim)
+    if not is_use(write):
+        lays = any(one.error is None for one in write.compactions)
+        return evolve(session, version=session.version + 1) if lays else session
+    usage = session.usage
+    for call in write.calls:
+        usage = usage.plus(call)
+    if write.state_delta:
+        state = merged(session.state, write.state_delta)
+        turns = date_keys(session.state_turns, session.state, state, tail.turn_id)
+        session = evolve(session, state=state, state_turns=turns) if state is not session.state else session
+    return evolve(
+        session,
+        version=session.version + 1,
+        updated_at=write.timestamp,
+        accessed_at=write.timestamp,
+        status="active" if write.entries else session.status,
+        ended_at=None if write.entries else session.ended_at,
+        end_reason=None if write.entries else session.end_reason,
+        messages=session.messages + live,
+        bytes=session.bytes + size,
+        usage=usage,
+        tail=tail,
+    )
+
+
+def claim_after(session: Session, write: Append) -> Claim | None:
+    """Return the session's claim after `write`. Raises `SessionBusy`."""
+    claim = session.claim if write.claim is None else _take_claim(session, write.claim, write.timestamp)
+    return None if claim is not None and claim.holder == write.release else claim
+
+
+def _take_claim(session: Session, new: Claim, timestamp: int) -> Claim:
+    old = session.claim
+    if old is None or old.holder != new.holder:
+        if old is not None and (until := held_until(old, timestamp)) > timestamp:
+            raise SessionBusy(session.id, until=until)
+        return new
+    # A holder that renews may not have heard yet that the claim is wanted.
+    return Claim(new.holder, new.until, new.wanted or old.wanted)
+
+
+def held_until(claim: Claim, now: int) -> int:
+    """Return until when a claim keeps other turns out, as far as is known now; milliseconds since the epoch.
+
+    Its holder may be slow: a blocked event loop, or a process that was stopped for a moment, renews nothing. On its own host
+    that can be told from a dead one, so its turn keeps the session for longer.
+    """
+    is_slow = claim.until <= now < claim.until + STALLED and is_alive(claim.holder)
+    return claim.until + STALLED if is_slow else claim.until
+
+
+def check_version(session: Session, expect: int | None) -> None:
+    """Refuse a session at another version than `expect`. Raises `StaleSession`."""
+    if expect is not None and expect != session.version:
+        raise StaleSession(session.id, expected=expect, version=session.version)
+
+
+def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any], version: int) -> None:
+    """Refuse a write that expects other values.
+
+    Args:
+        expected: the values that some keys must have, None: no value.
+        state: the values of the same keys, prefix included.
+        version: of the scope, or of the session for its own state.
+
+    Raises:
+        StaleState: names the key, and not the value.
+    """
+    for key, value in (expected or {}).items():
+        if not same(state.get(key), value):
+            stands = "nothing" if state.get(key) is None else "something else"
+            raise StaleState(f"under {key!r:.80} there is {stands}, not what is expected", version=version, key=key)
+
+
+def given_or(value: Any, old: Any) -> Any:
+    """Return `value`, or `old` where it is UNSET."""
+    return old if isinstance(value, UnsetType) else value
