@@ -346,7 +346,7 @@ class Redis(Server):
             (node, int(client["id"]))
             for node in self.nodes.values()
             for client in await node.client_list()
-            if client["name"] == f"holdfast:{prefix_of(url)}"
+            if client["name"] == f"holdfast-5:{prefix_of(url)}"
         ]
 
     def connections(self, url: str) -> list[int]:

@@ -17,8 +17,8 @@ from tests.stores.servers import place
 async def test_a_ping_writes_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     with place(kind, tmp_path) as url:
         store = await open_store(url, tenant="acme")
-        assert isinstance(store, LogicStore)
-        await store.ping()
         for _ in range(2):  # what the first one left would be in the way of the second
-            await store.database.write(partial(writes.ping, PING_BYTES))
+            await store.ping()
+            if isinstance(store, LogicStore):
+                await store.database.write(partial(writes.ping, PING_BYTES))
         await store.close()

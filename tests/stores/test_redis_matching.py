@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import GENESIS, chain
-from holdfast.domain.session import Claim, Ending, SessionRef
-from holdfast.stores import schema_of
+from holdfast.domain.session import Ending, SessionRef
 from holdfast.stores.log import Append
 from holdfast.stores.redis.matching import score_of
-from holdfast.stores.redis.records import LAYOUT
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.redis.work import whose
-from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, session, user
 from tests.contract.media import brought
 from tests.stores.redis_openings import Opening
-from tests.stores.servers import prefix_of
 
 _bits = st.integers(-(2**63), 2**63 - 1)
 
@@ -66,37 +60,6 @@ async def test_sessions_that_are_gone_leave_nothing(opening: Opening, redis_url:
         assert not {"d", "n"} & await _keys(opening, store)
         await store.remove(SessionRef("ann", "s2", "e"))
         assert await _keys(opening, store) == {clock}
-
-
-async def test_what_an_older_release_wrote(opening: Opening, redis_url: str) -> None:
-    """It is read, written to and deleted as ever; found is what was said since."""
-    store = await opening(redis_url)
-    client = opening.client(store)
-    refs = [SessionRef("ann", name) for name in ("s1", "s2")]
-    for ref in refs:
-        await store.create(session(ref))
-        await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
-    of_user = store.database.keys.user("acme", "ann")
-    for ref in refs:  # as it was before there were numbers
-        keys = store.database.keys.session("acme", ref.user_id, ref.id, "")
-        (data,) = await client.hmget(keys.head, "r")
-        assert isinstance(data, bytes)
-        record: list[object] = msgspec.msgpack.decode(data)
-        await client.hset(keys.head, mapping={"i": whose(keys), "r": msgspec.msgpack.encode(record[:-1])})
-    await client.unlink(of_user.marks, of_user.numbers)
-    await client.hdel(f"{prefix_of(redis_url)}:layout", *map(str, range(2, LAYOUT + 1)))
-    assert [step.applied for step in await schema_of(redis_url)] == [True, *[False] * (LAYOUT - 1)]
-    newer = await opening(redis_url)
-    assert [step.applied for step in await schema_of(redis_url)] == [True] * LAYOUT
-    one, two = await newer.entries(REF)
-    assert await newer.sightings("ann", [one.digest, two.digest], session=REF) == ()
-    (three,) = (await newer.append(REF, Append(entries=[user("c")], timestamp=3, claim=Claim("h", 9)))).entries
-    await newer.erase(REF, 1)
-    assert [seen.seq for seen in await newer.sightings("ann", [one.digest, two.digest, three.digest])] == [2]
-    for ref in refs:
-        assert await verify(newer, ref)
-        assert await newer.remove(ref)
-    assert await newer.sightings("ann", [one.digest, two.digest, three.digest]) == ()
 
 
 async def test_places_of_one_session_among_many(opening: Opening, redis_url: str) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.memory import DiaryEntry, MemoryDelta, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound, StoreUnavailable
 from holdfast.stores.redis.keys import tag_of
-from holdfast.stores.redis.records import packed
+from holdfast.stores.redis.records import pack
 from holdfast.stores.redis.store import RedisStore
 from tests.contract.memory_kit import ANN, all_of, forget, memory, put, recalled, signal
 from tests.stores.conftest import _place
@@ -119,7 +119,7 @@ async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore)
     one, bob = memory("1"), Owner("user", "bob")
     for member in (b"agent\0\1a\0\1", b"user\0\1ann\0\1", b"user\0\1bob\0\1"):
         await nodes.call(keys.memory_owners, (b"ZADD", keys.memory_owners, 0, member))
-    await nodes.call(keys.memory_ids, (b"HSET", keys.memory_ids, one.id, packed(("user", "bob", b"x"))))
+    await nodes.call(keys.memory_ids, (b"HSET", keys.memory_ids, one.id, pack(("user", "bob", b"x"))))
     assert await store.memory_owners() == ()
     with pytest.raises(MemoryNotFound):
         await store.find_memory(one.id)

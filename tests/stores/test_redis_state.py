@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, StoreUnavailable, Too
 from holdfast.limits import STATE_BYTES, STATE_VALUE_BYTES
 from holdfast.stores.log import Append
 from holdfast.stores.redis.connection import Unsure
-from holdfast.stores.redis.database import Database
+from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.outbox import Outbox
 from holdfast.stores.redis.store import RedisStore
 from tests.contract.kit import REF, live, session, user
@@ -64,14 +64,15 @@ async def test_turns_of_many_sessions_do_not_wait_for_each_other(
 ) -> None:
     """From two openings: no commit has to be tried again because another session wrote to the same scopes, and nothing is lost."""
     stores, beaten = [await opening(redis_url) for _ in range(2)], 0
-    known = Database._beaten
+    run = Nodes.run
 
-    async def counted(self: Database, job: Any, head: Any) -> None:
+    async def counted(self: Nodes, script: Any, keys: Any, arguments: Any, *, once: bool) -> Any:
         nonlocal beaten
-        beaten += 1
-        await known(self, job, head)
+        answer = await run(self, script, keys, arguments, once=once)
+        beaten += once and answer[0] != 0
+        return answer
 
-    monkeypatch.setattr(Database, "_beaten", counted)
+    monkeypatch.setattr(Nodes, "run", counted)
 
     async def turns(number: int) -> None:
         ref, store = SessionRef("ann", f"s{number}"), stores[number % 2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -105,13 +105,17 @@ def _told(verb: str, copied: Copied, *, as_json: bool) -> None:
 
 @click.command
 @click.option("--show", is_flag=True, help="Only show what there is to do; nothing is changed.")
+@click.option("--keep-old", is_flag=True, help="Redis: do not delete the keys of Holdfast 0.1 after their conversion.")
 @place_options
 @json_option
-def migrate(store: str | None, config: str | None, *, show: bool, as_json: bool) -> None:
+def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool, as_json: bool) -> None:
     """Bring the database's schema up to date, and say what was done.
 
     Every use of a database does that by itself. This is for doing it before, by a user who may change the schema, or at a
     time of your own: servers that come later find it done. It is safe beside running servers and beside itself.
+
+    Data of Holdfast 0.1 in Redis is converted by this command alone. Stop all servers first. It compares what it wrote with what it
+    read before it deletes anything. If it is interrupted, run it again.
     """
     import anyio
 
@@ -120,12 +124,15 @@ def migrate(store: str | None, config: str | None, *, show: bool, as_json: bool)
 
     url = load_settings({"store": store, "config": config}, os.environ).store
     require(url)
-    steps = anyio.run(_migrated, url, show)
+    steps, conversion = anyio.run(_migrated, url, show, keep_old)
     if as_json:
-        show_json({"store": mask_url(url), "migrations": [step._asdict() for step in steps]})
+        report = {"store": mask_url(url), "migrations": [step._asdict() for step in steps]}
+        show_json(report if conversion is None else {**report, "conversion": conversion})
         return
     for step in steps:
         click.echo(f"{step.number:>4}  {step.name:<24}  {step.status}")
+    if conversion is not None:
+        click.echo(("to convert: " if show else "converted: ") + _counted(conversion))
 
 
 class Told(NamedTuple):
@@ -137,14 +144,39 @@ class Told(NamedTuple):
     """`applied` before, `applied now` or `pending`."""
 
 
-async def _migrated(url: str, show: bool) -> list[Told]:  # noqa: FBT001  # the caller passes positions on
-    from holdfast.stores import open_store, schema_of
+async def _migrated(url: str, show: bool, keep_old: bool) -> tuple[list[Told], dict[str, int] | None]:  # noqa: FBT001  # the caller passes positions on
+    import msgspec
+
+    from holdfast.stores import open_store, opener_of, schema_of
 
     before = await schema_of(url)
+    conversion: dict[str, int] | None = None
+    if convert := getattr(opener_of(url), "convert", None):
+        done = await convert(url, dry_run=show, keep_old=keep_old, progress=_show_progress)
+        conversion = msgspec.to_builtins(done) if done.sessions or done.removed else None
     if not show:
         # Opening applies what is missing, as every other command does.
         await (await open_store(url, tenant="default")).close()
-    return [_describe_step(step, show=show) for step in before]
+    return [_describe_step(step, show=show) for step in before], conversion
+
+
+def _show_progress(done: Any) -> None:
+    if done.sessions:
+        click.echo(f"{done.sessions} sessions, {done.entries} messages", err=True)
+
+
+def _counted(conversion: dict[str, int]) -> str:
+    words = {
+        "sessions": "sessions",
+        "entries": "messages",
+        "compactions": "compactions",
+        "damaged": "damaged sessions, kept unchanged",
+        "kept": "sessions converted before",
+        "removed": "old keys deleted",
+    }
+    return ", ".join(
+        f"{conversion[name]} {word}" for name, word in words.items() if conversion[name] or name == "sessions"
+    )
 
 
 def _describe_step(step: SchemaStep, *, show: bool) -> Told:

@@ -72,7 +72,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
             database=self.database,
             encrypted=self.scheme.startswith("rediss"),
             verified=self.options.get("sslmode", "verify-full") == "verify-full",
-            name=f"holdfast:{self.prefix}",
+            name=f"holdfast-5:{self.prefix}",
         )
 
 
@@ -99,6 +99,11 @@ def address_of(url: str) -> RedisAddress:
     )
     _check(address)
     return address
+
+
+def legacy_name(prefix: str) -> str:
+    """Return what the server's list of clients shows of Holdfast 0.1; this release has its layout in the name."""
+    return f"holdfast:{prefix}"
 
 
 def _place_of(text: str) -> Place:

@@ -1,191 +1,259 @@
-"""The statements about artifacts, on a working copy. A scope's names and versions are sorted by name, then number."""
+"""Artifacts: names and versions of a scope are sorted sets, by folded name, then number. A scope is a session, or a user."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.logic.steps import Row, Rows
+from holdfast.domain.artifact import NOTHING, Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
+from holdfast.errors import ArtifactNotFound, Conflict, SessionNotFound, StaleArtifact, TooLarge
+from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
+from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command
-from holdfast.stores.redis.keys import SessionKeys, name_part, number_part
-from holdfast.stores.redis.records import list_from, packed
-from holdfast.stores.redis.work import State, Work, changed
+from holdfast.stores.redis.database import Transaction
+from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, name_part, number_part
+from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack, unpack_list
+
+_BEHIND: Final = b"\xff" * 9
+"""Follows a member's beginning where all that begin so are meant."""
 
 
-def _scope(work: Work, session: State | int, tenant: str, user_id: str) -> State:
-    """What has the artifacts: a session, or with 0 the user."""
-    if isinstance(session, State):
-        return session
-    if ("scope", user_id) not in work.overlay:
-        work.overlay["scope", user_id] = work.state(work.keys.user(tenant, user_id))
-    state: State = work.overlay["scope", user_id]
-    work.guarded = work.guarded or state
-    return state
+class _Name(NamedTuple):
+    """A name that is in use."""
+
+    name: str = ""
+    next_version: int = 0
+    newest: int = NOTHING
+    versions: int = 0
+    bytes: int = 0
 
 
-def _behind(key: bytes, after: bytes, end: bytes, limit: int = ENDLESS) -> Command:
-    limits: Command = () if limit >= ENDLESS else (b"LIMIT", 0, limit)
-    return (b"ZRANGEBYLEX", key, b"(" + after if after else b"-", b"(" + end if end else b"+", *limits)
+class ArtifactMethods(Handle):
+    """Artifacts; see `holdfast.stores.artifacts.ArtifactStore`."""
+
+    async def add_artifact(
+        self,
+        scope: Scope,
+        new: NewArtifact,
+        *,
+        expect: int | None = None,
+        room: int | None = None,
+        identity: str | None = None,
+    ) -> Artifact:
+        checks.check_artifact(scope, new)
+
+        async def work(tx: Transaction) -> Artifact:
+            keys = tx.keys
+            (done, names) = await tx.read((b"HGET", keys.used, new.blob), (b"ZRANGEBYLEX", keys.names, b"-", b"+"))
+            # Before the session is looked for: an attempt with an unknown outcome is run again, and may have been done.
+            if done is not None:
+                return decode_member(done)
+            tx.check(keys.used, new.blob, None)
+            _check_scope(tx, identity)
+            held = [_decode_name(member) for member in names]
+            known = next((one for one in held if folded(one.name) == folded(new.name)), _Name())
+            if known.name not in ("", new.name):
+                raise Conflict(
+                    f"{new.name!r} differs from the artifact {known.name!r} in case or Unicode form alone:"
+                    " save it under that name, or under one that is more different"
+                )
+            if expect is not None and expect != known.newest:
+                return await _retried(tx, known, new, expect)
+            _check_room(held, known, new, room)
+            fields = {name: getattr(new, name) for name in new.__struct_fields__}
+            artifact = Artifact(version=known.next_version, **fields)
+            member = name_part(folded(new.name)) + number_part(artifact.version) + encode_artifact(artifact)
+            tx.do("ZADD", keys.versions, 0, member)
+            tx.do("HSET", keys.used, new.blob, member)
+            tx.tell(b"b", new.blob.encode(), b"1")
+            total = known.bytes + new.size
+            after = _Name(new.name, known.next_version + 1, known.next_version, known.versions + 1, total)
+            _put_name(tx, known, after)
+            if tx.record is not None and not tx.record.artifacts:
+                tx.amend(artifacts=True)
+            return artifact
+
+        return await self._write(self._artifact_keys(scope), work)
+
+    async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
+        checks.check_scope(scope, name)
+
+        async def work(tx: Transaction) -> Artifact:
+            known = await _known(tx, name, version)
+            return decode_member(await _version(tx, name, known.newest if version is None else version))
+
+        return await self._read(self._artifact_keys(scope), work)
+
+    async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+        checks.check_scope(scope, after)
+        checks.check_limit(limit)
+
+        async def work(tx: Transaction) -> ArtifactPage:
+            begin = b"(" + name_part(folded(after)) + _BEHIND if after else b"-"
+            (members,) = await tx.read((b"ZRANGEBYLEX", tx.keys.names, begin, b"+", b"LIMIT", 0, limit + 1))
+            _check_scope(tx)
+            names = [_decode_name(member) for member in members[:limit]]
+            found = await tx.read(*(_begins(tx.keys.versions, one.name, one.newest) for one in names))
+            return ArtifactPage(tuple(decode_member(some[0]) for some in found), len(members) > limit)
+
+        return await self._read(self._artifact_keys(scope), work)
+
+    async def artifact_versions(
+        self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
+    ) -> ArtifactPage:
+        checks.check_scope(scope, name)
+        checks.check_limit(limit)
+
+        async def work(tx: Transaction) -> ArtifactPage:
+            await _known(tx, name)
+            (found,) = await tx.read(_after(tx.keys, name, -1 if after is None else after, limit + 1))
+            return ArtifactPage(tuple(decode_member(member) for member in found[:limit]), len(found) > limit)
+
+        return await self._read(self._artifact_keys(scope), work)
+
+    async def drop_artifacts(
+        self, scope: Scope, name: str | None = None, version: int | None = None
+    ) -> tuple[Artifact, ...]:
+        checks.check_scope(scope, name)
+
+        async def work(tx: Transaction) -> tuple[Artifact, ...]:
+            keys = tx.keys
+            if name is None:
+                (members,) = await tx.read(all_versions(keys))
+                _check_scope(tx)
+                if members:
+                    _drop(tx, members)
+                    tx.do("UNLINK", keys.names)
+                return tuple(map(decode_member, members))
+            known = await _known(tx, name, version)
+            (members,) = await tx.read(_begins(keys.versions, name))
+            gone = members if version is None else [await _version(tx, name, version)]
+            _drop(tx, gone)
+            left = [decode_member(member) for member in members if member not in gone]
+            size = sum(one.size for one in left)
+            _put_name(tx, known, _Name(name, known.next_version, left[-1].version, len(left), size) if left else None)
+            return tuple(map(decode_member, gone))
+
+        return await self._write(self._artifact_keys(scope), work)
+
+    async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
+        checks.check_blobs(blobs)
+        await self._tidied()
+        used = self._tenant_keys.used
+
+        async def work(tx: Transaction) -> frozenset[str]:
+            found = await tx.read(*((b"HEXISTS", used, blob) for blob in blobs))
+            return frozenset(blob for blob, there in zip(blobs, found, strict=True) if there)
+
+        return await self._read(None, work)
+
+    def _artifact_keys(self, scope: Scope) -> ScopeKeys:
+        return self._scope_keys(scope.user_id) if isinstance(scope, UserRef) else self._session_keys(scope)
 
 
-def _begins(key: bytes, begin: bytes) -> Command:
-    return (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + b"\xff" * 9)
+# -- commands and members --------------------------------------------------------
+# A version's member is the folded name, the number, and the version; a name's is the folded name, and what is known of it.
 
 
-# -- names -------------------------------------------------------------------
+def all_versions(keys: ScopeKeys) -> Command:
+    """Return the command that reads all versions of a scope."""
+    return (b"ZRANGEBYLEX", keys.versions, b"-", b"+")
 
 
-def _name(work: Work, state: State, folded: str) -> bytes | None:
-    """The member of a name, if there is one."""
-    found: list[bytes] = work.ask(_begins(state.keys.names, name_part(folded)))[0]
-    return found[0] if found else None
+def _begins(key: bytes, name: str, version: int | None = None) -> Command:
+    begin = name_part(folded(name)) + (b"" if version is None else number_part(version))
+    return (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + _BEHIND)
 
 
-def artifact_name_get(work: Work, session: State | int, tenant: str, user_id: str, folded: str) -> Rows:
-    """What is known of an artifact's name in its scope."""
-    found = _name(work, _scope(work, session, tenant, user_id), folded)
-    return () if found is None else [list_from(found[len(name_part(folded)) :])]
+def _after(keys: ScopeKeys, name: str, version: int, limit: int) -> Command:
+    begin = name_part(folded(name))
+    ends = (b"(" + begin + number_part(version) + _BEHIND, b"(" + begin + _BEHIND)
+    return (b"ZRANGEBYLEX", keys.versions, *ends, b"LIMIT", 0, limit)
 
 
-def artifact_name_put(work: Work, session: State | int, tenant: str, user_id: str, folded: str, *row: Any) -> None:
-    """A name, in place of what was known of it."""
-    artifact_name_delete(work, session, tenant, user_id, folded)
-    work.do("ZADD", _scope(work, session, tenant, user_id).keys.names, 0, name_part(folded) + packed(row))
+def decode_member(member: bytes) -> Artifact:
+    """Return the version in a member."""
+    return decode_artifact(member[member.index(b"\0\1") + 2 + 8 :])
 
 
-def artifact_name_delete(work: Work, session: State | int, tenant: str, user_id: str, folded: str) -> None:
-    """A name that has no version left."""
-    state = _scope(work, session, tenant, user_id)
-    found = _name(work, state, folded)
-    if found is not None:
-        work.do("ZREM", state.keys.names, found)
+def _decode_name(member: bytes) -> _Name:
+    return _Name(*_rest(member))
 
 
-def artifact_totals(work: Work, session: State | int, tenant: str, user_id: str) -> Rows:
-    """How many names, versions and bytes a scope has."""
-    state = _scope(work, session, tenant, user_id)
-    rows = [_after_names(member, 1) for member in work.ask(_behind(state.keys.names, b"", b""))[0]]
-    return [(len(rows), sum(row[3] for row in rows), sum(row[4] for row in rows))]
+def _rest(member: bytes) -> list[Any]:
+    return unpack_list(member[member.index(b"\0\1") + 2 :])
 
 
-def _after_names(member: bytes, names: int, skip: int = 0) -> list[Any]:
-    """The row behind the names, and `skip` bytes, that a member begins with."""
-    begin = 0
-    for _ in range(names):
-        begin = member.index(b"\0\1", begin) + 2
-    return list_from(member[begin + skip :])
+# -- parts ---------------------------------------------------------------------
 
 
-# -- versions ----------------------------------------------------------------
-# A member is the folded name, the number, and a row: name, version, blob, type, size, hash, author, metadata, time.
+def _check_scope(tx: Transaction, identity: str | None = None) -> None:
+    """Refuse a session that is not there, or is another one than `identity`."""
+    if isinstance(tx.keys, SessionKeys) and (tx.record is None or identity not in {None, tx.record.session.identity}):
+        raise SessionNotFound(tx.keys.id)
 
 
-def _row(member: bytes) -> Row:
-    return _after_names(member, 1, 8)
+async def _known(tx: Transaction, name: str, version: int | None = None) -> _Name:
+    (members,) = await tx.read(_begins(tx.keys.names, name))
+    _check_scope(tx)
+    known = _decode_name(members[0]) if members else _Name()
+    if known.name != name:
+        raise ArtifactNotFound(name, version, called=known.name or None)
+    return known
 
 
-def artifact_insert(
-    work: Work, session: State | int, tenant: str, user_id: str, folded: str, version: int, name: str, *row: Any
-) -> None:
-    """A version."""
-    state, blob = _scope(work, session, tenant, user_id), row[0]
-    member = name_part(folded) + number_part(version) + packed((name, version, *row))
-    work.do("ZADD", state.keys.versions, 0, member)
-    work.do("HSET", state.keys.used, blob, member)
-    work.tell(b"b", blob.encode(), b"1")
-    if isinstance(state.keys, SessionKeys) and not state.record.artifacts:
-        changed(state, artifacts=True)
+async def _version(tx: Transaction, name: str, version: int) -> bytes:
+    (found,) = await tx.read(_begins(tx.keys.versions, name, version))
+    if not found:
+        raise ArtifactNotFound(name, version)
+    member: bytes = found[0]
+    return member
 
 
-def artifact_of_blob(work: Work, tenant: str, blob: str) -> Rows:
-    """The version that has this content, among those of the user that the job is about."""
-    assert isinstance(work.queue, tuple)
-    user = work.keys.user(tenant, work.queue[1])
-    (found,) = work.ask((b"HGET", user.used, blob))
-    if found is None:
-        work.check(user.used, blob, None)
-        return ()
-    return [_row(found)]
+async def _retried(tx: Transaction, known: _Name, new: NewArtifact, expect: int) -> Artifact:
+    """Return the one version after `expect`, if it is what is to be saved."""
+    if known.newest > expect:
+        (members,) = await tx.read(_after(tx.keys, new.name, expect, 2))
+        found = decode_member(members[0])
+        if len(members) == 1 and (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type):
+            return found
+    raise StaleArtifact(new.name, newest=known.newest)
 
 
-def artifact_get(work: Work, session: State | int, tenant: str, user_id: str, folded: str, version: int) -> Rows:
-    """One version."""
-    state = _scope(work, session, tenant, user_id)
-    (found,) = work.ask(_begins(state.keys.versions, name_part(folded) + number_part(version)))
-    return [_row(member) for member in found]
+def _check_room(held: Sequence[_Name], known: _Name, new: NewArtifact, room: int | None) -> None:
+    """Refuse one name, version or byte too many."""
+    where = "the user" if new.name.startswith("user:") else "the session"
+    size = sum(one.bytes for one in held)
+    if known.versions >= ARTIFACT_VERSIONS:
+        raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, as many as there may be", param="name")
+    if not known.name and len(held) >= ARTIFACT_NAMES:
+        raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, as many as there may be", param="name")
+    if sum(one.versions for one in held) >= ARTIFACTS:
+        raise TooLarge(f"{where} has {ARTIFACTS} versions of artifacts, as many as there may be", param="name")
+    if room is not None and size + new.size > room:
+        raise TooLarge(
+            f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; it may have {room}",
+            param="data",
+        )
 
 
-def artifact_versions(
-    work: Work, session: State | int, tenant: str, user_id: str, folded: str, after: int, limit: int
-) -> Rows:
-    """A name's versions, behind one of them."""
-    state, begin = _scope(work, session, tenant, user_id), name_part(folded)
-    (found,) = work.ask(
-        _behind(state.keys.versions, begin + number_part(after) + b"\xff" * 9, begin + b"\xff" * 9, limit)
-    )
-    return [_row(member) for member in found]
+def _put_name(tx: Transaction, before: _Name, after: _Name | None) -> None:
+    if before.name:
+        tx.do("ZREM", tx.keys.names, name_part(folded(before.name)) + pack(before))
+    if after is not None:
+        tx.do("ZADD", tx.keys.names, 0, name_part(folded(after.name)) + pack(after))
 
 
-def artifact_last(work: Work, session: State | int, tenant: str, user_id: str, folded: str) -> Rows:
-    """The number of a name's newest version, of which none was just taken away."""
-    state, begin = _scope(work, session, tenant, user_id), name_part(folded)
-    (found,) = work.ask(_begins(state.keys.versions, begin))
-    left = [_row(member) for member in found if member not in work.overlay]
-    return [[left[-1][1]]]
-
-
-def artifacts_newest(work: Work, session: State | int, tenant: str, user_id: str, after: str, limit: int) -> Rows:
-    """The newest version of each name in a scope, in order of the folded names, behind one of them."""
-    state = _scope(work, session, tenant, user_id)
-    place = name_part(after) + b"\xff" * 9 if after else b""
-    names: list[bytes] = work.ask(_behind(state.keys.names, place, b"", limit))[0]
-    wanted = [(member[: member.index(b"\0\1") + 2], _after_names(member, 1)) for member in names]
-    commands = [_begins(state.keys.versions, begin + number_part(row[2])) for begin, row in wanted]
-    return [_row(found[0]) for found in work.ask(*commands)]
-
-
-def artifacts_all(work: Work, session: State | int, tenant: str, user_id: str) -> Rows:
-    """All versions of all names in a scope."""
-    state = _scope(work, session, tenant, user_id)
-    return [_row(member) for member in work.ask(_behind(state.keys.versions, b"", b""))[0]]
-
-
-def artifact_delete(work: Work, session: State | int, tenant: str, user_id: str, folded: str, version: int) -> None:
-    """One version."""
-    state = _scope(work, session, tenant, user_id)
-    (found,) = work.ask(_begins(state.keys.versions, name_part(folded) + number_part(version)))
-    _delete(work, state, found)
-
-
-def artifact_versions_delete(work: Work, session: State | int, tenant: str, user_id: str, folded: str) -> None:
-    """All versions of a name."""
-    state = _scope(work, session, tenant, user_id)
-    _delete(work, state, work.ask(_begins(state.keys.versions, name_part(folded)))[0])
-
-
-def _delete(work: Work, state: State, members: list[bytes]) -> None:
+def _drop(tx: Transaction, members: Sequence[bytes]) -> None:
     for member in members:
-        work.overlay[member] = None
-        work.do("ZREM", state.keys.versions, member)
-        _unused(work, state, member)
+        tx.do("ZREM", tx.keys.versions, member)
+    release(tx, members)
 
 
-def _unused(work: Work, state: State, member: bytes) -> None:
-    blob: str = _row(member)[2]
-    work.do("HDEL", state.keys.used, blob)
-    work.tell(b"b", blob.encode(), b"")
-
-
-def artifacts_delete(work: Work, state: State) -> None:
-    """With their session."""
-    if state.base is not None and state.base.artifacts:
-        members = work.ask(_behind(state.keys.versions, b"", b""))[0]
-        work.do("UNLINK", state.keys.versions)
-        for member in members:
-            _unused(work, state, member)
-
-
-def artifact_names_delete(work: Work, state: State) -> None:
-    """With their session."""
-    if state.base is not None and state.base.artifacts:
-        work.do("UNLINK", state.keys.names)
+def release(tx: Transaction, members: Sequence[bytes]) -> None:
+    """Note that the contents of versions that go are not used any more."""
+    for member in members:
+        blob = decode_member(member).blob
+        tx.do("HDEL", tx.keys.used, blob)
+        tx.tell(b"b", blob.encode(), b"")

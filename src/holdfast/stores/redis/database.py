@@ -1,9 +1,9 @@
-"""Runs steps on working copies of what lies in Redis: a read is of one moment, a write is one script.
+"""Run operations on Redis: a read is of one moment, a write is one script.
 
-A write works on what was read, or is remembered from the write before, and commits with a script that does nothing unless the
-session's guard is still the one that was read. Every write gives a guard that was never there before: the number of the user's
-write, and a mark of the attempt. So an attempt is done once at most, however late it arrives, and what stands in the guard
-afterwards tells whether it was; where others have written since, only an idempotency key can, and else nobody knows.
+A write works on what it read, or remembers from the write before, and commits with a script that does nothing unless the
+session's guard is still the one that was read. Every write sets a guard that was never there before: the number of the user's
+write, and a mark of the attempt. So an attempt is done once at most, however late it arrives, and the guard afterwards shows
+whether it was. If others have written since, only an idempotency key can show it; without one the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -13,78 +13,58 @@ import random
 import secrets
 import struct
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from time import monotonic
-from types import ModuleType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.domain.memory import Owner
-from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores.logic.network import NAME, PATIENCE, LastKnown, Turnstile, check_loop, unknown
-from holdfast.stores.logic.steps import Steps
-from holdfast.stores.redis import (
-    api_keys,
-    artifacts,
-    lists,
-    log,
-    matching,
-    media,
-    memories,
-    origins,
-    overlays,
-    sessions,
-    shared,
-    tenants,
+from holdfast.domain.session import Session
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    SessionNotFound,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
 )
-from holdfast.stores.redis.connection import Argument, Command, Unsure, counted
-from holdfast.stores.redis.keys import Keys, ScopeKeys, tag_of
+from holdfast.stores.logic.network import NAME, PATIENCE, LastKnown, Turnstile, check_loop, unknown
+from holdfast.stores.redis.connection import Argument, Command, Key, Unsure, counted
+from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys, tag_of
 from holdfast.stores.redis.nodes import Nodes, script
 from holdfast.stores.redis.outbox import News, Outbox, noted
-from holdfast.stores.redis.work import MARKED, Head, Missing, Snapshot, State, Work, head_command
+from holdfast.stores.redis.records import (
+    Record,
+    decode_record,
+    encode_profile,
+    pack,
+    session_of,
+    without_profile,
+)
 
 T = TypeVar("T")
-ROUNDS: Final = 100
-"""Times that a job may ask for something more to be read."""
-STALE: Final = 3
-"""Times that others may be faster with a session, before its next write is reserved."""
-RESERVED: Final = 500
-"""Milliseconds that a reservation holds."""
+MARKED: Final = 1000
+"""Arguments that one command has at most: a script takes several thousand."""
 MOST_TENANTS: Final = 10_000
 """Tenants that are known to be noted."""
 _STALE: Final = -1
-"""What the commit answers when the guard is another one."""
-_COMMIT = script("told", "commit")
-_SHARE = script("told", "state", "commit")
-"""The same where state that sessions share is changed."""
-_FETCH = script("fetch")
-_RESERVE = script("reserve")
+"""Answer of the commit if the guard is another one."""
+_COMMIT = script("live", "told", "commit")
+_SHARE = script("live", "told", "state", "commit")
+"""The same if state that sessions share is changed."""
+_FETCH = script("live", "fetch")
 _DISCARD = script("discard")
-_SCRIPTED: Final = (b"window", b"heads", b"standing", b"sighted", b"placed")
+_SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"sighted", b"placed", b"standing")
 """Reads that only a script does."""
 _SORTED: Final = frozenset(
-    b"l x m r a z d mp mv mr ms md recent named withdrawn idle owned expiring due gone dirty leases learned_at blobs"
+    b"x m r a z d mp mv mr ms md recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
     b" api_ids memory_owners tenants".split()
 )
-"""Parts of names of keys that are sorted sets; all others are hashes."""
-
-
-def _handlers(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
-    """The public functions of some modules by name: a statement's is called as it is."""
-    found = ((module, name, one) for module in modules for name, one in vars(module).items())
-    return {
-        name: one
-        for module, name, one in found
-        if getattr(one, "__module__", None) == module.__name__ and not name.startswith("_")
-    }
-
-
-HANDLERS: Final = _handlers(
-    api_keys, artifacts, lists, log, matching, media, memories, origins, overlays, sessions, shared, tenants
-)
-"""What each statement does."""
+"""Parts of names of keys that are sorted sets; `log` is a list, all others are hashes."""
+Head = Sequence[Any]
+"""Guard, record and profile of what is guarded; the record as bytes, or decoded when it is remembered."""
 
 
 class _Unknown(Exception):  # not an error: an outcome
@@ -101,60 +81,243 @@ class _Done(Exception):  # not an error: an outcome
         self.news = news
 
 
-class _Job:
-    """One operation, and what is known of it over several attempts."""
+class _Beaten(Exception):  # not an error: an outcome
+    """Another writer was faster."""
 
-    __slots__ = ("committing", "give_up", "hopeful", "marks", "queue", "seen", "snapshot", "stale", "steps", "token")
 
-    def __init__(self, steps: Callable[[], Steps[Any]], queue: Hashable = None) -> None:
-        self.steps = steps
-        self.queue = queue
-        self.snapshot = Snapshot()
+def head_command(keys: ScopeKeys) -> Command:
+    """Return the command that reads guard, record and profile."""
+    return (b"HMGET", keys.head, b"g", b"r", b"p")
+
+
+class Job:
+    """One operation over several attempts."""
+
+    __slots__ = ("attempts", "committing", "give_up", "head", "hopeful", "key", "keys", "remembered", "seen", "work")
+
+    def __init__(self, keys: Any, work: Callable[[Transaction], Awaitable[Any]], key: str | None = None) -> None:
+        self.keys = keys
+        self.work = work
+        self.key = key
+        """Its idempotency key."""
+        self.head: Head | None = None
+        self.remembered = False
+        """Whether the head is remembered from the write before, not read."""
         self.hopeful = True
+        """Whether to assume that the idempotency key was not used: the commit checks it."""
         self.committing = False
         """Whether anything may have been written."""
-        self.token = b""
-        """Of its reservation, if it needs one."""
-        self.stale = 0
-        """Times that others were faster."""
-        self.give_up = 0.0
-        self.marks: dict[bytes, tuple[Any, Sequence[News]]] = {}
-        """Attempts whose outcome is not known, with what they would have given, and what was to be told of them."""
+        self.give_up = monotonic() + PATIENCE
+        self.attempts: dict[bytes, tuple[Any, Sequence[News]]] = {}
+        """Attempts whose outcome is not known, by mark, with their result and news."""
         self.seen: set[bytes | None] = set()
         """The guards that they saw."""
 
-    def guessed(self, work: Work) -> bool:
-        """Whether `work` went by what is only remembered, or hoped for."""
-        return self.snapshot.remembered or (work.hopeful and bool(work.checks))
-
-    def anew(self) -> None:
+    def begin_anew(self) -> None:
         """Begin the next attempt with nothing but what is read then."""
-        self.snapshot, self.hopeful = Snapshot(), False
+        self.head, self.remembered, self.hopeful = None, False, False
 
-    # An attempt whose outcome is not known: see `Judge`.
 
-    def unclear(self, work: Work) -> bool:
-        """Whether others have written since, and no key was asked what happened."""
-        state = work.guarded
-        return bool(self.marks) and state is not None and state.guard not in self.seen and "asked" not in work.overlay
+class Transaction:
+    """One attempt at an operation: what it has read, and what it is going to change.
 
-    def before(self, work: Work, name: str | None) -> None:
-        """See `Judge.before`."""
-        if self.unclear(work):
-            if name != "idempotency_get":
-                raise _Unknown
-            work.overlay["asked"] = True
+    Attributes:
+        keys: of what is guarded: a session, an owner of memories, or a user or tenant with artifacts or state.
+        commands: what is to be changed, in order; the first one is refused where a server is full.
+        checks: what has to be as it was read: key, field, value.
+        news: what the tenant's indexes have to know: kind, name, arguments.
+        before: commands for the tenant's slot that precede the commit.
+        behind: ids of memories, and whose they were, that the tenant need not know any more after the commit.
+    """
 
-    def behind(self, work: Work) -> None:
-        """See `Judge.behind`."""
-        guard = None if work.guarded is None else work.guarded.guard
-        number, _, mark = (guard or b"").rpartition(b".")
-        if mark in self.marks:
-            raise _Done(number, *self.marks[mark])
+    def __init__(self, database: Database, job: Job) -> None:
+        self.database = database
+        self.job = job
+        self.keys: Any = job.keys
+        self.commands: list[Command] = []
+        self.checks: list[tuple[bytes, Argument, bytes | None]] = []
+        self.news: list[News] = []
+        self.before: list[Command] = []
+        self.behind: list[Argument] = []
+        self.marks: list[Argument] = []
+        """By what new entries are found, see `matching`."""
+        self.tenant: TenantKeys | None = None
+        """Whose indexes a write without a guard changes."""
+        self.rounds = 0
+        self.guard: bytes | None = None
+        self.base: Record | None = None
+        """The session's record as it was read; None if there is none."""
+        self.record: Record | None = None
+        self.profile: bytes | None = None
+        self.fresh = False
+        """Whether a new session takes the place of the one that was read."""
+        self.moved_to: SessionKeys | None = None
+        if job.head is not None:
+            self._open(job.head)
+
+    @property
+    def apart(self) -> bool:
+        """Whether users and their tenant may be on different servers."""
+        return self.database.nodes.clustered
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it relies on what is only remembered, or hoped for."""
+        return self.job.remembered or (self.job.hopeful and bool(self.checks))
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.commands or self.news) or self.record is not self.base
+
+    # -- reading ---------------------------------------------------------------
+
+    async def read(self, *commands: Command) -> list[Any]:
+        """Return the answers to some commands, and load the head if that was not done yet."""
+        if self.keys is None or self.job.head is not None:
+            self.rounds += 1
+            return await self.database.fetch(commands) if commands else []
+        head, *answers = await self.database.fetch((head_command(self.keys), *commands))
+        self.job.head = head
+        self._open(head)
+        if self.job.attempts:
+            await self.database.judge(self.job, self.guard)
+        return answers
+
+    def _open(self, head: Head) -> None:
+        self.guard, record, self.profile = head
+        self.base = self.record = decode_record(self.keys, record) if type(record) is bytes else record
+
+    async def session(self, *commands: Command) -> tuple[Session, list[Any]]:
+        """Return the session, and the answers to some commands. Raises `SessionNotFound`."""
+        answers = await self.read(*commands) if commands or self.job.head is None else []
+        if self.record is None:
+            raise SessionNotFound(self.keys.id)
+        return session_of(self.record, self.profile), answers
+
+    async def holds(self) -> bool:
+        """Return True if what several reads gave is of one moment: the guard is still the same."""
+        if self.rounds == 0 or self.keys is None:
+            return True
+        (guard,) = await self.database.fetch(((b"HGET", self.keys.head, b"g"),))
+        return bool(guard == self.guard)
+
+    # -- writing ---------------------------------------------------------------
+
+    def do(self, name: str | bytes, key: bytes, *arguments: Argument) -> None:
+        """Add a command."""
+        self.commands.append((name, key, *arguments))
+
+    def check(self, key: bytes, field: Argument, value: bytes | None) -> None:
+        """Require a field of a hash to be as it was read."""
+        self.checks.append((key, field, value))
+
+    def tell(self, kind: bytes, name: bytes, *arguments: bytes | int) -> None:
+        """Add news for the tenant's indexes. Of the same kind and name the last one counts."""
+        self.news.append((kind, name, arguments))
+
+    def amend(self, **fields: Any) -> None:
+        """Set fields of the session's record. Raises `StoreCorrupt` for one that could not be decoded."""
+        assert self.record is not None
+        if self.record.session.damaged:
+            raise StoreCorrupt("its record is damaged and cannot be decoded")
+        self.record = msgspec.structs.replace(self.record, **fields)
+
+    def save(self, session: Session, *, profile: bool = False) -> None:
+        """Write the session's own fields; the large ones only with `profile`."""
+        encoded = encode_profile(session) if profile else self.profile
+        if encoded != self.profile:
+            self.profile = encoded
+            self.do("HDEL", self.keys.head, b"p") if encoded is None else self.do("HSET", self.keys.head, b"p", encoded)
+        self.amend(session=without_profile(session))
+
+    def insert(self, session: Session) -> None:
+        """Write a new session under the name that is guarded."""
+        if self.moved_to is not None:
+            self._leave_moved()
+        self.fresh, self.profile, self.record = True, None, Record(without_profile(session))
+        self.save(session, profile=True)
+
+    def _leave_moved(self) -> None:
+        """Give a session that was withdrawn a guard of its own where it is now: a new one takes its old place."""
+        moved, self.moved_to = self.moved_to, None
+        assert moved is not None
+        assert self.record is not None
+        self.do("leave", moved.head, pack(self.record))
+        self._tell_session(moved, self.record, b"-", b"w")
+
+    def finish(self) -> bytes:
+        """Add what is written once, however often it was changed; return the record, empty if it stays as it is."""
+        if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.fresh):
+            return b""
+        record = b""
+        if self.record is not None:
+            keys = self.moved_to or self.keys
+            record = pack(self.record)
+            if self.fresh:
+                self.do("number", keys.head, Key(keys.numbers), keys.id, whose(keys))
+            for begin in range(0, len(self.marks), MARKED):
+                self.do(
+                    "mark", self.keys.marks, Key(self.keys.numbers), self.keys.id, *self.marks[begin : begin + MARKED]
+                )
+        self._place()
+        if self.moved_to is not None or self.record is None:
+            self.do("rest", self.keys.clock)
+        return record
+
+    def _place(self) -> None:
+        """Keep up the indexes of the user and the tenant."""
+        keys, base, record, moved = self.keys, self.base, self.record, self.moved_to
+        before, after = _flag(base, keys.withdrawn), _flag(record, keys.withdrawn)
+        if moved is not None:
+            self.do("ZREM", keys.recent, keys.field)
+            self._tell_session(keys, None, before, b"d")
+            self._tell_session(moved, record, b"-", b"w")
+        elif before != after or (record is not None and base is not None and _times(base) != _times(record)):
+            if not keys.withdrawn and record is None:
+                self.do("ZREM", keys.recent, keys.field)
+            elif not keys.withdrawn:
+                assert record is not None
+                self.do("ZADD", keys.recent, record.session.updated_at, keys.field)
+            self._tell_session(keys, record, before, after)
+
+    def _tell_session(self, keys: SessionKeys, record: Record | None, before: bytes, after: bytes) -> None:
+        if record is None:
+            self.tell(b"s", keys.field, keys.named, b"d", before, 0, 0, 0)
+            return
+        times = (record.session.updated_at, record.session.accessed_at, record.expires_at or 0)
+        self.tell(b"s", keys.field, keys.named, after, before, *times)
+
+
+def _times(record: Record) -> tuple[int, int, int | None]:
+    return record.session.updated_at, record.session.accessed_at, record.session.ttl
+
+
+def _flag(record: Record | None, withdrawn: str) -> bytes:
+    """Return which of the tenant's indexes have a session, as `told_session` in `told.lua` takes it."""
+    if record is None:
+        return b"-"
+    if withdrawn:
+        return b"w"
+    if record.session.status != "active":
+        return b"c"
+    if record.session.ttl is None:
+        return b"i"
+    return b"x" if record.session.ttl else b"o"
+
+
+def whose(keys: SessionKeys) -> bytes:
+    """Return what the head of a session says of whose it is, after its number."""
+    return pack((keys.tenant, keys.user_id, keys.id, keys.withdrawn))
+
+
+def in_parts(name: bytes, key: bytes, fields: Sequence[Argument]) -> list[Command]:
+    """Return a command with many fields as several."""
+    return [(name, key, *fields[at : at + MARKED]) for at in range(0, len(fields), MARKED)]
 
 
 class Database:
-    """See `holdfast.stores.logic.database.Database`."""
+    """Run reads and writes of all handles of an opened store."""
 
     _closed = True
     """Until it is made."""
@@ -176,68 +339,62 @@ class Database:
 
     # -- reading -----------------------------------------------------------------
 
-    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ahead: Sequence[Command] = ()) -> T:
-        """What `steps` gives; `ahead` is what they are known to ask for, so that it is one round trip."""
+    async def read(self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Return what `work` gives, all of it seen at one moment."""
         self._enter()
         try:
-            job = _Job(steps)
-            if ahead:
-                await self._fetch(job.snapshot, Missing(tuple(ahead), steady=False))
-            result: T = (await self._worked(job))[1]
-            return result
+            give_up = monotonic() + PATIENCE
+            while monotonic() < give_up:
+                job = Job(keys, work)
+                job.hopeful = False
+                transaction = Transaction(self, job)
+                try:
+                    result = await self._worked(transaction)
+                except HoldfastError:
+                    if await transaction.holds():
+                        raise
+                else:
+                    if await transaction.holds():
+                        return result  # type: ignore[no-any-return]  # of this work
+            raise StoreUnavailable(f"{self.nodes.name}: what this reads was changed for {PATIENCE:.0f} seconds")
         finally:
             self._leave()
 
-    async def _worked(self, job: _Job) -> tuple[Work, Any]:
-        """A run of the steps with all that they ask for, and what they gave."""
-        for _ in range(ROUNDS):
-            work = Work(self.keys, job.snapshot, job.queue, hopeful=job.hopeful, apart=self.nodes.clustered)
-            try:
-                return work, work.drive(job.steps(), HANDLERS, job if job.marks else None)
-            except Missing as missing:
-                await self._fetch(job.snapshot, missing)
-            except HoldfastError as exc:
-                if job.unclear(work):
-                    raise _Unknown from exc
-                if not job.guessed(work):
-                    raise
-                job.anew()
-            except OverflowError as exc:
-                raise InvalidRequest("a number does not fit into 64 bits") from exc
-            except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as exc:
-                raise StoreCorrupt(f"{self.nodes.name}: what is stored is damaged: {exc}") from exc
-        raise StoreUnavailable(f"{self.nodes.name}: what this reads was changed {ROUNDS} times meanwhile")
-
-    async def _fetch(self, snapshot: Snapshot, missing: Missing) -> None:
-        """Read what is missing. What has to be of one moment is read again with it."""
-        if missing.steady:
-            answers, commands = snapshot.steady, list(missing.commands)
-        else:
-            answers = snapshot.answers
-            commands = list(dict.fromkeys((*answers, *missing.commands)))
-            snapshot.remembered = False
-        groups: dict[bytes, list[Command]] = {}
-        for command in commands:
-            groups.setdefault(tag_of(_key_of(command)) if self.nodes.clustered else b"", []).append(command)
-        found = await asyncio.gather(*(self._together(group) for group in groups.values()))
-        answers.clear() if not missing.steady else None
+    async def fetch(self, commands: Sequence[Command]) -> list[Any]:
+        """Return the answers to some commands; those of one slot are of one moment."""
+        if len(commands) == 1 or not self.nodes.clustered:
+            return await self._together(commands)
+        groups: dict[bytes, list[int]] = {}
+        for at, command in enumerate(commands):
+            groups.setdefault(tag_of(key_of(command)), []).append(at)
+        found = await asyncio.gather(*(self._together([commands[at] for at in group]) for group in groups.values()))
+        answers: list[Any] = [None] * len(commands)
         for group, replies in zip(groups.values(), found, strict=True):
-            for command, reply in zip(group, replies, strict=True):
-                answers[command] = reply
-                if command[0] == b"window":
-                    answers.update(log.expanded(command, reply))
+            for at, reply in zip(group, replies, strict=True):
+                answers[at] = reply
+        return answers
 
-    async def _together(self, commands: list[Command]) -> list[Any]:
-        """The answers to some commands, at one moment."""
+    async def _together(self, commands: Sequence[Command]) -> list[Any]:
+        if not commands:
+            return []
         if len(commands) == 1 and commands[0][0] not in _SCRIPTED:
-            return [await self.nodes.call(_key_of(commands[0]), commands[0])]
+            return [await self.nodes.call(key_of(commands[0]), commands[0])]
         keys: dict[bytes, int] = {}
         arguments = counted(commands, keys)
         answers: list[Any] = await self.nodes.run(_FETCH, list(keys), arguments, once=False)
         return answers
 
+    async def _worked(self, transaction: Transaction) -> Any:
+        """Return what the transaction's work gives, with errors of encoding and decoding translated."""
+        try:
+            return await transaction.job.work(transaction)
+        except OverflowError as exc:
+            raise InvalidRequest("a number does not fit into 64 bits") from exc
+        except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as exc:
+            raise StoreCorrupt(f"{self.nodes.name}: what is stored is damaged: {exc}") from exc
+
     async def tidied(self, tenant: str) -> None:
-        """See that a tenant's indexes know what processes wrote that are no more. One server knows by itself."""
+        """Apply what dead processes left in outboxes of the tenant. On one server there is nothing to do."""
         if self.nodes.clustered:
             self._enter()
             try:
@@ -248,17 +405,17 @@ class Database:
     # -- writing -----------------------------------------------------------------
 
     async def write(
-        self,
-        steps: Callable[[], Steps[T]],
-        *,
-        scrub: bool = False,
-        queue: Hashable = None,
-        behind: Sequence[Hashable] = (),
-        light: bool = False,
+        self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]], *, key: str | None = None
     ) -> T:
-        """See `Database.write`. What was removed leaves the server's files as the server sees fit."""
+        """Return what `work` gives, when what it changed is durable as the server has it.
+
+        Args:
+            keys: what is guarded; None: the work guards what it changes by its checks.
+            work: what it does; it is called again with another transaction if another writer was faster.
+            key: its idempotency key.
+        """
         self._enter()
-        job = _Job(steps, queue)
+        job = Job(keys, work, key)
         if not self.nodes.clustered:
             try:
                 return await self._queued(job)  # type: ignore[no-any-return]
@@ -281,74 +438,97 @@ class Database:
         if not task.cancelled():
             task.exception()  # its caller may have gone
 
-    async def _queued(self, job: _Job) -> Any:
+    async def _queued(self, job: Job) -> Any:
         """Run the job when it is its turn: writers of one session would only get into each other's way."""
-        if job.queue is None:
-            return await self._attempted(job)
-        await self._turnstile.enter(job.queue)
+        if job.keys is None:
+            return await self._run(job)
+        await self._turnstile.enter(job.keys.head)
         try:
-            known = self._remembered.take(job.queue)
-            if known is not None:
-                job.snapshot.answers[head_command(self._scope(job.queue))] = known
-                job.snapshot.remembered = True
-            return await self._attempted(job)
+            job.head = self._remembered.take(job.keys.head)
+            job.remembered = job.head is not None
+            return await self._run(job)
         finally:
-            self._turnstile.leave(job.queue)
+            self._turnstile.leave(job.keys.head)
 
-    def _scope(self, queue: Any) -> Any:
-        tenant, user_id, *session = queue
-        if isinstance(user_id, Owner):
-            return self.keys.owner(tenant, user_id)
-        return self.keys.session(tenant, user_id, *session) if session else self.keys.user(tenant, user_id or "")
-
-    async def _attempted(self, job: _Job) -> Any:
-        """Run the job until it is done or refused."""
-        job.give_up = monotonic() + PATIENCE
+    async def _run(self, job: Job) -> Any:
+        """Run attempts at the job until it is done or refused."""
         while True:
             try:
-                work, result = await self._worked(job)
-                if work.changes:
-                    if await self._commit(job, work, result):
-                        return result
-                elif not job.guessed(work):
-                    return result
-                else:
-                    job.anew()
+                return await self._attempt(job)
+            except _Beaten:
+                if monotonic() > job.give_up:
+                    message = f"{self.nodes.name}: others wrote to the session for {PATIENCE:.0f} seconds"
+                    raise StoreUnavailable(message) from None
             except _Done as done:
-                await self._deliver(self._scope(job.queue), done.number, done.news)
+                await self._deliver(job.keys, done.number, done.news)
                 return done.result
             except (_Unknown, StoreUnavailable) as exc:
-                if job.marks:
+                if job.attempts:
                     raise unknown(self.nodes.name) from exc
                 raise
             except Unsure as exc:
-                if not job.marks or monotonic() > job.give_up:
+                if not job.attempts or monotonic() > job.give_up:
                     raise unknown(self.nodes.name) from exc.__cause__
-                job.anew()
+                job.begin_anew()
 
-    async def _commit(self, job: _Job, work: Work, result: Any) -> bool:
-        """Write all of it; whether that is done, or something has changed and the job is to be run again."""
-        state, mark = work.guarded, next(self._marks)
-        if state is not None:
-            await self._prepared(state, work)
-        keys, arguments = self._packed(job, work, mark)
+    async def _attempt(self, job: Job) -> Any:
+        transaction = Transaction(self, job)
+        try:
+            result = await self._worked(transaction)
+        except HoldfastError:
+            if transaction.is_guess or not await transaction.holds():
+                job.begin_anew()
+                raise _Beaten from None
+            raise
+        if transaction.changes:
+            await self._commit(job, transaction, result)
+        elif transaction.is_guess or not await transaction.holds():
+            job.begin_anew()
+            raise _Beaten
+        return result
+
+    async def judge(self, job: Job, guard: bytes | None) -> None:
+        """Find out whether an attempt with an unknown outcome was done, by the guard that is there now."""
+        number, _, mark = (guard or b"").rpartition(b".")
+        if mark in job.attempts:
+            raise _Done(number, *job.attempts[mark])
+        if guard in job.seen:  # and a late attempt is refused by the guard of the next one
+            return
+        if job.key is None:
+            raise _Unknown
+        if (await self.fetch(((b"HGET", job.keys.keyed, job.key),)))[0] is None:
+            job.attempts.clear()
+
+    async def _commit(self, job: Job, transaction: Transaction, result: Any) -> None:
+        """Write all of it. Raises `_Beaten` if something has changed and the job is to be run again."""
+        mark = next(self._marks)
+        record = transaction.finish()
+        guarded = job.keys is not None
+        if guarded:
+            await self._prepare(transaction)
+        keys, arguments = self._packed(transaction, record, mark)
         job.committing = True
         try:
-            shares = any(command[0] == "share" for command in work.commands)
+            shares = any(command[0] == "share" for command in transaction.commands)
             answer = await self.nodes.run(_SHARE if shares else _COMMIT, keys, arguments, once=True)
         except Unsure:
-            if state is not None:
-                job.marks[mark] = (result, work.news)
-                job.seen.add(state.guard)
+            if guarded:
+                job.attempts[mark] = (result, transaction.news)
+                job.seen.add(transaction.guard)
             raise
         if answer[0]:
-            await self._beaten(job, answer[1] if answer[0] == _STALE else None)
-            return False
-        if state is not None:
-            await self._deliver(state.keys, answer[1], work.news)
-            await self._discard(state.keys.tenant, work.behind)
-            self._remember(job.queue, work, state, answer[1] + b"." + mark)
-        return True
+            self._yield_to_others(job, answer)
+            await asyncio.sleep(random.uniform(0, 0.002) if job.hopeful else 0)  # noqa: S311  # spreads rivals
+            raise _Beaten
+        if guarded:
+            await self._deliver(transaction.keys, answer[1], transaction.news)
+            await self._discard(transaction.keys.tenant, transaction.behind)
+            self._remember(transaction, answer[1] + b"." + mark)
+
+    def _yield_to_others(self, job: Job, answer: Sequence[Any]) -> None:
+        job.begin_anew()
+        if answer[0] == _STALE and not job.attempts:
+            job.head, job.hopeful = answer[1], True
 
     async def _deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         """Tell the tenant's indexes what a write did, where that was not part of it."""
@@ -356,81 +536,63 @@ class Database:
             await self.outbox.deliver(scope, number, news)
 
     async def _discard(self, tenant: str, known: Sequence[Argument]) -> None:
-        """The tenant need not know any more whose some memories were, and who has none."""
+        """Tell the tenant which memories and owners it need not know any more."""
         keys = self.keys.tenant(tenant)
         for at in range(0, len(known), MARKED):
             try:
                 await self.nodes.run(
                     _DISCARD, [keys.memory_ids, keys.memory_owners], known[at : at + MARKED], once=False
                 )
-            except StoreError:  # whoever reads it looks whether they are there
+            except StoreError:  # readers check whether they are there
                 return
 
-    async def _prepared(self, state: State, work: Work) -> None:
-        """What has to be known of a session or its tenant before it is written to."""
-        await asyncio.gather(*(self.nodes.call(_key_of(command), command) for command in work.before))
-        tenant = state.keys.tenant
-        if state.fresh and tenant not in self._tenants:
+    async def _prepare(self, transaction: Transaction) -> None:
+        """Tell the tenant what has to be known of a session before it is written to."""
+        await asyncio.gather(*(self.nodes.call(key_of(command), command) for command in transaction.before))
+        tenant = transaction.keys.tenant
+        if transaction.fresh and tenant not in self._tenants:
             await self.nodes.call(self.keys.tenants, (b"ZADD", self.keys.tenants, 0, tenant))
             if len(self._tenants) > MOST_TENANTS:
                 self._tenants.clear()
             self._tenants.add(tenant)
-        if self.nodes.clustered and state.keys.user_id:
-            await self.outbox.note(state.keys)
+        if self.nodes.clustered and transaction.keys.user_id:
+            await self.outbox.note(transaction.keys)
 
-    async def _beaten(self, job: _Job, head: Head | None) -> None:
-        """Get ready for another attempt, after others were faster; `head` is the session as they left it."""
-        job.stale += 1
-        if monotonic() > job.give_up:
-            raise StoreUnavailable(f"{self.nodes.name}: others wrote to the session for {PATIENCE:.0f} seconds")
-        if head is None:
-            job.anew()
-        else:
-            job.snapshot = Snapshot()
-            job.snapshot.answers[head_command(self._scope(job.queue))] = head
-        if job.stale >= STALE and job.queue is not None:
-            job.token = job.token or next(self._marks)
-            taken = await self.nodes.run(_RESERVE, [self._scope(job.queue).head], [job.token, RESERVED], once=False)
-            if taken:
-                job.snapshot = Snapshot()
-            else:
-                await asyncio.sleep(random.uniform(0.0005, 0.004))  # noqa: S311  # spreads rivals
-
-    def _packed(self, job: _Job, work: Work, mark: bytes) -> tuple[list[bytes], list[Argument]]:
-        """Keys and arguments of the commit, see `commit.lua`."""
-        state, places = work.guarded, {}
-        checks, commands = work.checks, work.commands
+    def _packed(self, transaction: Transaction, record: bytes, mark: bytes) -> tuple[list[bytes], list[Argument]]:
+        """Return keys and arguments of the commit, see `commit.lua`."""
+        keys, places, checks, commands = transaction.keys, dict[bytes, int](), transaction.checks, transaction.commands
         base, first, guarded = "", 0, 0
-        if state is not None:
-            places = {state.keys.head: 1, state.keys.clock: 2}
-            checks = [(state.keys.head, b"g", state.guard), *checks]
-            if work.moved_to is not None:
-                guarded = places.setdefault(work.moved_to.head, 3)
-            elif state.record is not None or not hasattr(state.keys, "live"):
+        if keys is not None:
+            places = {keys.head: 1, keys.clock: 2}
+            checks = [(keys.head, b"g", transaction.guard), *checks]
+            if transaction.moved_to is not None:
+                guarded = places.setdefault(transaction.moved_to.head, 3)
+            elif transaction.record is not None or not isinstance(keys, SessionKeys):
                 guarded = 1
+            news = transaction.news
             if not self.nodes.clustered:
-                base = self.keys.tenant(state.keys.tenant).base if work.news else ""
-                commands = [*commands, *((kind, b"", name, *rest) for kind, name, rest in work.news)]
+                base = self.keys.tenant(keys.tenant).base if news else ""
+                commands = [*commands, *((kind, b"", name, *rest) for kind, name, rest in news)]
             else:
-                commands = [*commands, *(("note", state.keys.outbox, n[0] + n[1], noted(n)) for n in work.news)]
+                commands = [*commands, *(("note", keys.outbox, one[0] + one[1], noted(one)) for one in news)]
         checked: list[Argument] = []
         for key, field, value in checks:
             checked += (places.setdefault(key, len(places) + 1), field, b"-" if value is None else b"=" + value)
         flat = counted(commands, places)
         # Keys whose types were right when this process wrote to them last are not looked at again.
-        types = "" if job.snapshot.remembered else "".join(map(_type_of, places))
+        types = "" if transaction.job.remembered else "".join(map(_type_of, places))
         listed = list(places)
-        if any(command[0] == "f" for command in commands):
-            assert work.tenant is not None
+        if transaction.tenant is not None:
             first = len(listed) + 1
-            listed += work.tenant.indexes
-        head = (mark if state is not None else b"", base, first, int(self.nodes.clustered), guarded, job.token)
-        return listed, [*head, types, work.record, len(checks), *checked, *flat]
+            listed += transaction.tenant.indexes
+        head = (b"" if keys is None else mark, base, first, int(self.nodes.clustered), guarded)
+        return listed, [*head, types, record, len(checks), *checked, *flat]
 
-    def _remember(self, queue: Hashable, work: Work, state: State, guard: bytes) -> None:
+    def _remember(self, transaction: Transaction, guard: bytes) -> None:
         """Keep what the session is now, for its next write."""
-        if state.record is not None and work.moved_to is None:
-            self._remembered.put(queue, (guard, state.record, state.profile), len(state.profile or b""))
+        if isinstance(transaction.keys, SessionKeys) and transaction.record and transaction.moved_to is None:
+            head = (guard, transaction.record, transaction.profile)
+            self._remembered.put(transaction.keys.head, head, len(transaction.profile or b""))
 
     # -- life --------------------------------------------------------------------
 
@@ -466,14 +628,14 @@ class Database:
             self.nodes.kill()
 
 
-def _key_of(command: Command) -> bytes:
-    """What a command is about."""
+def key_of(command: Command) -> bytes:
+    """Return the key that a command is about."""
     key = command[1]
     assert isinstance(key, bytes)
     return key
 
 
 def _type_of(key: bytes) -> str:
-    """The letter of the type that a key has."""
+    """Return the letter of the type that a key has."""
     part = key.rpartition(b"}:")[2].partition(b":")[0] if b"}:" in key else key.rpartition(b":")[2]
-    return "z" if part in _SORTED else "h"
+    return "l" if part == b"log" else "z" if part in _SORTED else "h"

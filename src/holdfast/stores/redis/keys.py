@@ -61,131 +61,76 @@ def number_of(member: bytes) -> int:
 class ScopeKeys:
     """The keys of what has artifacts: a session, or a user; all are in the user's slot. Of no user: of what has the tenant's state."""
 
-    __slots__ = (
-        "clock",
-        "head",
-        "marks",
-        "names",
-        "numbers",
-        "outbox",
-        "recent",
-        "shared",
-        "state",
-        "tag",
-        "tenant",
-        "used",
-        "user_id",
-        "versions",
-    )
-
     def __init__(self, base: str, tenant: str, user_id: str, letter: str, place: str) -> None:
         self.tenant = tenant
         self.user_id = user_id
         self.tag = base
         self.head = f"{base}:{letter}{place}".encode()
         """What is guarded. A hash: g its guard; of a session r its record, p its profile, i its number and whose it is."""
-        self.names = f"{base}:a{place}".encode()
-        """Names of artifacts, sorted."""
-        self.versions = f"{base}:z{place}".encode()
-        """Versions of artifacts, sorted."""
-        self.clock = f"{base}:u".encode()
-        """A hash: n is the number of the user's last write."""
-        self.recent = f"{base}:r".encode()
-        """The user's sessions by `updated_at`."""
-        self.used = f"{base}:k".encode()
-        """A hash: which artifact of the user has a content."""
-        self.outbox = f"{base}:o".encode()
-        """A hash: what the tenant's slot has to be told."""
+        self.names = f"{base}:a{place}".encode()  # names of artifacts, sorted
+        self.versions = f"{base}:z{place}".encode()  # versions of artifacts, sorted
+        self.clock = f"{base}:u".encode()  # a hash: n is the number of the user's last write
+        self.recent = f"{base}:r".encode()  # the user's sessions by `updated_at`
+        self.used = f"{base}:k".encode()  # a hash: which artifact of the user has a content
+        self.outbox = f"{base}:o".encode()  # a hash: what the tenant's slot has to be told
         self.numbers = f"{base}:n".encode()
         """A hash: the user's sessions by number, those that lost their names left out; under no name, how many there were."""
-        self.shared = f"{base}:h".encode()
-        """A hash: the origins of the entries of those of the user's sessions that share some."""
+        self.shared = (
+            f"{base}:h".encode()
+        )  # a hash: the origins of the entries of those of the user's sessions that share some
         self.state = f"{base}:y".encode()
         """A hash: the state that the user's sessions share, JSON by key; under no name its version, bytes, and number of keys."""
-        self.marks = f"{base}:d".encode()
-        """Where digests stand in them, see `matching`: number of the session and place in its log, by what was said."""
+        self.marks = (
+            f"{base}:d".encode()
+        )  # where digests stand in them, see `matching`: number of the session and place in its log, by what was said
 
 
 class SessionKeys(ScopeKeys):
     """The keys of one session."""
 
-    __slots__ = (
-        "bodies",
-        "calls",
-        "compactions",
-        "field",
-        "id",
-        "keyed",
-        "live",
-        "lives",
-        "media",
-        "media_uses",
-        "named",
-        "retired",
-        "views",
-        "withdrawn",
-    )
-
     def __init__(self, base: str, tenant: str, user_id: str, id_: str, withdrawn: str) -> None:
         place = ":" + _hashed(b"session", id_, withdrawn)
-        super().__init__(base, tenant, user_id, "s", place)
+        super().__init__(base, tenant, user_id, "session", place)
         self.id = id_
         self.withdrawn = withdrawn
-        self.live = f"{base}:l{place}".encode()
-        """Entries on the live path by `seq`."""
-        self.retired = f"{base}:x{place}".encode()
-        """Retired entries by `seq`."""
+        self.log = f"{base}:log{place}".encode()  # a list: the entries on the live path, in order
+        self.retired = f"{base}:x{place}".encode()  # retired entries by `seq`
         self.views = f"{base}:v{place}".encode()
-        self.keyed = f"{base}:i{place}".encode()
-        """What idempotency keys stood for."""
-        self.compactions = f"{base}:c{place}".encode()
-        """Compactions without what they say."""
-        self.bodies = f"{base}:b{place}".encode()
-        """What compactions say."""
-        self.lives = f"{base}:w{place}".encode()
-        """Ids of live compactions by view."""
-        self.calls = f"{base}:m{place}".encode()
-        """Model calls, by turn."""
-        self.media = f"{base}:f{place}".encode()
-        """A hash: contents that messages refer to, by their SHA-256."""
-        self.media_uses = f"{base}:e{place}".encode()
-        """A hash: what each entry refers to, and of each content how often, and its size; see `media`."""
-        self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)
-        """What the tenant's indexes call it."""
-        self.named = b"" if withdrawn else name_part(id_) + name_part(user_id)
-        """The same in the index by id, which has none that lost their names."""
+        self.keyed = f"{base}:i{place}".encode()  # what idempotency keys stood for
+        self.compactions = f"{base}:compactions{place}".encode()  # compactions by id
+        self.lives = f"{base}:w{place}".encode()  # ids of live compactions by view
+        self.calls = f"{base}:m{place}".encode()  # model calls, by turn
+        self.media = f"{base}:f{place}".encode()  # a hash: contents that messages refer to, by their SHA-256
+        self.media_uses = (
+            f"{base}:e{place}".encode()
+        )  # a hash: what each entry refers to, and of each content how often, and its size; see `media`
+        self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)  # what the tenant's indexes call it
+        self.named = (
+            b"" if withdrawn else name_part(id_) + name_part(user_id)
+        )  # the same in the index by id, which has none that lost their names
 
     @property
     def hanging(self) -> tuple[bytes, ...]:
         """The keys of all that goes with it, but for its head."""
-        log = (self.live, self.retired, self.views, self.keyed, self.calls)
+        log = (self.log, self.retired, self.views, self.keyed, self.calls)
         media = (self.media, self.media_uses)
-        return (*log, *media, self.compactions, self.bodies, self.lives, self.names, self.versions)
+        return (*log, *media, self.compactions, self.lives, self.names, self.versions)
 
 
 class OwnerKeys(ScopeKeys):
     """The keys of an owner's memories: a user's in the user's slot, others in the tenant's. The head has g its guard, m what it has, f its floor."""
 
-    __slots__ = ("bodies", "diary", "ids", "metas", "owner", "places", "recalled", "signals")
-
     def __init__(self, base: str, tenant: str, owner: Owner) -> None:
         place = ":" + _hashed(b"memories", *owner)
         super().__init__(base, tenant, owner.id if owner.kind == "user" else "", "mo", place)
         self.owner = owner
-        self.ids = f"{base}:mi{place}".encode()
-        """A hash: numbers by id."""
-        self.metas = f"{base}:mm{place}".encode()
-        """A hash: id, version and status by number."""
-        self.bodies = f"{base}:mb{place}".encode()
-        """A hash: what memories say by number."""
-        self.places = f"{base}:mp{place}".encode()
-        """Numbers, behind no status and behind each memory's own, sorted."""
-        self.versions = f"{base}:mv{place}".encode()
-        """Numbers by version."""
-        self.recalled = f"{base}:mr{place}".encode()
-        """Numbers of those that were recalled, by when that was last."""
-        self.signals = f"{base}:ms{place}".encode()
-        """What keys of signals begin with."""
+        self.ids = f"{base}:mi{place}".encode()  # a hash: numbers by id
+        self.metas = f"{base}:mm{place}".encode()  # a hash: id, version and status by number
+        self.bodies = f"{base}:mb{place}".encode()  # a hash: what memories say by number
+        self.places = f"{base}:mp{place}".encode()  # numbers, behind no status and behind each memory's own, sorted
+        self.versions = f"{base}:mv{place}".encode()  # numbers by version
+        self.recalled = f"{base}:mr{place}".encode()  # numbers of those that were recalled, by when that was last
+        self.signals = f"{base}:ms{place}".encode()  # what keys of signals begin with
         self.diary = f"{base}:md{place}".encode()
 
     def signals_of(self, memory: int) -> bytes:
@@ -207,77 +152,38 @@ class TenantKeys:
         "endings",
         "due",
         "used",
-        "gone",
+        "departed",
         "late",
     )
     """Those that follow writes to users' slots; scripts are given them in this order."""
 
-    __slots__ = (
-        *INDEXES,
-        "api_hashes",
-        "api_ids",
-        "api_keys",
-        "base",
-        "blobs",
-        "delivered",
-        "dirty",
-        "holders",
-        "learned",
-        "learned_at",
-        "leases",
-        "memory_ids",
-        "memory_owners",
-        "written",
-    )
-
     def __init__(self, base: str) -> None:
         self.base = base
-        self.index = self._key("index")
-        """A hash, in a cluster: the last write to a session that is known, and which of the sorted ones below have it."""
-        self.recent = self._key("recent")
-        """Sessions by `updated_at`."""
-        self.named = self._key("named")
-        """Sessions by id."""
-        self.withdrawn = self._key("withdrawn")
-        """Sessions that lost their name."""
-        self.idle = self._key("idle")
-        """Active sessions without a ttl of their own, by `accessed_at`."""
-        self.owned = self._key("owned")
-        """Active sessions with one, by `accessed_at`."""
-        self.expiring = self._key("expiring")
-        """Active sessions by when they expire by their own ttl."""
-        self.endings = self._key("endings")
-        """A hash: ends that hooks are to be told of."""
-        self.due = self._key("due")
-        """They by when they are due."""
-        self.used = self._key("used")
-        """A hash: contents that an artifact has."""
-        self.gone = self._key("gone")
-        """What went, by when, so that news that come late do not bring it back."""
-        self.late = self._key("late")
-        """A hash: the write with which it went."""
-        self.dirty = self._key("dirty")
-        """Users whose outbox may hold something, by when they were noted."""
-        self.delivered = self._key("delivered")
-        """Changes of its state that outboxes brought, by when they left these."""
-        self.leases = self._key("leases")
-        """Names of leases by when they expire."""
-        self.holders = self._key("holders")
-        """A hash: who holds a lease."""
-        self.learned = self._key("learned")
-        """A hash: what is kept of models."""
-        self.learned_at = self._key("learned_at")
-        """Models by when they were written."""
-        self.blobs = self._key("blobs")
-        """Keys of contents."""
-        self.written = self._key("written")
-        """A hash: when a content was written last."""
-        self.api_keys = self._key("api_keys")
-        """A hash: API keys by id."""
-        self.api_hashes = self._key("api_hashes")
-        """A hash: their ids by their hashes."""
-        self.api_ids = self._key("api_ids")
-        """Their ids, sorted."""
+        self.index = self._key(
+            "index"
+        )  # a hash, in a cluster: the last write to a session that is known, and which of the sorted ones below have it
+        self.recent = self._key("recent")  # sessions by `updated_at`
+        self.named = self._key("named")  # sessions by id
+        self.withdrawn = self._key("withdrawn")  # sessions that lost their name
+        self.idle = self._key("idle")  # active sessions without a ttl of their own, by `accessed_at`
+        self.owned = self._key("owned")  # active sessions with one, by `accessed_at`
+        self.expiring = self._key("expiring")  # active sessions by when they expire by their own ttl
+        self.endings = self._key("endings")  # a hash: ends that hooks are to be told of
+        self.due = self._key("due")  # they by when they are due
+        self.used = self._key("used")  # a hash: contents that an artifact has
+        self.departed = self._key("departed")  # what went, by when, so that news that come late do not bring it back
+        self.late = self._key("late")  # a hash: the write with which it went
+        self.dirty = self._key("dirty")  # users whose outbox may hold something, by when they were noted
+        self.delivered = self._key("delivered")  # changes of its state that outboxes brought, by when they left these
+        self.leases = self._key("leases")  # names of leases by when they expire
+        self.holders = self._key("holders")  # a hash: who holds a lease
+        self.learned = self._key("learned")  # a hash: what is kept of models
+        self.learned_at = self._key("learned_at")  # models by when they were written
+        self.blobs = self._key("blobs")  # keys of contents
+        self.written = self._key("written")  # a hash: when a content was written last
+        self.api_keys = self._key("api_keys")  # a hash: API keys by id
+        self.api_hashes = self._key("api_hashes")  # a hash: their ids by their hashes
+        self.api_ids = self._key("api_ids")  # their ids, sorted
         self.memory_owners, self.memory_ids = self._key("memory_owners"), self._key("memory_ids")
         """Who has memories, sorted; and a hash: whose a memory is by its id, with a mark of the write. Both before there is any."""
 
@@ -299,10 +205,8 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.layout = f"{prefix}:layout".encode()
-        """A hash: the layouts that this place has had, by number."""
-        self.tenants = f"{prefix}:tenants".encode()
-        """Tenants that had sessions or memories, sorted."""
+        self.layout = f"{prefix}:layout".encode()  # a hash: the layouts that this place has had, by number
+        self.tenants = f"{prefix}:tenants".encode()  # tenants that had sessions or memories, sorted
         self.session = lru_cache(4096)(self._session)
         self.user = lru_cache(1024)(self._user)
         self.tenant = lru_cache(1024)(self._tenant)

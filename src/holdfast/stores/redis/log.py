@@ -1,378 +1,418 @@
-"""The statements about a session's log, and what is kept beside it, on a working copy."""
+"""Append to logs and read them: the live path is a list, retired entries are a sorted set by `seq`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as evolve
 
-from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.logic.steps import Row, Rows
+from holdfast.domain.fact_choices import Choice, with_choices
+from holdfast.domain.history import continued
+from holdfast.domain.log import erased as erased_message
+from holdfast.domain.log import rewind
+from holdfast.domain.messages import GENESIS, encode_payload
+from holdfast.domain.refusals import with_refusals
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
+from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
+from holdfast.limits import VIEWS_KEPT
+from holdfast.stores import checks
+from holdfast.stores.log import Append, Appended, SavedView, WindowRows
+from holdfast.stores.redis import compactions, matching, media, state
 from holdfast.stores.redis.connection import Command, Key
-from holdfast.stores.redis.keys import SessionKeys, number_part
-from holdfast.stores.redis.matching import marked, unaliased
+from holdfast.stores.redis.database import MARKED, Transaction
+from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.redis.records import (
-    TOTAL_AT,
-    changed_entry,
-    entry_bytes,
-    entry_row_of,
-    fitting,
-    head_of,
-    importance_of,
-    keyed_from,
-    list_from,
-    packed,
-    retired_part,
-    score_bound,
-    view_bytes,
-    view_of,
+    CALLS,
+    RESULT,
+    change_entry,
+    decode_call,
+    decode_compaction,
+    decode_entry,
+    decode_view,
+    encode_call,
+    encode_entry,
+    encode_view,
+    entry_field,
+    entry_head,
+    fit,
+    pack,
+    retired_prefix,
+    to_json,
+    unpack_list,
+    view_frontier,
 )
-from holdfast.stores.redis.work import State, Work, changed
+from holdfast.stores.session_changes import advance, claim_after, given_or, refuse_stale
 
 BACK: Final = 16
-"""Entries that are read in one go, where one is looked for from the end."""
-CALLS, RESULT = 3, 4
-"""Kinds of entries that clients do not see, see `holdfast.stores.logic.rows.KINDS`."""
-_array = msgspec.json.Decoder(list[int]).decode
-
-
-# -- entries, writing --------------------------------------------------------
-
-
-def entry_insert(work: Work, state: State, *row: Any) -> None:
-    """One entry at the end of the log."""
-    *entry, mark, alias = row
-    state.inserted[entry[0]] = entry_bytes(entry)
-    work.do("ZADD", state.keys.live, entry[0], state.inserted[entry[0]])
-    marked(work, state, entry[0], mark, alias)
-
-
-def entry_install(work: Work, state: State, *row: Any) -> None:
-    """One entry of a log that has a past: retired, erased, or both."""
-    *entry, mark, alias, retired_by, erased = row
-    data = changed_entry(entry_bytes(entry), erased=erased)
-    marked(work, state, entry[0], mark, alias)
-    if retired_by is None:
-        state.inserted[entry[0]] = data
-        work.do("ZADD", state.keys.live, entry[0], data)
-    else:
-        work.do("ZADD", state.keys.retired, entry[0], retired_part(retired_by) + data)
-
-
-def entry_annotate(
-    work: Work, state: State, seq: int, pinned: int, importance: float | None, metadata: bytes | None
-) -> None:
-    """Set pin, importance and metadata of a live entry."""
-    _rewrite(work, state, seq, pinned=pinned, importance=importance, metadata=metadata)
-
-
-def entry_rate(work: Work, state: State, seq: int, importance: float) -> None:
-    """The importance of a live entry that has none."""
-    found = _one(work, state, state.keys.live, seq)
-    if found is not None and importance_of(found) is None:
-        _rewrite(work, state, seq, importance=importance)
-
-
-def entry_erase_live(work: Work, state: State, seq: int, payload: bytes, tokens: int) -> None:
-    """What stays of an erased entry of the live path."""
-    _rewrite(work, state, seq, payload=payload, tokens=tokens, erased=1, metadata=None)
-    unaliased(work, state, seq)
-
-
-def entry_erase_retired(work: Work, state: State, seq: int, payload: bytes, tokens: int) -> None:
-    """What stays of an erased entry that is retired."""
-    _rewrite(work, state, seq, retired=True, payload=payload, tokens=tokens, erased=1, metadata=None)
-    unaliased(work, state, seq)
-
-
-def _rewrite(work: Work, state: State, seq: int, *, retired: bool = False, **fields: Any) -> None:
-    key = state.keys.retired if retired else state.keys.live
-    found = _one(work, state, key, seq)
-    if found is not None:
-        written = changed_entry(found, retired=retired, **fields)
-        work.do("ZREMRANGEBYSCORE", key, seq, seq)
-        work.do("ZADD", key, seq, written)
-        if seq in state.inserted:
-            state.inserted[seq] = written
-
-
-def entries_shift_live(work: Work, state: State, first: int, end: int, shift: int) -> None:
-    """Running totals of live entries."""
-    work.do("shift", state.keys.live, first, _before(end), TOTAL_AT, shift)
-
-
-def entries_shift_retired(work: Work, state: State, first: int, end: int, shift: int) -> None:
-    """Running totals of retired entries."""
-    work.do("shift", state.keys.retired, first, _before(end), TOTAL_AT + 8, shift)
-
-
-def entries_retire(work: Work, state: State, first: int, by: int) -> None:
-    """The end of the live path leaves it."""
-    work.do("retire", state.keys.live, Key(state.keys.retired), first, retired_part(by))
-    state.inserted = {seq: data for seq, data in state.inserted.items() if seq < first}
-    state.retired_from = first if state.retired_from is None else min(first, state.retired_from)
-
-
-def entries_delete_live(work: Work, state: State) -> None:
-    """With their session."""
-    work.do("UNLINK", state.keys.live)
-
-
-def entries_delete_retired(work: Work, state: State) -> None:
-    """With their session."""
-    work.do("UNLINK", state.keys.retired)
-
-
-# -- entries, reading --------------------------------------------------------
-
-
-def ranged(key: bytes, start: int, stop: int, limit: int, *, descending: bool = False) -> Command:
-    """What reads some entries of one of a session's two sets."""
-    limits: Command = () if limit >= ENDLESS else (b"LIMIT", 0, limit)
-    if descending:
-        return (b"ZREVRANGEBYSCORE", key, _before(stop), score_bound(start), *limits)
-    return (b"ZRANGEBYSCORE", key, score_bound(start), _before(stop), *limits)
-
-
-def _before(stop: int) -> bytes:
-    return b"+inf" if fitting(stop) >= ENDLESS else b"(%d" % stop
-
-
-def live_forward(work: Work, state: State, start: int, stop: int, limit: int) -> Rows:
-    """A range of the live path."""
-    return _ranges(work, state, start, stop, limit, descending=False, retired=False)
-
-
-def live_backward(work: Work, state: State, start: int, stop: int, limit: int) -> Rows:
-    """A range of the live path, newest first."""
-    return _ranges(work, state, start, stop, limit, descending=True, retired=False)
-
-
-def log_forward(work: Work, state: State, start: int, stop: int, limit: int) -> Rows:
-    """A range of the whole log."""
-    return _ranges(work, state, start, stop, limit, descending=False, retired=True)
-
-
-def log_backward(work: Work, state: State, start: int, stop: int, limit: int) -> Rows:
-    """A range of the whole log, newest first."""
-    return _ranges(work, state, start, stop, limit, descending=True, retired=True)
-
-
-def _ranges(work: Work, state: State, start: int, stop: int, limit: int, *, descending: bool, retired: bool) -> Rows:
-    assert state.log_is_as_read
-    keys = (state.keys.live, state.keys.retired) if retired else (state.keys.live,)
-    found = work.ask(*(ranged(key, start, stop, limit, descending=descending) for key in keys))
-    rows = [entry_row_of(state, data) for data in found[0]]
-    if retired:
-        rows += [entry_row_of(state, data, retired=True) for data in found[1]]
-        rows.sort(key=_seq, reverse=descending)
-    return rows[:limit] if limit < ENDLESS else rows
-
-
-def _seq(row: Row) -> int:
-    seq: int = row[1]
-    return seq
-
-
-def _one(work: Work, state: State, key: bytes, seq: int) -> bytes | None:
-    """One entry of one of the two sets, as it was just written or as it was read."""
-    if key == state.keys.live and seq in state.inserted:
-        return state.inserted[seq]
-    found: list[bytes] = work.ask(_single(key, seq))[0]
-    return found[0] if found else None
-
-
-def _single(key: bytes, seq: int) -> Command:
-    return (b"ZRANGEBYSCORE", key, fitting(seq), seq)
-
-
-def entry_live(work: Work, state: State, seq: int) -> Rows:
-    """One live entry."""
-    found = _one(work, state, state.keys.live, seq)
-    return () if found is None else [entry_row_of(state, found)]
-
-
-def entry_retired(work: Work, state: State, seq: int) -> Rows:
-    """One retired entry."""
-    found = _one(work, state, state.keys.retired, seq)
-    return () if found is None else [entry_row_of(state, found, retired=True)]
-
-
-def entries_among(work: Work, state: State, seqs: str) -> Rows:
-    """The live ones among some entries."""
-    return [entry_row_of(state, found) for found in _among(work, state, seqs)]
-
-
-def unrated_among(work: Work, state: State, seqs: str) -> Rows:
-    """How many of some entries are live and have no importance yet."""
-    return [[sum(importance_of(found) is None for found in _among(work, state, seqs))]]
-
-
-def _among(work: Work, state: State, seqs: str) -> list[bytes]:
-    commands = [_single(state.keys.live, seq) for seq in sorted(set(_array(seqs)))]
-    return [found[0] for found in work.ask(*commands) if found]
-
-
-def entry_is_live(work: Work, state: State, seq: int) -> Rows:
-    """Whether an entry stands on the live path, those that were just appended or retired counted."""
-    if seq in state.inserted:
-        return [[1]]
-    if state.fresh or (state.retired_from is not None and seq >= state.retired_from):
-        return ()
-    return [[1]] if work.ask((b"ZCOUNT", state.keys.live, seq, seq))[0] else ()
-
-
-def entries_count_from(work: Work, state: State, first: int) -> Rows:
-    """How many live entries would be retired."""
-    assert state.log_is_as_read
-    return [work.ask((b"ZCOUNT", state.keys.live, first, b"+inf"))]
-
-
-def last_not_result(work: Work, state: State, before: int) -> Rows:
-    """Where the last unit before a place begins."""
-    found = _last(work, state, before, (RESULT,))
-    return () if found is None else [[head_of(found)[0]]]
-
-
-def last_visible(work: Work, state: State, before: int) -> Rows:
-    """The digest of the last message before a place that clients see."""
-    found = _last(work, state, before, (CALLS, RESULT))
-    return () if found is None else [[head_of(found)[2]]]
-
-
-def _last(work: Work, state: State, before: int, passed: Sequence[int]) -> bytes | None:
-    """The last entry before a place that is of none of some kinds."""
-    assert state.log_is_as_read
-    while True:
-        (found,) = work.ask(ranged(state.keys.live, 0, before, BACK, descending=True))
-        for data in found:
-            if head_of(data)[1] not in passed:
-                return bytes(data)
-        if len(found) < BACK:
-            return None
-        before = head_of(found[-1])[0]
-
-
-# -- views -------------------------------------------------------------------
-
-
-def view_put(
-    work: Work, state: State, key: str, frontier: int, saved: bytes, kept: bytes | None, saved_at: int, known: int
-) -> None:
-    """A view's state; not when a compaction of the view was laid after it was built."""
-    live = state.record.live.get(key)
-    if live is None or live[1] <= known:
-        state.views[key.encode()] = view_bytes(frontier, saved, kept)
-        work.do("HSET", state.keys.views, key, state.views[key.encode()])
-
-
-def view_saved(work: Work, state: State, key: str) -> Row:
-    """Frontier, state and kept entries of a view; NULL for what there is not."""
-    (found,) = work.ask((b"HGET", state.keys.views, key))
-    return (None, None, None) if found is None else view_of(found)
-
-
-def views_trim(work: Work, state: State, kept: int) -> None:
-    """All but the views that have come furthest: mostly those that were saved last."""
-    (number,) = work.ask((b"HLEN", state.keys.views))
-    if number < kept:
-        return
-    (pairs,) = work.ask((b"HGETALL", state.keys.views))
-    found = pairs.items() if isinstance(pairs, dict) else zip(pairs[::2], pairs[1::2], strict=True)
-    views = {**dict(found), **state.views}
-    for key in sorted(views, key=lambda key: view_of(views[key])[0])[:-kept]:
-        work.do("HDEL", state.keys.views, key)
-
-
-def views_stale(work: Work, state: State, version: int) -> None:
-    """From now on views that were built before this version are not saved."""
-    changed(state, views_from=version)
-
-
-def views_delete(work: Work, state: State) -> None:
-    """All views of a session."""
-    work.do("UNLINK", state.keys.views)
-
-
-# -- idempotency -------------------------------------------------------------
-
-
-def idempotency_get(work: Work, state: State, key: str) -> Rows:
-    """What a key stood for. With hope it stands for nothing yet, and the commit is to find out."""
-    found = None if work.hopeful else work.ask((b"HGET", state.keys.keyed, key))[0]
+"""Entries that are read at once where one is looked for from the end."""
+
+
+class LogMethods(Handle):
+    """The log of sessions; see `holdfast.stores.log.LogStore`."""
+
+    async def append(self, ref: SessionRef, write: Append) -> Appended:
+        checks.check_ref(ref)
+        checks.check_append(write)
+        payloads = checks.payloads_of(write.entries)
+        keys, key = self._session_keys(ref), write.idempotency_key
+        return await self._write(keys, partial(_append, write=write, payloads=payloads), key=key)
+
+    async def annotate(
+        self,
+        ref: SessionRef,
+        seq: int,
+        *,
+        pinned: bool | None = None,
+        importance: float | None | UnsetType = UNSET,
+        refused_by: Mapping[str, str] | None = None,
+        facts: Mapping[int, Choice] | None = None,
+    ) -> Entry:
+        checks.check_ref(ref)
+        checks.check_int(seq, "seq")
+        checks.check_importance(importance)
+
+        async def work(tx: Transaction) -> Entry:
+            session, (found,) = await tx.session(_at(tx.keys, [seq]))
+            session.require_intact()
+            if not found:
+                raise EntryNotFound(ref.id, seq)
+            old = decode_entry(found[0])
+            metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
+            metadata = metadata if facts is None else with_choices(metadata, facts)
+            entry = evolve(
+                old,
+                pinned=old.pinned if pinned is None else pinned,
+                importance=given_or(importance, old.importance),
+                metadata=metadata,
+            )
+            stored = None if entry.metadata is None else to_json(entry.metadata)
+            fields: dict[str, Any] = {"pinned": int(entry.pinned), "importance": entry.importance, "metadata": stored}
+            tx.do("rewrite", tx.keys.log, seq, change_entry(found[0], **fields))
+            tx.save(evolve(session, version=session.version + 1, reshaped=session.version + 1))
+            tx.do("UNLINK", tx.keys.views)
+            return entry
+
+        return await self._write(self._session_keys(ref), work)
+
+    async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
+        checks.check_ref(ref)
+        checks.check_importances(importances)
+
+        async def work(tx: Transaction) -> int:
+            _, found = await tx.session(*_among(tx.keys, sorted(importances)))
+            unrated = [entry for some in found for entry in some if entry_field(entry, "importance") is None]
+            for entry in unrated:
+                seq = entry_head(entry)[0]
+                tx.do("rewrite", tx.keys.log, seq, change_entry(entry, importance=float(importances[seq])))
+            return len(unrated)
+
+        return await self._write(self._session_keys(ref), work)
+
+    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+        checks.check_ref(ref)
+        checks.check_int(seq, "seq")
+        checks.check_int(tokens, "tokens", none=True, low=0)
+        return await self._write(self._session_keys(ref), partial(_erase, seq=seq, tokens=tokens))
+
+    async def entries(
+        self,
+        ref: SessionRef,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        limit: int | None = None,
+        descending: bool = False,
+        retired: bool = False,
+    ) -> tuple[Entry, ...]:
+        checks.check_ref(ref)
+        if limit is not None:
+            checks.check_limit(limit, lowest=0, highest=None)
+        keys = self._session_keys(ref)
+        bounds = (max(start, 0), stop if stop is None else max(stop, 0), limit)
+
+        async def work(tx: Transaction) -> tuple[Entry, ...]:
+            commands = [live_range(keys, *bounds, descending=descending)]
+            if retired:
+                commands.append(_retired_range(keys, *bounds, descending=descending))
+            _, found = await tx.session(*commands)
+            entries = [decode_entry(data) for data in found[0]]
+            if retired:
+                entries += [decode_entry(data, retired=True) for data in found[1]]
+                entries.sort(key=lambda entry: entry.seq, reverse=descending)
+            return tuple(entries if limit is None else entries[:limit])
+
+        return await self._read(keys, work)
+
+    async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
+        checks.check_ref(ref)
+        keys = self._session_keys(ref)
+        others = (Key(keys.lives), Key(keys.compactions), Key(keys.log))
+        command: Command = live_range(keys) if view is None else (b"window", keys.views, view, *others)
+
+        async def work(tx: Transaction) -> WindowRows:
+            session, (found,) = await tx.session(command)
+            session.require_intact()
+            if view is None:
+                return WindowRows(session, None, (), tuple(map(decode_entry, found)))
+            saved, laid, kept, entries = found
+            stored = decode_view(saved)
+            if saved is not None and stored is None:  # damaged: it is built again from the whole log
+                (entries,) = await tx.read(live_range(keys))
+            compaction = None if laid is None else decode_compaction(laid)[1]
+            head, rest = tuple(map(decode_entry, kept)), tuple(map(decode_entry, entries))
+            return WindowRows(session, stored, head if stored else (), rest, compaction)
+
+        return await self._read(keys, work)
+
+    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
+        checks.check_ref(ref)
+        checks.check_limit(limit)
+        keys = self._session_keys(ref)
+        command: Command = (b"ZREVRANGE", keys.calls, 0, limit - 1)
+        if turn_id is not None:
+            command = (b"ZREVRANGEBYSCORE", keys.calls, turn_id, turn_id, b"LIMIT", 0, limit)
+
+        async def work(tx: Transaction) -> tuple[ModelCall, ...]:
+            _, (found,) = await tx.session(command)
+            if turn_id is None and tx.record is not None and tx.record.calls_mixed:
+                # One was recorded after one of a later turn: all are looked at.
+                (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
+                found = sorted(found, reverse=True)[:limit]
+            return tuple(decode_call(data) for data in found)
+
+        return await self._read(keys, work)
+
+    async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
+        checks.check_ref(ref)
+        keys, wanted = self._session_keys(ref), sorted(set(hashes))
+
+        async def work(tx: Transaction) -> Mapping[bytes, bytes]:
+            _, found = await tx.session(*((b"HGET", keys.media, sha256) for sha256 in wanted))
+            return {sha256: data for sha256, data in zip(wanted, found, strict=True) if data is not None}
+
+        return await self._read(keys, work)
+
+
+# -- commands ------------------------------------------------------------------
+
+
+def live_range(
+    keys: SessionKeys, start: int = 0, stop: int | None = None, limit: int | None = None, *, descending: bool = False
+) -> Command:
+    """Return the command that reads a range of the live path."""
+    bounds = (fit(start), -1 if stop is None else fit(stop), -1 if limit is None else fit(limit))
+    return (b"range", keys.log, *bounds, int(descending))
+
+
+def _retired_range(keys: SessionKeys, start: int, stop: int | None, limit: int | None, *, descending: bool) -> Command:
+    ends: tuple[bytes, ...] = (b"%d" % start, b"+inf" if stop is None else b"(%d" % stop)
+    name = b"ZREVRANGEBYSCORE" if descending else b"ZRANGEBYSCORE"
+    limits: Command = () if limit is None else (b"LIMIT", 0, limit)
+    return (name, keys.retired, *(ends[::-1] if descending else ends), *limits)
+
+
+def _at(keys: SessionKeys, seqs: Sequence[int]) -> Command:
+    return (b"at", keys.log, *map(fit, seqs))
+
+
+def _among(keys: SessionKeys, seqs: Sequence[int]) -> list[Command]:
+    return [_at(keys, seqs[at : at + MARKED]) for at in range(0, len(seqs), MARKED)]
+
+
+# -- append --------------------------------------------------------------------
+
+
+async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) -> Appended:
+    session, _ = await tx.session()
+    session.require_intact()
+    if write.identity not in {None, session.identity}:
+        raise SessionNotFound(session.id)
+    if write.idempotency_key is not None:
+        first = await _replayed(tx, session, write.idempotency_key, write.fingerprint)
+        if first is not None:
+            return first
+    claim = claim_after(session, write)
+    refuse_stale(session, write)
+    fresh_media = await media.admit(tx, write.entries, write.media)
+    gone, base = await _rewound(tx, session.tail, write.retire_from)
+    written, tail = continued(base, write.entries)
+    after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
+    after = evolve(after, reshaped=after.version) if gone else after
+    start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if gone else None
+    is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))
+    changes = await compactions.Changes.load(tx, write.compactions, is_live, needed=cut is not None)
+    await state.share(tx, write.state_delta)
+    if cut is not None:
+        tx.do("retire", tx.keys.log, Key(tx.keys.retired), cut, retired_prefix(start))
+        changes.retire(cut)
+    write_entries(tx, written, payloads)
+    write_calls(tx, write.calls)
+    media.keep(tx, write.entries, written, fresh_media, write.media)
+    if after is not session:
+        matching.mark_end(tx, session.tail.digest, tail.digest)
+        tx.save(after, profile=after.state is not session.state)
+    views_from = 0 if gone else session.reshaped
+    if cut is not None:
+        tx.do("UNLINK", tx.keys.views)
+    laid = changes.lay(write.compactions, after.version)
+    changes.save()
+    await _save_views(tx, write, views_from, laid)
+    if write.idempotency_key is not None:
+        stands_for = (write.fingerprint, after.version, start, len(written))
+        tx.do("HSET", tx.keys.keyed, write.idempotency_key, pack(stands_for))
+    reopened = session.status != after.status
+    told = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
+    return Appended(after, told, after.version, start, compactions=laid, reopened=reopened)
+
+
+def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None:
+    """Return whether an entry is live after a write that retires from `cut` and adds those from `start`; None: as before it."""
+    if seq >= start:
+        return seq < stop
+    return False if cut is not None and seq >= cut else None
+
+
+async def _replayed(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
+    """Return the result of the first write with `key`; None if there was none."""
+    found = None if tx.job.hopeful else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
-        work.check(state.keys.keyed, key, None)
-        return ()
-    return [keyed_from(found)]
+        tx.check(tx.keys.keyed, key, None)
+        return None
+    stored, version, first, count = unpack_list(found)
+    if stored != fingerprint:
+        raise IdempotencyConflict(key)
+    entries: list[Entry] = []
+    if count:
+        bounds = (first, first + count, None)
+        live, retired = await tx.read(live_range(tx.keys, *bounds), _retired_range(tx.keys, *bounds, descending=False))
+        entries = [decode_entry(data) for data in live] + [decode_entry(data, retired=True) for data in retired]
+        entries.sort(key=lambda entry: entry.seq)
+    return Appended(session, tuple(entries), version, first, replayed=True)
 
 
-def idempotency_put(work: Work, state: State, key: str, *row: Any) -> None:
-    """A key that was used."""
-    work.do("HSET", state.keys.keyed, key, packed(row))
+async def _rewound(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
+    """Return how many live entries retiring from `before` retires, and the tail without them."""
+    if before is None or tail.last_seq < before:
+        return 0, tail
+    start = max(before, 0)
+    newest = live_range(tx.keys, 0, start, BACK, descending=True)
+    count, page = await tx.read((b"count", tx.keys.log, start), newest)
+    begin, visible = await _last(tx, page, (RESULT,)), await _last(tx, page, (CALLS, RESULT))
+    first = 0 if begin is None else entry_head(begin)[0]
+    if len(page) == BACK and entry_head(page[-1])[0] > first:
+        (kept,) = await tx.read(live_range(tx.keys, first, start))
+    else:
+        kept = [data for data in reversed(page) if entry_head(data)[0] >= first]
+    anchor = tail.anchor if tail.anchor is not None and tail.anchor < start else None
+    digest = GENESIS if visible is None else entry_head(visible)[2]
+    return count, rewind(tail, [decode_entry(data) for data in kept], digest=digest, anchor=anchor)
 
 
-def idempotency_delete(work: Work, state: State) -> None:
-    """With their session."""
-    work.do("UNLINK", state.keys.keyed)
+async def _last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
+    """Return the last live entry that is of none of some kinds; `page` has the last ones, newest first."""
+    while True:
+        for data in page:
+            if entry_head(data)[1] not in passed:
+                return bytes(data)
+        if len(page) < BACK:
+            return None
+        (page,) = await tx.read(live_range(tx.keys, 0, entry_head(page[-1])[0], BACK, descending=True))
 
 
-# -- model calls -------------------------------------------------------------
+def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[bytes]) -> None:
+    """Add entries to the log; those that are retired already to the retired ones."""
+    live: list[bytes] = []
+    for entry, payload in zip(written, payloads, strict=True):
+        data = encode_entry(entry, payload)
+        if entry.retired_by is None:
+            live.append(data)
+        else:
+            tx.do("ZADD", tx.keys.retired, entry.seq, data)
+        matching.mark_entry(tx, entry)
+    for at in range(0, len(live), MARKED):
+        tx.do("RPUSH", tx.keys.log, *live[at : at + MARKED])
 
 
-def call_insert(work: Work, state: State, *row: Any) -> None:
-    """A model call: behind those of its turn."""
-    record, turn = state.record, row[5]
-    work.do("ZADD", state.keys.calls, turn, number_part(record.next_call) + packed(row))
-    changed(
-        state,
-        next_call=record.next_call + 1,
-        last_turn=max(record.last_turn, turn),
-        calls_mixed=record.calls_mixed or turn < record.last_turn,
-    )
+def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
+    """Record model calls, after those of their turns."""
+    for call in calls:
+        assert tx.record is not None
+        record = tx.record
+        tx.do("ZADD", tx.keys.calls, call.turn_id, encode_call(record.next_call, call))
+        tx.amend(
+            next_call=record.next_call + 1,
+            last_turn=max(record.last_turn, call.turn_id),
+            calls_mixed=record.calls_mixed or call.turn_id < record.last_turn,
+        )
 
 
-def calls_newest(work: Work, state: State, limit: int) -> Rows:
-    """A session's model calls, newest first: all are looked at where one was recorded behind a later turn."""
-    if not state.record.calls_mixed:
-        return _calls(work.ask((b"ZREVRANGE", state.keys.calls, 0, limit - 1))[0])
-    return _calls(sorted(work.ask((b"ZRANGE", state.keys.calls, 0, -1))[0], reverse=True)[:limit])
+async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> None:
+    """Save the views that were built on what still holds, and know of their live compaction."""
+    assert tx.record is not None
+    fates = {one.view: one.status for one in laid if one.status != "failed"}
+    saved: dict[bytes, SavedView] = {}
+    for name, view in (write.views or {}).items():
+        laid_at = tx.record.live.get(name, (0, -1))[1]
+        knows = view.built_at is None or fates.get(name) == "live" or laid_at <= view.built_at
+        if (view.built_at is None or view.built_at >= views_from) and fates.get(name) != "dead" and knows:
+            tx.do("HSET", tx.keys.views, name, encode_view(view))
+            saved[name.encode()] = view
+    if saved and not (write.entries or write.calls or write.compactions):
+        await _trim_views(tx, saved)
 
 
-def calls_of_turn(work: Work, state: State, limit: int, turn: int) -> Rows:
-    """The model calls of one turn, newest first."""
-    return _calls(work.ask((b"ZREVRANGEBYSCORE", state.keys.calls, turn, turn, b"LIMIT", 0, limit))[0])
+async def _trim_views(tx: Transaction, saved: Mapping[bytes, SavedView]) -> None:
+    """Keep the views that have come furthest: mostly those that were saved last."""
+    (number,) = await tx.read((b"HLEN", tx.keys.views))
+    if number + len(saved) <= VIEWS_KEPT:
+        return
+    (flat,) = await tx.read((b"HGETALL", tx.keys.views))
+    frontiers = {name: view_frontier(data) for name, data in zip(flat[::2], flat[1::2], strict=True)}
+    frontiers |= {name: view.frontier for name, view in saved.items()}
+    for name in sorted(frontiers, key=lambda name: frontiers[name])[:-VIEWS_KEPT]:
+        tx.do("HDEL", tx.keys.views, name)
 
 
-def _calls(members: list[bytes]) -> Rows:
-    return [(model, timestamp, *rest) for timestamp, model, *rest in (list_from(member[8:]) for member in members)]
+# -- erase -----------------------------------------------------------------------
 
 
-def calls_delete(work: Work, state: State) -> None:
-    """With their session."""
-    work.do("UNLINK", state.keys.calls)
-
-
-# -- a window in one go --------------------------------------------------------
-
-
-def window_command(keys: SessionKeys, view: str) -> Command:
-    """What reads all that building a working set with a view needs, but for the session itself."""
-    others = (Key(keys.lives), Key(keys.compactions), Key(keys.bodies), Key(keys.live))
-    return (b"window", keys.views, view, *others)
-
-
-def expanded(command: Command, answer: list[Any]) -> dict[Command, Any]:
-    """The answer to a `window_command` as those to the commands that the statements ask one by one."""
-    _, views, view, _, compactions, bodies, live = command
-    assert isinstance(live, bytes)
-    saved, id_, laying, body, kept, entries = answer
-    answers: dict[Command, Any] = {(b"HGET", views, view): saved}
-    if id_ is not None:
-        answers[b"HGET", compactions, int(id_)] = laying
-        answers[b"HGET", bodies, int(id_)] = body
-    for seq, found in kept:
-        answers[_single(live, int(seq))] = found
-    frontier = 0 if saved is None else view_of(saved)[0]
-    answers[ranged(live, frontier, ENDLESS, ENDLESS)] = entries
-    return answers
+async def _erase(tx: Transaction, *, seq: int, tokens: int | None) -> Entry:
+    single = (b"ZRANGEBYSCORE", tx.keys.retired, seq, seq)
+    session, (live, retired) = await tx.session(_at(tx.keys, [seq]), single)
+    session.require_intact()
+    if not live and not retired:
+        raise EntryNotFound(session.id, seq)
+    is_live, data = bool(live), (live or retired)[0]
+    old = decode_entry(data, retired=not is_live)
+    before = entry_field(data, "payload", retired=not is_live)
+    message = erased_message(old.message)
+    payload, count = encode_payload(message), old.tokens if tokens is None else tokens
+    shift = count - old.tokens
+    changes = await compactions.Changes.load(tx, needed=True)
+    uses = await media.uses_of(tx, seq)
+    fields: dict[str, Any] = {"payload": payload, "tokens": count, "erased": 1, "metadata": None}
+    changed = change_entry(data, retired=not is_live, **fields)
+    if is_live:
+        tx.do("rewrite", tx.keys.log, seq, changed)
+    else:
+        tx.do("ZREMRANGEBYSCORE", tx.keys.retired, seq, seq)
+        tx.do("ZADD", tx.keys.retired, seq, changed)
+    matching.unmark_alias(tx, seq)
+    if shift:
+        # What was written while the entry was on the live path counts it: up to the entry that retired it.
+        end = -1 if old.retired_by is None else old.retired_by
+        tx.do("shift", tx.keys.log, seq, end, shift)
+        tx.do("shift_retired", tx.keys.retired, seq, end, shift)
+    moved = shift if is_live else 0
+    tail = evolve(session.tail, total=session.tail.total + moved)
+    version, size = session.version + 1, session.bytes - len(before) + len(payload)
+    tx.save(evolve(session, version=version, tail=tail, bytes=size, reshaped=version))
+    tx.do("UNLINK", tx.keys.views)
+    changes.erase(seq, moved, version)
+    changes.save()
+    media.forget(tx, seq, uses)
+    return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)

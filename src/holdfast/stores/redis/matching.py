@@ -1,4 +1,4 @@
-"""The statements about digests in the logs of a user, on a working copy.
+"""Find digests in the logs of a user.
 
 Each user has one sorted set of them. A member is a session's number and a place in its log; its score is the key of what was said
 there. So a look-up is a search in that set, whatever is in it, and a session leaves it by what its members begin with.
@@ -9,40 +9,151 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from holdfast.stores.logic.steps import Row, Rows
-from holdfast.stores.matching import end_key_of, scope_of
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.limits import SIGHTINGS
+from holdfast.stores import checks
+from holdfast.stores.matching import Sighting, end_key_of, key_of, scope_of
 from holdfast.stores.redis.connection import Argument, Command, Key
-from holdfast.stores.redis.records import HEAD_BYTES, LAST_DIGEST, LAST_SEQ, head_of, record_from
-from holdfast.stores.redis.work import State, Work, head_command
+from holdfast.stores.redis.database import Transaction, head_command
+from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.records import HEAD_BYTES, decode_record, entry_head
 
 USUAL: Final = 16
 """Places that are read of a digest before it is known how many are wanted."""
 _PLACE_BYTES: Final = 6
 _DROPPED_BITS: Final = 12
 """Of a key of 64: with one more that tells aliases from digests, the others are a whole number that a score holds exactly."""
-_LAST_DIGEST: Final = 3
-"""Which column of a row is that of the session's last visible message."""
-_OWN_DIGEST: Final = 5
-"""Which column of a row of `mark_places` is the entry's."""
 _END_PLACE: Final = b"\xff" * _PLACE_BYTES
-"""Stands for the end of a live path, behind the session's number: a session has one such member, whose score moves."""
+"""The end of a live path, after the session's number: a session has one such member, whose score moves."""
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]
 """Place in the log, and id of the session."""
-_marks = msgspec.json.Decoder(list[tuple[int, str]]).decode
-_digests = msgspec.json.Decoder(list[str]).decode
-_aliases = msgspec.json.Decoder(list[int]).decode
+
+
+class MatchingMethods(Handle):
+    """Digests in logs; see `holdfast.stores.matching.MatchingStore`."""
+
+    async def sightings(
+        self,
+        user_id: str,
+        marks: Sequence[bytes],
+        *,
+        alias: bool = False,
+        session: SessionRef | None = None,
+        limit: int = 16,
+        ends: bool = False,
+    ) -> tuple[Sighting, ...]:
+        checks.check_marks(user_id, marks, session)
+        checks.check_limit(limit, highest=SIGHTINGS)
+        if not marks or (session is not None and session.user_id != user_id):
+            return ()
+        scope = scope_of(self.tenant, user_id)
+
+        async def work(tx: Transaction) -> tuple[Sighting, ...]:
+            search = _Search(self, tx, user_id, session, limit, alias=alias, ends=ends)
+            wanted = [*marks]
+            while wanted:
+                keys = [end_key_of(scope, one) if ends else key_of(scope, one) for one in wanted]
+                at, found = await search.last(keys, wanted)
+                if found or at < 0:
+                    return tuple(found[:limit])
+                del wanted[at:]  # its places were others' that meet it by chance
+            return ()
+
+        keys = None if session is None else self._session_keys(session)
+        return await self._read(keys, work)
+
+
+class _Search:
+    """One look for places of digests."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        tx: Transaction,
+        user_id: str,
+        session: SessionRef | None,
+        limit: int,
+        *,
+        alias: bool,
+        ends: bool,
+    ) -> None:
+        self._keys = handle._scope_keys(user_id)  # noqa: SLF001 - of the same handle
+        self._session_keys = handle._session_keys  # noqa: SLF001 - the same
+        self._tx = tx
+        self._user_id = user_id
+        self._session = session
+        self._limit = limit
+        self._alias = alias
+        self._ends = ends
+
+    async def last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
+        """Return the index of the last key that is anywhere, with its places that are not there by chance; -1: none is."""
+        at, places, more = await self._sighted(keys, min(USUAL, self._limit) if self._alias else USUAL)
+        if at < 0:
+            return at, []
+        found = await self._sightings(at, marks[at], places)
+        if more and len(found) < self._limit:
+            _, places, _ = await self._sighted([keys[at]], max(self._limit, USUAL))
+            found = await self._sightings(at, marks[at], places)
+        return at, found
+
+    async def _sighted(self, keys: Sequence[int], limit: int) -> tuple[int, list[_Place], bool]:
+        """Return the index of the last key that is anywhere, its newest places, and whether there may be more."""
+        scores = [score_of(key, alias=self._alias) for key in reversed(keys)]
+        head: Argument = 0 if self._session is None else Key(self._session_keys(self._session).head)
+        command: Command = (b"sighted", self._keys.marks, Key(self._keys.numbers), limit, head, *scores)
+        (found,) = await self._tx.database.fetch([command])
+        if not found:
+            return -1, [], False
+        rank, members, ids = found
+        # What was deleted while memory was full may have left a member.
+        places = [(_seq_of(member), id_.decode()) for member, id_ in zip(members, ids, strict=True) if id_ is not None]
+        return len(keys) - rank, places, len(members) == limit
+
+    async def _sightings(self, mark: int, digest: bytes, places: Sequence[_Place]) -> list[Sighting]:
+        wanted = [place for place in places if (place[0] == _END_SEQ) == self._ends]
+        sessions = [self._session_keys(SessionRef(self._user_id, id_)) for _, id_ in wanted]
+        commands: list[Command] = [head_command(keys) for keys in sessions]
+        if not self._ends:
+            commands += [
+                (b"placed", keys.log, Key(keys.retired), seq, HEAD_BYTES)
+                for (seq, _), keys in zip(wanted, sessions, strict=True)
+            ]
+        answers = await self._tx.database.fetch(commands)
+        found: list[Sighting] = []
+        for at, (seq, _) in enumerate(wanted):
+            head, placed = answers[at], None if self._ends else answers[len(wanted) + at]
+            if head[1] is None or (placed is not None and placed[1] is None):
+                continue
+            session = decode_record(sessions[at], head[1]).session
+            live, own = (True, session.tail.digest) if placed is None else (bool(placed[0]), entry_head(placed[1])[2])
+            if self._alias or own == digest:
+                place = session.tail.last_seq if self._ends else seq
+                found.append(self._sighting(session, mark, place, own, live=live))
+        return sorted(found, key=lambda one: one.updated_at, reverse=True) if self._ends else found
+
+    @staticmethod
+    def _sighting(session: Session, mark: int, seq: int, digest: bytes, *, live: bool) -> Sighting:
+        return Sighting(
+            ref=session.ref,
+            identity=session.identity,
+            mark=mark,
+            seq=seq,
+            digest=digest,
+            live=live,
+            last=live and digest == session.tail.digest,
+            updated_at=session.updated_at,
+        )
 
 
 def score_of(key: int, *, alias: bool) -> int:
-    """Under which score a digest, or an alias, stands; a few others may stand there too."""
+    """Return the score of a digest, or of an alias; a few others may have it too."""
     return key >> _DROPPED_BITS << 1 | alias
 
 
-def place_of(seq: int, *, alias: bool) -> bytes:
-    """Where it stands: what follows the session's number."""
+def _place_of(seq: int, *, alias: bool) -> bytes:
+    """Return what follows the session's number in a member."""
     return (seq << 1 | alias).to_bytes(_PLACE_BYTES, "big")
 
 
@@ -53,141 +164,24 @@ def _seq_of(member: bytes) -> int:
 # -- writing -----------------------------------------------------------------
 
 
-def marked(work: Work, state: State, seq: int, mark: int | None, alias: int | None) -> None:
-    """An entry is found from now on, by its digest and its alias, as far as it has them. Those of withdrawn sessions are not."""
-    if state.keys.withdrawn:
+def mark_entry(tx: Transaction, entry: Entry) -> None:
+    """Have an entry found by its digest and its alias, as far as it has them. Those of withdrawn sessions are not found."""
+    if tx.keys.withdrawn:
         return
-    for key, is_alias in ((mark, False), (alias, True)):
-        if key is not None:
-            work.marks += (score_of(key, alias=is_alias), place_of(seq, alias=is_alias))
+    scope = scope_of(tx.keys.tenant, tx.keys.user_id)
+    if entry.message.visible:
+        tx.marks += (score_of(key_of(scope, entry.digest), alias=False), _place_of(entry.seq, alias=False))
+    if entry.alias is not None:
+        tx.marks += (score_of(key_of(scope, entry.alias), alias=True), _place_of(entry.seq, alias=True))
 
 
-def mark_end(work: Work, state: State, digest: bytes) -> None:
+def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
     """Index a session by the last visible message of its live path, in place of the one before."""
-    keys = state.keys
-    if keys.withdrawn or (state.base is not None and not state.fresh and state.base.counters[LAST_DIGEST] == digest):
-        return
-    key = _end_key(keys.tenant, keys.user_id, digest)
-    work.marks += (score_of(key, alias=False), _END_PLACE)
+    if not tx.keys.withdrawn and digest != before:
+        key = end_key_of(scope_of(tx.keys.tenant, tx.keys.user_id), digest)
+        tx.marks += (score_of(key, alias=False), _END_PLACE)
 
 
-def unaliased(work: Work, state: State, seq: int) -> None:
-    """An entry is not found by its alias any more."""
-    work.do("unmark", state.keys.marks, place_of(seq, alias=True))
-
-
-# -- reading -----------------------------------------------------------------
-
-
-def end_last(work: Work, tenant: str, user_id: str, marks: str) -> Rows:
-    """Return the index of the last of some digests, given as hexadecimals, that a live path of the user ends with."""
-    wanted = [bytes.fromhex(digest) for digest in _digests(marks)]
-    while wanted:
-        keys = [_end_key(tenant, user_id, digest) for digest in wanted]
-        at, places = _sighted(work, tenant, user_id, None, keys, USUAL, alias=False)
-        if any(row[_LAST_DIGEST] == wanted[at] for row in _ends(work, tenant, user_id, places)):
-            return [[at]]
-        del wanted[max(at, 0) :]
-    return [[None]]
-
-
-def end_places(work: Work, tenant: str, user_id: str, digest: bytes, limit: int) -> Rows:
-    """Return the sessions of the user whose live path ends with a digest, most recently used first of those made last."""
-    key = _end_key(tenant, user_id, digest)
-    _, places = _sighted(work, tenant, user_id, None, [key], max(limit, USUAL), alias=False)
-    rows = [row for row in _ends(work, tenant, user_id, places) if row[_LAST_DIGEST] == digest]
-    return sorted(rows, key=lambda row: row[2], reverse=True)[:limit]
-
-
-def _end_key(tenant: str, user_id: str, digest: bytes) -> int:
-    return end_key_of(scope_of(tenant, user_id), digest)
-
-
-def _ends(work: Work, tenant: str, user_id: str, places: Sequence[_Place]) -> list[Row]:
-    """Return a row of `end_places` for each session that has a member for its end among some places."""
-    places = [place for place in places if place[0] == _END_SEQ]
-    sessions = [work.keys.session(tenant, user_id, id_, "") for _, id_ in places]
-    rows: list[Row] = []
-    for (_, id_), (_, data, _) in zip(places, work.ask(*map(head_command, sessions)), strict=True):
-        if data is not None:
-            record = record_from(data)
-            digest = record.counters[LAST_DIGEST]
-            rows.append((id_, record.identity, record.updated_at, digest, record.counters[LAST_SEQ], digest, None))
-    return rows
-
-
-def mark_last(work: Work, tenant: str, user_id: str, session: State | None, marks: str) -> Rows:
-    """The last of some digests, which come with their keys as a JSON array, that stands in a user's logs, or in one session."""
-    wanted = [(key, bytes.fromhex(digest)) for key, digest in _marks(marks)]
-    while wanted:
-        at, places = _sighted(work, tenant, user_id, session, [key for key, _ in wanted], USUAL, alias=False)
-        if any(row[_OWN_DIGEST] == wanted[at][1] for row in _rows(work, tenant, user_id, places)):
-            return [[at]]
-        del wanted[max(at, 0) :]
-    return [[None]]
-
-
-def alias_last(work: Work, tenant: str, user_id: str, session: State | None, aliases: str) -> Rows:
-    """The last of some aliases, whose keys come as a JSON array, that stands in a user's logs, or in one session."""
-    at, _ = _sighted(work, tenant, user_id, session, _aliases(aliases), USUAL, alias=True)
-    return [[None if at < 0 else at]]
-
-
-def mark_places(
-    work: Work, tenant: str, user_id: str, session: State | None, key: int, limit: int, digest: bytes
-) -> Rows:
-    """Where a digest stands, in the sessions that were made last first; with what tells whether it is the last of the live path."""
-    rows = _placed(work, tenant, user_id, session, key, max(limit, USUAL), alias=False)
-    return [row for row in rows if row[_OWN_DIGEST] == digest][:limit]
-
-
-def alias_places(work: Work, tenant: str, user_id: str, session: State | None, key: int, limit: int) -> Rows:
-    """Where an alias stands; the rest is as above."""
-    return _placed(work, tenant, user_id, session, key, limit, alias=True)
-
-
-def _sighted(
-    work: Work, tenant: str, user_id: str, session: State | None, keys: Sequence[int], limit: int, *, alias: bool
-) -> tuple[int, list[_Place]]:
-    """The last one of some keys that stands anywhere, by its index, and its places; -1 where none does."""
-    of_user = work.keys.user(tenant, user_id)
-    scores = [score_of(key, alias=alias) for key in reversed(keys)]
-    head: Argument = 0 if session is None else Key(session.keys.head)
-    command: Command = (b"sighted", of_user.marks, Key(of_user.numbers), limit, head, *scores)
-    (found,) = work.ask(command)
-    if not found:
-        return -1, []
-    rank, members, ids = found
-    # What went with memory that was full may have left a member behind.
-    places = [(_seq_of(member), id_.decode()) for member, id_ in zip(members, ids, strict=True) if id_ is not None]
-    work.overlay["sighted", scores[rank - 1]] = (len(members) < limit, places)
-    return len(keys) - rank, places
-
-
-def _placed(
-    work: Work, tenant: str, user_id: str, session: State | None, key: int, limit: int, *, alias: bool
-) -> list[Row]:
-    """Rows of the places of one key, of which those that are read already are not looked for again."""
-    all_of_them, places = work.overlay.get(("sighted", score_of(key, alias=alias)), (False, []))
-    if not all_of_them and len(places) < limit:
-        _, places = _sighted(work, tenant, user_id, session, [key], limit, alias=alias)
-    return _rows(work, tenant, user_id, places[:limit])
-
-
-def _rows(work: Work, tenant: str, user_id: str, places: Sequence[_Place]) -> list[Row]:
-    """Places with what there is to know of their sessions and entries; keys may meet by chance, so ends are left out."""
-    places = [place for place in places if place[0] != _END_SEQ]
-    sessions = [work.keys.session(tenant, user_id, id_, "") for _, id_ in places]
-    heads = [head_command(keys) for keys in sessions]
-    entries: list[Command] = [
-        (b"placed", keys.live, Key(keys.retired), seq, HEAD_BYTES)
-        for (seq, _), keys in zip(places, sessions, strict=True)
-    ]
-    answers = work.ask(*heads, *entries)
-    rows: list[Row] = []
-    for (seq, id_), (_, data, _), (live, entry) in zip(places, answers, answers[len(heads) :], strict=False):
-        if data is not None and entry is not None:
-            record = record_from(data)
-            standing = (record.identity, record.updated_at, record.counters[LAST_DIGEST])
-            rows.append((id_, *standing, seq, head_of(entry)[2], None if live else seq))
-    return rows
+def unmark_alias(tx: Transaction, seq: int) -> None:
+    """Have an entry no longer found by its alias."""
+    tx.do("unmark", tx.keys.marks, _place_of(seq, alias=True))

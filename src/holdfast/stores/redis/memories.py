@@ -1,443 +1,464 @@
-"""The statements about memories, on a working copy: an owner's lie together, guarded by its head; who has which, at the tenant's.
+"""Memories: those of an owner are together, guarded by the owner's head. The tenant knows whose each id is, and lists the owners.
 
-A user's memories lie in the user's slot, an agent's and the tenant's own in the tenant's. There are also the list of owners and
-whose each id is, so that both can be asked for without knowing a user. Where that is another server, it is told before the write,
-and told again of what went behind it: so it may know of a memory that is not there, and whoever reads it looks.
+A user's memories are in the user's slot, an agent's and the tenant's own in the tenant's. Where the tenant is on another server,
+it is told before a write, and of what went after it: so it may know of a memory that is not there, and readers check.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.domain.memory import Owner, OwnerKind
-from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.logic.steps import Row, Rows
-from holdfast.stores.redis.connection import Command
-from holdfast.stores.redis.keys import OwnerKeys, name_part, names_of, number_of, number_part
-from holdfast.stores.redis.records import fitting, list_from, packed
-from holdfast.stores.redis.work import MARKED, State, Work
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, StoreCorrupt, TooLarge
+from holdfast.limits import DIARY_KEPT, MEMORIES, SIGNALS_KEPT
+from holdfast.stores import checks, memory_checks
+from holdfast.stores.memories import MemoriesAsked, OwnedMemories
+from holdfast.stores.memory_checks import possible, stored_memory
+from holdfast.stores.redis.connection import Argument, Command
+from holdfast.stores.redis.database import Transaction, in_parts
+from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.keys import OwnerKeys, TenantKeys, name_part, names_of, number_of, number_part
+from holdfast.stores.redis.records import ENDLESS, fit, object_or, pack, to_json, unpack_list
 
 _END: Final = b"\xff" * 9
 _TOKEN_BYTES: Final = 6
 _LISTED: Final = b"\0"
-"""What stands before an owner where a mark of its listing is kept among those of memories: no id begins with it."""
-_ids = msgspec.json.Decoder(list[str]).decode
-_numbers = msgspec.json.Decoder(list[int]).decode
+"""Precedes an owner where a mark of its listing is kept among those of memories: no id begins with it."""
 
 
-def _keys(work: Work, tenant: str, kind: str, id_: str) -> OwnerKeys:
-    return work.keys.owner(tenant, _owner(kind, id_))
+class _Held(NamedTuple):
+    """What an owner has, as it is stored."""
+
+    version: int = 0
+    held: int = 0
+    next_memory: int = 1
+    next_signal: int = 1
+    next_entry: int = 1
+    updated_at: int = 0
 
 
-def _owner(kind: Any, id_: str) -> Owner:
-    known: OwnerKind = kind
-    return Owner(known, id_)
+class MemoryMethods(Handle):
+    """Memories; see `holdfast.stores.memories.MemoryStore`."""
 
+    async def memories(
+        self,
+        owner: Owner,
+        *,
+        ids: Collection[str] | None = None,
+        numbers: Collection[int] | None = None,
+        since: int | None = None,
+        status: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        descending: bool = False,
+    ) -> OwnedMemories:
+        filters: dict[str, Any] = {"ids": ids, "numbers": numbers, "since": since, "status": status}
+        asked = MemoriesAsked(**filters, after=after, limit=limit, descending=descending)
+        memory_checks.check_asked(owner, asked)
 
-def _in_parts(name: bytes, key: bytes, fields: Sequence[bytes | str | int]) -> list[Command]:
-    """A command with many fields as several."""
-    return [(name, key, *fields[at : at + MARKED]) for at in range(0, len(fields), MARKED)]
+        async def work(tx: Transaction) -> OwnedMemories:
+            head, found = await _numbers(tx, asked)
+            if head is None:
+                return OwnedMemories(0, ())
+            rows = await _rows(tx, found[: asked.limit + 1])
+            memories, damaged = _decoded(owner, rows[: asked.limit])
+            held = _Held(*unpack_list(head))
+            return OwnedMemories(held.version, memories, held.held, len(rows) > asked.limit, damaged)
 
+        return await self._read(self._owner_keys(owner), work)
 
-def _fields(work: Work, key: bytes, fields: Sequence[bytes | str | int]) -> list[Any]:
-    """What stands in some fields of a hash, at one moment with the rest."""
-    return [value for some in work.ask(*_in_parts(b"HMGET", key, fields)) for value in some]
+    async def find_memory(self, memory_id: str) -> Memory:
+        checks.check_id(memory_id, "memory_id")
+        (known,) = await self._fetch((b"HGET", self._tenant_keys.memory_ids, memory_id))
+        if known is None or not possible((memory_id,)):
+            raise MemoryNotFound(memory_id)
+        kind, id_, _ = unpack_list(known)
+        owner = Owner(kind, id_)
 
+        async def work(tx: Transaction) -> Memory:
+            (number,) = await tx.read((b"HGET", tx.keys.ids, memory_id))
+            rows = [] if number is None else await _rows(tx, [int(number)])
+            if not rows:
+                raise MemoryNotFound(memory_id)
+            memories, _ = _decoded(owner, rows)
+            if not memories:
+                raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded")
+            return memories[0]
 
-# -- owners ------------------------------------------------------------------
+        return await self._read(self._owner_keys(owner), work)
 
+    async def change_memories(
+        self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
+    ) -> OwnedMemories:
+        payloads = memory_checks.check_delta(owner, delta)
+        memory_checks.check_change(timestamp, expect)
+        work = partial(_change, delta=delta, payloads=payloads, timestamp=timestamp, expect=expect)
+        return await self._write(self._owner_keys(owner), work)
 
-def _head(keys: OwnerKeys) -> Command:
-    """What reads an owner: version, how many, the next numbers, and when it was written to last."""
-    return (b"HGET", keys.head, b"m")
+    async def signals(
+        self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
+    ) -> tuple[Signal, ...]:
+        memory_checks.check_owner(owner)
+        memory_checks.check_ids(memory_ids, "memory_ids")
+        memory_checks.check_change(since or 0, None)
+        begin = -ENDLESS if since is None else since
 
+        async def work(tx: Transaction) -> tuple[Signal, ...]:
+            if memory_ids is None:
+                (found,) = await tx.read((b"ZRANGEBYSCORE", tx.keys.recalled, begin, b"+inf"))
+                numbers = [int(number) for number in found]
+                metas = await _fields(tx, tx.keys.metas, numbers)
+                named = {at: unpack_list(meta)[0] for at, meta in zip(numbers, metas, strict=True) if meta is not None}
+            else:
+                ids = possible(memory_ids)
+                stored = await _fields(tx, tx.keys.ids, ids)
+                named = {int(number): id_ for id_, number in zip(ids, stored, strict=True) if number is not None}
+            members = await tx.read(*((b"ZRANGE", tx.keys.signals_of(number), 0, -1) for number in named))
+            rows = sorted(
+                (tuple(unpack_list(member)), id_)
+                for id_, some in zip(named.values(), members, strict=True)
+                for member in some
+            )
+            return tuple(
+                Signal(memory_id=id_, at=at, query=query, score=score, session=session)
+                for (_, at, query, score, session), id_ in rows
+                if at >= begin
+            )
 
-def memory_owner_get(work: Work, tenant: str, kind: str, id_: str) -> Rows:
-    """What an owner has, with its state in place of a key, and its floor; whoever asks in a write is guarded by its head."""
-    keys = _keys(work, tenant, kind, id_)
-    state = work.guarded or work.state(keys)
-    work.guarded = state
-    stored, floor = work.ask(_head(keys), (b"HGET", keys.head, b"f"))
-    if stored is None:
-        return [(state, 0, 0, 1, 1, 1, 0, int(floor or 0))] if "made" in work.overlay else ()
-    return [(state, *list_from(stored), int(floor or 0))]
+        return await self._read(self._owner_keys(owner), work)
 
+    async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
+        memory_checks.check_owner(owner)
+        checks.check_limit(limit)
+        (found,) = await self._fetch((b"ZREVRANGE", self._owner_keys(owner).diary, 0, limit - 1))
+        entries = []
+        for _, id_, at, data in map(unpack_list, found):
+            report = object_or(None, data)
+            if report is not None:
+                entries.append(DiaryEntry(id=id_, at=at, report=report))
+        return tuple(entries)
 
-def memory_owner_new(work: Work, tenant: str, kind: str, id_: str) -> None:
-    """An owner for whom nothing was ever written: the tenant's list has it from before it has anything."""
-    keys, tenants = _keys(work, tenant, kind, id_), work.keys.tenant(tenant)
-    state = work.guarded
-    assert state is not None
-    work.overlay["made"] = state.fresh = True
-    member = name_part(kind) + name_part(id_)
-    if _apart(work, keys):  # in this order: see `memory_owner_delete`
-        work.before.append(("HSET", tenants.memory_ids, _LISTED + member, secrets.token_bytes(_TOKEN_BYTES)))
-    _known_before(work, keys, "ZADD", tenants.memory_owners, 0, member)
+    async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
+        """Owners for whom nothing was written in the end are left out."""
+        if after is not None:
+            memory_checks.check_owner(after)
+        checks.check_limit(limit)
+        key, place = self._tenant_keys.memory_owners, b"" if after is None else _member(after)
+        owners: list[tuple[Owner, int]] = []
+        while len(owners) < limit:
+            begin = b"(" + place if place else b"-"
+            (found,) = await self._fetch((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit))
+            named = [Owner(*names_of(member)) for member in found]  # type: ignore[arg-type]  # its kind
+            heads = await self._fetch(*((b"HGET", self._owner_keys(one).head, b"m") for one in named))
+            owners += [
+                (one, _Held(*unpack_list(head)).updated_at) for one, head in zip(named, heads, strict=True) if head
+            ]
+            if len(found) < limit:
+                break
+            place = found[-1]
+        return tuple(owners[:limit])
 
+    async def drop_memories(self, owner: Owner) -> int:
+        memory_checks.check_owner(owner)
+        return await self._write(self._owner_keys(owner), _drop)
 
-def memory_owner_put(work: Work, state: State, *row: int) -> None:
-    """An owner behind a write."""
-    work.do("HSET", state.keys.head, "m", packed(row))
+    def _owner_keys(self, owner: Owner) -> OwnerKeys:
+        return self.database.keys.owner(self.tenant, owner)
 
+    async def _fetch(self, *commands: Command) -> list[Any]:
+        async def work(tx: Transaction) -> list[Any]:
+            return await tx.read(*commands)
 
-def memory_owner_delete(work: Work, state: State) -> None:
-    """An owner that is dropped: its name leaves the tenant's list. What it had come to stays, under a key that is a digest.
-
-    Where the list is on another server it is told behind the write, unless the owner was listed anew meanwhile.
-    """
-    keys = state.keys
-    tenants, member = work.keys.tenant(keys.tenant), name_part(keys.owner.kind) + name_part(keys.owner.id)
-    work.do("HSET", keys.head, "f", max(work.aside.floor, work.aside.ceiling))
-    work.do("HDEL", keys.head, "m")
-    if not _apart(work, keys):
-        work.do("ZREM", tenants.memory_owners, member)
-        return
-    (token,) = work.ask_once((b"HGET", tenants.memory_ids, _LISTED + member))
-    work.behind += (_LISTED + member, token or b"")
-
-
-def floor_raise(work: Work, tenant: str, number: int) -> None:
-    """Each owner has its own, see `memory_owner_delete`."""
-
-
-def memory_owners_after(work: Work, tenant: str, kind: str, id_: str, limit: int) -> Rows:
-    """Owners in order of kind and id, behind one of them; those are left out for whom nothing was written in the end."""
-    key, place = work.keys.tenant(tenant).memory_owners, name_part(kind) + name_part(id_) if kind else b""
-    rows: list[Row] = []
-    while len(rows) < limit:
-        begin = b"(" + place if place else b"-"
-        (found,) = work.ask_once((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit))
-        named = [names_of(member) for member in found]
-        heads = work.ask_once(*(_head(_keys(work, tenant, *names)) for names in named))
-        rows += [(*names, list_from(head)[-1]) for names, head in zip(named, heads, strict=True) if head is not None]
-        if len(found) < limit:
-            break
-        place = found[-1]
-    return rows[:limit]
-
-
-def _apart(work: Work, keys: OwnerKeys) -> bool:
-    """Whether an owner's memories and its tenant may lie on different servers."""
-    return work.apart and bool(keys.user_id)
-
-
-def _known_before(work: Work, keys: OwnerKeys, *command: Any) -> None:
-    """The tenant is told of what is about to be written: with it, or where that cannot be, before it."""
-    if _apart(work, keys):
-        work.before.append(command)
-    else:
-        work.do(*command)
+        return await self._read(None, work)
 
 
 # -- reading -----------------------------------------------------------------
 
 
-def _page(work: Work, keys: OwnerKeys, numbers: Sequence[int], limit: int = ENDLESS) -> Rows:
-    """Rows of an owner's memories of those numbers, as far as they are there; without any, one row that tells of the owner."""
-    (head,) = work.ask(_head(keys))
-    if head is None:
-        return ()
-    version, held = list_from(head)[:2]
-    numbers = numbers[:limit]
-    commands = [*_in_parts(b"HMGET", keys.metas, numbers), *_in_parts(b"HMGET", keys.bodies, numbers)]
-    answers = [value for some in work.ask(*commands) for value in some]
-    rows: list[Row] = []
-    for number, meta, body in zip(numbers, answers[: len(numbers)], answers[len(numbers) :], strict=True):
-        if meta is not None and body is not None:
-            id_, changed, _ = list_from(meta)
-            rows.append((version, held, number, id_, changed, body))
-    return rows or [(version, held, None, None, None, None)]
+async def _numbers(tx: Transaction, asked: MemoriesAsked) -> tuple[bytes | None, list[int]]:
+    """Return the owner's head, and in order the numbers of memories that are asked for."""
+    keys, after = tx.keys, asked.after
+    head: Command = (b"HGET", keys.head, b"m")
+    if asked.ids is not None or asked.numbers is not None or (asked.since or 0) > 0:
+        return await _chosen(tx, head, asked)
+    part = name_part(asked.status or "")
+    first = b"[" + part if after is None or asked.descending else b"(" + part + number_part(_bound(after))
+    last = b"(" + part + (_END if after is None or not asked.descending else number_part(_bound(after)))
+    name, ends = (b"ZREVRANGEBYLEX", (last, first)) if asked.descending else (b"ZRANGEBYLEX", (first, last))
+    stored, found = await tx.read(head, (name, keys.places, *ends, b"LIMIT", 0, asked.limit + 1))
+    return stored, [number_of(member[len(part) :]) for member in found]
 
 
-def _ranged(work: Work, place: Row, status: str, begin: bytes, end: bytes, limit: int, *, descending: bool) -> Rows:
-    """Rows by number between two places, of a status or any."""
-    keys = _keys(work, *place)
-    name, ends = (b"ZREVRANGEBYLEX", (end, begin)) if descending else (b"ZRANGEBYLEX", (begin, end))
-    _, found = work.ask(_head(keys), (name, keys.places, *ends, b"LIMIT", 0, limit))
-    skip = len(name_part(status))
-    return _page(work, keys, [number_of(member[skip:]) for member in found])
+def _bound(number: int) -> int:
+    return max(-ENDLESS, min(number, ENDLESS))
 
 
-def memories_forward(work: Work, tenant: str, kind: str, id_: str, after: int, limit: int) -> Rows:
-    """An owner with its memories behind a number; without any, one row."""
-    return memories_forward_of(work, tenant, kind, id_, "", after, limit)
-
-
-def memories_forward_of(work: Work, tenant: str, kind: str, id_: str, status: str, after: int, limit: int) -> Rows:
-    """The same of a status."""
-    part = name_part(status)
-    begin, end = b"(" + part + number_part(after), b"(" + part + _END
-    return _ranged(work, (tenant, kind, id_), status, begin, end, limit, descending=False)
-
-
-def memories_backward(work: Work, tenant: str, kind: str, id_: str, before: int, limit: int) -> Rows:
-    """The same, before a number, the last first."""
-    return memories_backward_of(work, tenant, kind, id_, "", before, limit)
-
-
-def memories_backward_of(work: Work, tenant: str, kind: str, id_: str, status: str, before: int, limit: int) -> Rows:
-    """The same of a status."""
-    part = name_part(status)
-    begin, end = b"[" + part, b"(" + part + number_part(before)
-    return _ranged(work, (tenant, kind, id_), status, begin, end, limit, descending=True)
-
-
-def memories_since(
-    work: Work, tenant: str, kind: str, id_: str, since: int, status: str, sign: int, after: int, limit: int
-) -> Rows:
-    """The same, changed behind a version, of a status or any, behind a place in a direction."""
-    keys = _keys(work, tenant, kind, id_)
-    _, found = work.ask(_head(keys), (b"ZRANGEBYSCORE", keys.versions, b"(%d" % since, b"+inf"))
-    return _chosen(work, keys, map(int, found), since, status, sign, after, limit)
-
-
-def memories_of_ids(
-    work: Work, tenant: str, kind: str, id_: str, ids: str, since: int, status: str, sign: int, after: int, limit: int
-) -> Rows:
-    """The same, those of some ids."""
-    keys = _keys(work, tenant, kind, id_)
-    found = _fields(work, keys.ids, _ids(ids))
-    return _chosen(work, keys, [int(number) for number in found if number], since, status, sign, after, limit)
-
-
-def memories_of_numbers(
-    work: Work,
-    tenant: str,
-    kind: str,
-    id_: str,
-    numbers: str,
-    since: int,
-    status: str,
-    sign: int,
-    after: int,
-    limit: int,
-) -> Rows:
-    """The same, those of some numbers."""
-    return _chosen(work, _keys(work, tenant, kind, id_), _numbers(numbers), since, status, sign, after, limit)
-
-
-def _chosen(
-    work: Work,
-    keys: OwnerKeys,
-    numbers: Iterable[int],
-    since: int,
-    status: str,
-    sign: int,
-    after: int,
-    limit: int,
-) -> Rows:
-    """Those of some memories that are of a version, a status and a place."""
-    behind = sorted((number for number in numbers if number * sign > after), key=lambda number: number * sign)
-    kept: list[int] = []
-    for number, meta in zip(behind, _fields(work, keys.metas, behind), strict=True):
+async def _chosen(tx: Transaction, head: Command, asked: MemoriesAsked) -> tuple[bytes | None, list[int]]:
+    """Return those of some memories that fit all that is asked."""
+    keys, since = tx.keys, min(asked.since or 0, ENDLESS)
+    if asked.ids is not None:
+        stored, *parts = await tx.read(head, *in_parts(b"HMGET", keys.ids, possible(asked.ids)))
+        numbers = {int(number) for some in parts for number in some if number is not None}
+    elif asked.numbers is not None:
+        (stored,), numbers = await tx.read(head), {*asked.numbers}
+    else:
+        stored, found = await tx.read(head, (b"ZRANGEBYSCORE", keys.versions, b"(%d" % since, b"+inf"))
+        numbers = {int(number) for number in found}
+    if asked.ids is not None and asked.numbers is not None:
+        numbers &= {*asked.numbers}
+    if asked.after is not None:
+        numbers = {one for one in numbers if (one < asked.after if asked.descending else one > asked.after)}
+    ordered = sorted((one for one in numbers if 0 < one < ENDLESS), reverse=asked.descending)
+    fitting: list[int] = []
+    for number, meta in zip(ordered, await _fields(tx, keys.metas, ordered), strict=True):
         if meta is not None:
-            _, version, found = list_from(meta)
-            if version > since and status in ("", found):
-                kept.append(number)
-    return _page(work, keys, kept, limit)
+            _, version, status = unpack_list(meta)
+            if version > since and asked.status in (None, status):
+                fitting.append(number)
+    return stored, fitting
 
 
-def memory_find(work: Work, tenant: str, memory_id: str) -> Rows:
-    """The memory of an id, with its owner."""
-    (known,) = work.ask_once((b"HGET", work.keys.tenant(tenant).memory_ids, memory_id))
-    if known is None:
-        return ()
-    kind, id_, _ = list_from(known)
-    keys = _keys(work, tenant, kind, id_)
-    (number,) = work.ask((b"HGET", keys.ids, memory_id))
-    rows = () if number is None else _page(work, keys, [int(number)])
-    return [(kind, id_, *row[2:]) for row in rows if row[2] is not None]
+async def _fields(tx: Transaction, key: bytes, fields: Sequence[Argument]) -> list[Any]:
+    """Return what is in some fields of a hash."""
+    return [value for some in await tx.read(*in_parts(b"HMGET", key, fields)) for value in some] if fields else []
+
+
+async def _rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
+    """Return number, version and body of those of some memories that are there."""
+    if not numbers:
+        return []
+    parts = (*in_parts(b"HMGET", tx.keys.metas, numbers), *in_parts(b"HMGET", tx.keys.bodies, numbers))
+    found = [value for some in await tx.read(*parts) for value in some]
+    rows = zip(numbers, found[: len(numbers)], found[len(numbers) :], strict=True)
+    return [
+        (number, unpack_list(meta)[1], body) for number, meta, body in rows if meta is not None and body is not None
+    ]
+
+
+def _decoded(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
+    """Return the memories that can be decoded, and the numbers of the others."""
+    memories: list[Memory] = []
+    damaged: list[int] = []
+    for number, version, body in rows:
+        try:
+            memories.append(stored_memory(body, owner, number, version))
+        except (msgspec.MsgspecError, ValueError):
+            damaged.append(number)
+    return tuple(memories), tuple(damaged)
 
 
 # -- writing -----------------------------------------------------------------
 
 
-def memories_named(work: Work, tenant: str, ids: str) -> Rows:
-    """Which numbers some ids have, and of which owner: the one that is written to, or another one."""
-    state, named = work.guarded, _ids(ids)
-    assert state is not None
-    found = dict(zip(named, _fields(work, state.keys.ids, named), strict=True))
-    rows: list[Row] = [(id_, state, int(number)) for id_, number in found.items() if number is not None]
-    others = [id_ for id_, number in found.items() if number is None]
-    for id_, known in zip(others, _fields(work, work.keys.tenant(tenant).memory_ids, others), strict=True):
-        work.overlay["known", id_] = known
-        if known is not None and (number := _elsewhere(work, tenant, state, id_, known)) is not None:
-            rows.append((id_, None, number))
-    return rows
+async def _load(tx: Transaction, expect: int | None = None) -> tuple[_Held | None, int]:
+    """Return what the owner has, None if nothing was ever written, and the floor of its numbers and versions."""
+    stored, floor = await tx.read((b"HGET", tx.keys.head, b"m"), (b"HGET", tx.keys.head, b"f"))
+    held = None if stored is None else _Held(*unpack_list(stored))
+    version = 0 if held is None else held.version
+    if expect is not None and expect != version:
+        raise StaleMemories(expected=expect, version=version)
+    return held, int(floor or 0)
 
 
-def _elsewhere(work: Work, tenant: str, state: State, id_: str, known: bytes) -> int | None:
-    """The number of a memory that another owner is said to have, if it is there."""
-    kind, owner_id, _ = list_from(known)
-    keys = _keys(work, tenant, kind, owner_id)
-    if keys.head == state.keys.head:
-        return None
-    (number,) = work.ask((b"HGET", keys.ids, id_))
-    return None if number is None else int(number)
+async def _change(
+    tx: Transaction, *, delta: MemoryDelta, payloads: Sequence[bytes], timestamp: int, expect: int | None
+) -> OwnedMemories:
+    stored, floor = await _load(tx, expect)
+    if stored is None and not (delta.put or delta.diary):  # there is nothing to forget, or that a signal could be of
+        return OwnedMemories(0, ())
+    held = stored or _Held()
+    if stored is None:
+        _list_owner(tx)
+    here, elsewhere, known = await _places(tx, delta)
+    for memory in delta.put:
+        if memory.number and here.get(memory.id) != memory.number:
+            raise MemoryNotFound(memory.id)
+        if not memory.number and (memory.id in here or memory.id in elsewhere):
+            raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
+    gone = {id_: here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here}
+    first = held.next_memory if held.version else max(held.next_memory, floor + 1)
+    fresh = count(first)
+    numbers = [memory.number or next(fresh) for memory in delta.put]
+    new = next(fresh) - first
+    if new and held.held + new - len(gone) > MEMORIES:
+        raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
+    version = (held.version or floor) + 1 if delta.put or gone else held.version
+    statuses = await _statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
+    for memory, body, number in zip(delta.put, payloads, numbers, strict=True):
+        _put(tx, memory, number, version, body, statuses.get(number), known)
+    here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
+    await _forget(tx, gone, statuses)
+    told = await _signal(tx, held, delta, here)
+    _note(tx, held, delta.diary)
+    after = held._replace(
+        version=version,
+        held=held.held + new - len(gone),
+        next_memory=first + new if new else held.next_memory,
+        next_signal=held.next_signal + told,
+        next_entry=held.next_entry + len(delta.diary),
+    )
+    if after != held or delta.signals_before is not None:
+        tx.do("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
+    put = [stored_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)]
+    return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
 
-def memory_insert(
-    work: Work, state: State, number: int, tenant: str, id_: str, version: int, status: str, data: bytes
+async def _places(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
+    """Return the numbers of the owner's memories that a write names, ids that other owners have, and what the tenant knows."""
+    named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
+    ids = possible(named)
+    found = dict(zip(ids, await _fields(tx, tx.keys.ids, ids), strict=True))
+    here = {id_: int(number) for id_, number in found.items() if number is not None}
+    others = [id_ for id_ in ids if id_ not in here]
+    database, tenants = tx.database, _tenants(tx)
+    known = dict(zip(others, await _fields(tx, tenants.memory_ids, others), strict=True))
+    elsewhere: dict[str, Command] = {}
+    for id_, whose in known.items():
+        if whose is not None:
+            kind, owner_id, _ = unpack_list(whose)
+            keys = database.keys.owner(tx.keys.tenant, Owner(kind, owner_id))
+            if keys.head != tx.keys.head:
+                elsewhere[id_] = (b"HGET", keys.ids, id_)
+    there = await database.fetch(list(elsewhere.values()))
+    return here, {id_ for id_, number in zip(elsewhere, there, strict=True) if number is not None}, known
+
+
+def _tenants(tx: Transaction) -> TenantKeys:
+    return tx.database.keys.tenant(tx.keys.tenant)
+
+
+def _apart(tx: Transaction) -> bool:
+    """Whether the owner's memories and its tenant may be on different servers."""
+    return tx.apart and bool(tx.keys.user_id)
+
+
+def _member(owner: Owner) -> bytes:
+    return name_part(owner.kind) + name_part(owner.id)
+
+
+def _tell_before(tx: Transaction, *command: Any) -> None:
+    """Tell the tenant what is about to be written: with it, or where that cannot be, before it."""
+    tx.before.append(command) if _apart(tx) else tx.do(*command)
+
+
+def _list_owner(tx: Transaction) -> None:
+    """Have the tenant list an owner, before it has anything."""
+    tenants, member = _tenants(tx), _member(tx.keys.owner)
+    tx.fresh = True
+    if _apart(tx):  # in this order: see `_drop`
+        tx.before.append(("HSET", tenants.memory_ids, _LISTED + member, secrets.token_bytes(_TOKEN_BYTES)))
+    _tell_before(tx, b"ZADD", tenants.memory_owners, 0, member)
+
+
+async def _statuses(tx: Transaction, numbers: Sequence[int]) -> dict[int, str]:
+    metas = await _fields(tx, tx.keys.metas, numbers)
+    return {number: unpack_list(meta)[2] for number, meta in zip(numbers, metas, strict=True) if meta is not None}
+
+
+def _put(
+    tx: Transaction,
+    memory: Memory,
+    number: int,
+    version: int,
+    body: bytes,
+    before: str | None,
+    known: Mapping[str, Any],
 ) -> None:
-    """A memory that was not there."""
-    keys, tenants = state.keys, work.keys.tenant(tenant)
-    if not _apart(work, keys):
-        work.check(tenants.memory_ids, id_, work.overlay["known", id_])
-    whose = packed((keys.owner.kind, keys.owner.id, secrets.token_bytes(_TOKEN_BYTES)))
-    _known_before(work, keys, "HSET", tenants.memory_ids, id_, whose)
-    work.do("HSET", keys.ids, id_, number)
-    work.do("ZADD", keys.places, 0, name_part("") + number_part(number))
-    _written(work, keys, number, id_, version, status)
-    work.do("HSET", keys.bodies, number, data)
+    keys = tx.keys
+    if not memory.number:
+        tenants = _tenants(tx)
+        if not _apart(tx):
+            tx.check(tenants.memory_ids, memory.id, known.get(memory.id))
+        whose = pack((keys.owner.kind, keys.owner.id, secrets.token_bytes(_TOKEN_BYTES)))
+        _tell_before(tx, "HSET", tenants.memory_ids, memory.id, whose)
+        tx.do("HSET", keys.ids, memory.id, number)
+        tx.do("ZADD", keys.places, 0, name_part("") + number_part(number))
+    elif before is not None and before != memory.status:
+        tx.do("ZREM", keys.places, name_part(before) + number_part(number))
+    tx.do("ZADD", keys.places, 0, name_part(memory.status) + number_part(number))
+    tx.do("ZADD", keys.versions, version, number)
+    tx.do("HSET", keys.metas, number, pack((memory.id, version, memory.status)))
+    tx.do("HSET", keys.bodies, number, body)
 
 
-def _written(work: Work, keys: OwnerKeys, number: int, id_: str, version: int, status: str) -> None:
-    work.do("ZADD", keys.places, 0, name_part(status) + number_part(number))
-    work.do("ZADD", keys.versions, version, number)
-    work.do("HSET", keys.metas, number, packed((id_, version, status)))
+async def _forget(tx: Transaction, gone: Mapping[str, int], statuses: Mapping[int, str]) -> None:
+    keys = tx.keys
+    await _disown(tx, list(gone))
+    for id_, number in gone.items():
+        tx.do("HDEL", keys.bodies, number)
+        tx.do("HDEL", keys.metas, number)
+        tx.do("HDEL", keys.ids, id_)
+        tx.do("ZREM", keys.versions, number)
+        places = [name_part(status) + number_part(number) for status in ("", statuses.get(number, ""))]
+        tx.do("ZREM", keys.places, *places)
+        tx.do("UNLINK", keys.signals_of(number))
+        tx.do("ZREM", keys.recalled, number)
 
 
-def _meta(work: Work, keys: OwnerKeys, number: int) -> list[Any]:
-    """Id, version and status of a memory that is there."""
-    return list_from(work.ask((b"HGET", keys.metas, number))[0])
-
-
-def memory_put(work: Work, state: State, number: int, version: int, status: str, data: bytes) -> None:
-    """A memory in place of what it was."""
-    keys = state.keys
-    id_, _, before = _meta(work, keys, number)
-    if before != status:
-        work.do("ZREM", keys.places, name_part(before) + number_part(number))
-    _written(work, keys, number, id_, version, status)
-    work.do("HSET", keys.bodies, number, data)
-
-
-def memory_delete(work: Work, state: State, number: int) -> None:
-    """A memory that goes."""
-    keys = state.keys
-    id_, _, status = _meta(work, keys, number)
-    _forgotten(work, keys, [id_])
-    work.do("HDEL", keys.bodies, number)
-    work.do("HDEL", keys.metas, number)
-    work.do("HDEL", keys.ids, id_)
-    work.do("ZREM", keys.versions, number)
-    work.do("ZREM", keys.places, name_part("") + number_part(number), name_part(status) + number_part(number))
-
-
-def _forgotten(work: Work, keys: OwnerKeys, ids: Sequence[str]) -> None:
-    """The tenant need not know any more whose some ids are: told with the write, or where that cannot be, behind it."""
-    key = work.keys.tenant(keys.tenant).memory_ids
-    if not _apart(work, keys):
-        for command in _in_parts(b"HDEL", key, ids):
-            work.do("HDEL", key, *command[2:])
+async def _disown(tx: Transaction, ids: Sequence[str]) -> None:
+    """Tell the tenant that it need not know any more whose some ids are: with the write, or where that cannot be, after it."""
+    key = _tenants(tx).memory_ids
+    if not _apart(tx):
+        for command in in_parts(b"HDEL", key, ids):
+            tx.do("HDEL", key, *command[2:])
         return
-    known = work.ask_once(*_in_parts(b"HMGET", key, ids))
-    for id_, value in zip(ids, (value for some in known for value in some), strict=True):
+    for id_, value in zip(ids, await _fields(tx, key, ids), strict=True):
         if value is not None:
-            work.behind += (id_, value)
+            tx.behind += (id_, value)
 
 
-def memories_clear(work: Work, state: State) -> None:
-    """All memories of an owner."""
-    keys = state.keys
-    (metas,) = work.ask((b"HVALS", keys.metas))
-    _forgotten(work, keys, [list_from(meta)[0] for meta in metas])
+async def _signal(tx: Transaction, held: _Held, delta: MemoryDelta, here: Mapping[str, int]) -> int:
+    """Write recalls of memories that are there, delete what is too old or too much; return how many were written."""
+    keys, before = tx.keys, delta.signals_before
+    if before is not None:
+        (found,) = await tx.read((b"ZRANGE", keys.recalled, 0, -1))
+        signals = [keys.signals_of(int(number)) for number in found]
+        for key, members in zip(signals, await tx.read(*((b"ZRANGE", key, 0, -1) for key in signals)), strict=True):
+            old = [member for member in members if unpack_list(member)[1] < before]
+            if old:
+                tx.do("ZREM", key, *old)
+    wanted = [one for one in delta.signals if one.memory_id in here and (before is None or one.at >= before)]
+    for seq, one in enumerate(wanted, held.next_signal):
+        number = here[one.memory_id]
+        tx.do("ZADD", keys.signals_of(number), seq, pack((seq, one.at, one.query, float(one.score), one.session)))
+        tx.do("ZADD", keys.recalled, "GT", fit(one.at), number)
+    for number in dict.fromkeys(here[one.memory_id] for one in wanted):
+        tx.do("ZREMRANGEBYRANK", keys.signals_of(number), 0, -1 - SIGNALS_KEPT)
+    return len(wanted)
+
+
+def _note(tx: Transaction, held: _Held, entries: Sequence[DiaryEntry]) -> None:
+    """Write diary entries, and delete what is too much."""
+    for seq, one in enumerate(entries, held.next_entry):
+        tx.do("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
+    if entries:
+        tx.do("ZREMRANGEBYSCORE", tx.keys.diary, "-inf", f"({held.next_entry + len(entries) - DIARY_KEPT}")
+
+
+async def _drop(tx: Transaction) -> int:
+    """Delete all of an owner. What its versions and numbers came to stays, under a key that is a digest."""
+    held, floor = await _load(tx)
+    if held is None:
+        return 0
+    keys, tenants, member = tx.keys, _tenants(tx), _member(tx.keys.owner)
+    metas, recalled = await tx.read((b"HVALS", keys.metas), (b"ZRANGE", keys.recalled, 0, -1))
+    await _disown(tx, [unpack_list(meta)[0] for meta in metas])
+    for key in (*(keys.signals_of(int(number)) for number in recalled), keys.recalled, keys.diary):
+        tx.do("UNLINK", key)
     for key in (keys.bodies, keys.metas, keys.ids, keys.versions, keys.places):
-        work.do("UNLINK", key)
-
-
-# -- signals -----------------------------------------------------------------
-# A member of a memory's is its place, time, digest of the question, score, and session; it has its place as its score.
-
-
-def signal_insert(
-    work: Work, state: State, memory: int, seq: int, at: int, asked: bytes, score: float, session: str
-) -> None:
-    """A recall of a memory."""
-    work.do("ZADD", state.keys.signals_of(memory), seq, packed((seq, at, asked, score, session)))
-    work.do("ZADD", state.keys.recalled, "GT", fitting(at), memory)
-
-
-def signals_trim(work: Work, state: State, memory: int, kept: int) -> None:
-    """All but the newest of a memory's signals."""
-    work.do("ZREMRANGEBYRANK", state.keys.signals_of(memory), 0, -1 - kept)
-
-
-def signals_before(work: Work, state: State, before: int) -> None:
-    """Signals of an owner's memories that are too old: each that was ever recalled is looked at."""
-    (found,) = work.ask((b"ZRANGE", state.keys.recalled, 0, -1))
-    signals = [state.keys.signals_of(int(memory)) for memory in found]
-    for key, members in zip(signals, work.ask(*((b"ZRANGE", key, 0, -1) for key in signals)), strict=True):
-        old = [member for member in members if list_from(member)[1] < before]
-        if old:
-            work.do("ZREM", key, *old)
-
-
-def signals_delete(work: Work, state: State, memory: int) -> None:
-    """With their memory."""
-    work.do("UNLINK", state.keys.signals_of(memory))
-    work.do("ZREM", state.keys.recalled, memory)
-
-
-def signals_clear(work: Work, state: State) -> None:
-    """All signals of an owner's memories."""
-    (found,) = work.ask((b"ZRANGE", state.keys.recalled, 0, -1))
-    for memory in found:
-        work.do("UNLINK", state.keys.signals_of(int(memory)))
-    work.do("UNLINK", state.keys.recalled)
-
-
-def signals_all(work: Work, tenant: str, kind: str, id_: str, since: int) -> Rows:
-    """Signals of an owner's memories, from a time on, in the order in which they came."""
-    keys = _keys(work, tenant, kind, id_)
-    (found,) = work.ask((b"ZRANGEBYSCORE", keys.recalled, fitting(since), b"+inf"))
-    memories = [int(memory) for memory in found]
-    metas = _fields(work, keys.metas, memories)
-    named = {memory: list_from(meta)[0] for memory, meta in zip(memories, metas, strict=True) if meta is not None}
-    return _signals(work, keys, named, since)
-
-
-def signals_of(work: Work, tenant: str, kind: str, id_: str, ids: str, since: int) -> Rows:
-    """Those of some memories."""
-    keys, named = _keys(work, tenant, kind, id_), _ids(ids)
-    found = _fields(work, keys.ids, named)
-    return _signals(work, keys, {int(at): one for one, at in zip(named, found, strict=True) if at is not None}, since)
-
-
-def _signals(work: Work, keys: OwnerKeys, named: dict[int, str], since: int) -> Rows:
-    """Those of memories by number, whose ids are given."""
-    found = work.ask(*((b"ZRANGE", keys.signals_of(memory), 0, -1) for memory in named))
-    rows = [
-        (row[0], id_, *row[1:])
-        for id_, members in zip(named.values(), found, strict=True)
-        for row in map(list_from, members)
-    ]
-    return [row[1:] for row in sorted(rows) if row[2] >= since]
-
-
-# -- the diary ---------------------------------------------------------------
-
-
-def diary_insert(work: Work, state: State, seq: int, *row: Any) -> None:
-    """A sweep over an owner's memories."""
-    work.do("ZADD", state.keys.diary, seq, packed((seq, *row)))
-
-
-def diary_trim(work: Work, state: State, before: int) -> None:
-    """Those before a place."""
-    work.do("ZREMRANGEBYSCORE", state.keys.diary, "-inf", f"({before}")
-
-
-def diary_newest(work: Work, tenant: str, kind: str, id_: str, limit: int) -> Rows:
-    """The newest of an owner, newest first."""
-    (found,) = work.ask_once((b"ZREVRANGE", _keys(work, tenant, kind, id_).diary, 0, limit - 1))
-    return [list_from(member)[1:] for member in found]
-
-
-def diary_clear(work: Work, state: State) -> None:
-    """All of an owner."""
-    work.do("UNLINK", state.keys.diary)
+        tx.do("UNLINK", key)
+    ceiling = max(held.version + (1 if held.held else 0), held.next_memory - 1)
+    tx.do("HSET", keys.head, "f", max(floor, ceiling))
+    tx.do("HDEL", keys.head, "m")
+    if not _apart(tx):
+        tx.do("ZREM", tenants.memory_owners, member)
+    else:  # the tenant is told after the write, unless the owner was listed anew meanwhile
+        (token,) = await tx.read((b"HGET", tenants.memory_ids, _LISTED + member))
+        tx.behind += (_LISTED + member, token or b"")
+    return held.held

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import StoreClosed, StoreUnavailable
-from holdfast.stores.logic.network import PATIENCE, RECONNECTING
+from holdfast.stores.logic.network import PATIENCE, RECONNECTING, LastKnown
+from holdfast.stores.redis.address import RedisAddress
 from holdfast.stores.redis.connection import (
     PASSING,
     SLOTS,
@@ -170,6 +171,21 @@ class Nodes:
         places = sorted({one for one in self._slots if one}, key=str) if self.clustered else [self._seeds[0]]
         return {place: await self._answer(place, command) for place in places}
 
+    async def scan(self, pattern: str) -> AsyncIterator[bytes]:
+        """Yield the keys that match, of every server; a key may come twice."""
+        await self.everywhere("PING")
+        for place in {one for one in self._slots if one} if self.clustered else {self._seeds[0]}:
+            cursor: bytes | int = 0
+            while True:
+                answer = await self._answer(place, ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+                if isinstance(answer, Refused):
+                    raise translated(answer, self.name)
+                cursor, keys = answer
+                for key in keys:
+                    yield key
+                if cursor == b"0":
+                    break
+
     async def _answer(self, place: Place, command: Command) -> Any:
         give_up = monotonic() + RECONNECTING
         while True:
@@ -300,6 +316,15 @@ class Nodes:
         self._closed = True
         for connection in [connection for connections in self._connections.values() for connection in connections]:
             connection.kill(Lost("the store was forgotten"))
+
+
+def open_nodes(address: RedisAddress, remembered: LastKnown[Any]) -> Nodes:
+    """Return the way to the servers of an address."""
+    # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
+    lost = remembered.clear
+    return Nodes(
+        address.login, address.places, clustered=address.clustered, size=address.pool, name=address.name, lost=lost
+    )
 
 
 class _NoScript(Exception):  # not an error: an outcome

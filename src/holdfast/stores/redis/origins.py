@@ -1,54 +1,69 @@
-"""The statements about the origins of entries, on a working copy.
-
-Each user has one hash of them: the ranges of a session, as JSON, under its name. Only sessions that share entries are in it.
-"""
+"""The origins of entries: each user has a hash of them, the ranges of a session as JSON under its name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from holdfast.domain.origins import Origin
-from holdfast.stores.logic.steps import Row, Rows
+from holdfast.domain.origins import Origin, origins_or_own
+from holdfast.domain.session import SessionRef
+from holdfast.errors import SessionNotFound
+from holdfast.stores import checks
+from holdfast.stores.redis.database import Transaction, in_parts
+from holdfast.stores.redis.handle import Handle
 from holdfast.stores.redis.keys import names_of
-from holdfast.stores.redis.work import State, Work
 
 _decode: Final = msgspec.json.Decoder(list[Origin]).decode
-_ids: Final = msgspec.json.Decoder(list[str]).decode
 
 
-def origin_insert(work: Work, state: State, first: int, source: str, source_first: int) -> None:
-    """One more range of a session."""
-    ranges = work.overlay.setdefault(("origins", state), [])
-    if ranges:
-        work.commands.pop()  # wrote the ranges before this one
-    ranges.append(Origin(first, source, source_first))
-    work.do("HSET", state.keys.shared, state.keys.field, msgspec.json.encode(ranges))
+class OriginMethods(Handle):
+    """Origins of entries; see `holdfast.stores.matching.MatchingStore`."""
+
+    async def share(self, ref: SessionRef, identity: str) -> None:
+        checks.check_ref(ref)
+        checks.check_id(identity, "identity")
+        keys = self._session_keys(ref)
+
+        async def work(tx: Transaction) -> None:
+            session, (found,) = await tx.session((b"HGET", keys.shared, keys.field))
+            if session.identity != identity:
+                raise SessionNotFound(ref.id)
+            if found is None:
+                keep(tx, origins_or_own((), identity))
+
+        await self._write(keys, work)
+
+    async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
+        checks.check_id(user_id, "user_id")
+        for id_ in sessions:
+            checks.check_id(id_, "session_id")
+        ids = sorted(set(sessions))
+        fields = [self._session_keys(SessionRef(user_id, id_)).field for id_ in ids]
+        shared = self._scope_keys(user_id).shared
+
+        async def work(tx: Transaction) -> Mapping[str, Sequence[Origin]]:
+            found = [data for some in await tx.read(*in_parts(b"HMGET", shared, fields)) for data in some]
+            return {id_: _decode(data) for id_, data in zip(ids, found, strict=True) if data is not None}
+
+        return await self._read(None, work)
+
+    async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
+        """Reads what all forks of the user have."""
+        checks.check_id(user_id, "user_id")
+        checks.check_id(source, "source")
+        shared = self._scope_keys(user_id).shared
+
+        async def work(tx: Transaction) -> Mapping[str, Sequence[Origin]]:
+            (flat,) = await tx.read((b"HGETALL", shared))
+            named = ((names_of(field)[1], _decode(data)) for field, data in zip(flat[::2], flat[1::2], strict=True))
+            return {id_: ranges for id_, ranges in named if any(one.source == source for one in ranges)}
+
+        return await self._read(None, work)
 
 
-def origins_named(work: Work, tenant: str, user_id: str, ids: str) -> Rows:
-    """The origins of some sessions of a user, whose ids come in hexadecimal as a JSON array."""
-    names = [bytes.fromhex(one).decode() for one in _ids(ids)]
-    fields = [work.keys.session(tenant, user_id, name, "").field for name in names]
-    (found,) = work.ask((b"HMGET", work.keys.user(tenant, user_id).shared, *fields))
-    return list(_rows((name, data) for name, data in zip(names, found, strict=True) if data is not None))
-
-
-def origins_sharing(work: Work, tenant: str, user_id: str, source: str) -> Rows:
-    """The origins of all sessions of a user that have entries of one session. Costs what all forks of the user have."""
-    (flat,) = work.ask((b"HGETALL", work.keys.user(tenant, user_id).shared))
-    named = ((names_of(field)[1], data) for field, data in zip(flat[::2], flat[1::2], strict=True))
-    return list(_rows(one for one in named if any(range_.source == source for range_ in _decode(one[1]))))
-
-
-def origins_delete(work: Work, state: State) -> None:
-    """With their session."""
-    work.do("HDEL", state.keys.shared, state.keys.field)
-
-
-def _rows(named: Iterable[tuple[str, bytes]]) -> Iterable[Row]:
-    for name, data in named:
-        for one in _decode(data):
-            yield (name, one.first, one.source, one.source_first)
+def keep(tx: Transaction, origins: Sequence[Origin]) -> None:
+    """Note the origins of a session that has none."""
+    if origins:
+        tx.do("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))

@@ -19,7 +19,7 @@ from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.redis.connection import Argument
 from holdfast.stores.redis.keys import Keys, ScopeKeys
 from holdfast.stores.redis.nodes import Nodes, script
-from holdfast.stores.redis.records import list_from, packed
+from holdfast.stores.redis.records import pack, unpack_list
 
 NOTED: Final = 600.0
 """Seconds for which a user that this process noted need not be noted again."""
@@ -175,7 +175,7 @@ class Outbox:
     async def _told(self, tenant: str, scope: ScopeKeys, values: Sequence[bytes]) -> None:
         for value in values:
             number, _, data = value.partition(b" ")
-            kind, name, *rest = list_from(data)
+            kind, name, *rest = unpack_list(data)
             one: News = (kind, name, tuple(rest))
             await self._apply(tenant, [(number, one)])
             await self._clear(scope, number, [one])
@@ -184,4 +184,4 @@ class Outbox:
 def noted(news: News) -> bytes:
     """What an outbox keeps of one, behind the number of the write."""
     kind, name, rest = news
-    return packed([kind, name, *rest])
+    return pack([kind, name, *rest])

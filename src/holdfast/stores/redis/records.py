@@ -1,139 +1,143 @@
-"""What lies under the keys, as bytes: rows to bytes and back. Numbers come first where a script has to read them."""
+"""Encode what is stored under the keys, and decode it. What a script has to read comes first, in fixed width."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace as evolve
 
+from holdfast.domain.artifact import Artifact
+from holdfast.domain.messages import Message, decode_payload
+from holdfast.domain.session import (
+    Ending,
+    Entry,
+    Kind,
+    ModelCall,
+    Session,
+    StoredCompaction,
+    Tail,
+    kind_of,
+)
 from holdfast.errors import StoreCorrupt
-from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.logic.steps import Row
+from holdfast.stores.log import SavedView
+from holdfast.stores.redis.keys import SessionKeys
 
-LAYOUT: Final = 4
-"""Of what is described here. A place with a newer one is refused. Sessions of the first have no number: they get one when they
-are written to, and what they said before is not found by `sightings`. The third has state that sessions share beside the rest, the
-fourth memories."""
-_encode = msgspec.msgpack.Encoder().encode
+ENDLESS: Final = 2**62
+"""Stands for no upper bound."""
 _LONGEST: Final = (1 << 63) - 1
+pack = msgspec.msgpack.Encoder().encode
+"""Encode anything. Raises `OverflowError` for a number of more than 64 bits."""
+_ids = msgspec.json.Decoder(tuple[str, ...]).decode
+unpack_list = msgspec.msgpack.Decoder(list[Any]).decode
+to_json = msgspec.json.Encoder().encode
+_from_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def fit(number: int) -> int:
+    """Return the number. Raises `OverflowError` if it has more than 64 bits."""
+    if not -_LONGEST - 1 <= number <= _LONGEST:
+        raise OverflowError(number)
+    return number
+
+
+def object_or(default: dict[str, Any] | None, data: bytes | None) -> dict[str, Any] | None:
+    """Decode a JSON object; the default if there is none, or it is damaged."""
+    try:
+        return default if data is None else _from_object(data)
+    except msgspec.MsgspecError:
+        return default
 
 
 # -- sessions ----------------------------------------------------------------
 
-NEXT_SEQ: Final = 6
-LAST_DIGEST: Final = 9
-LAST_SEQ: Final = 10
-"""Places among a session's counters, see `holdfast.stores.logic.rows.counters`."""
-NOBODY: Final = ("", 0, 0)
-"""The claim of a session that has none."""
-
 
 class Record(msgspec.Struct, array_like=True, gc=False):
-    """A session without its profile: what nearly every write changes. Fields are added at the end."""
+    """A session without its large fields, and what else nearly every write changes. Fields are added at the end."""
 
-    agent: str | None
-    version: int
-    created_at: int
-    updated_at: int
-    status: str
-    ttl: int | None
-    counters: list[Any]
-    """From `messages` to `anchor`, see `holdfast.stores.logic.rows.counters`."""
-    accessed_at: int
-    ended_at: int | None = None
-    end_reason: str | None = None
-    views_from: int = 0
+    session: Session
     compactions_from: int = 0
+    """Compactions that were built before this version are dead on arrival."""
     next_compaction: int = 1
-    live: dict[str, tuple[int, int, int, int]] = {}
-    """The live compaction of each view: id, the version it was laid at, first and last entry."""
+    live: dict[str, tuple[int, int]] = {}
+    """The live compaction of each view: id, and the version it was laid at."""
     next_call: int = 0
     last_turn: int = 0
     """The highest of a recorded model call."""
     calls_mixed: bool = False
-    """Whether a call was recorded behind one of a later turn."""
+    """Whether a call was recorded after one of a later turn."""
     artifacts: bool = False
     """Whether there may be any."""
-    identity: str = ""
-    claim: tuple[str, int, int] = NOBODY
-    """Whose turn is open, until when, and whether it is wanted."""
 
     @property
     def expires_at(self) -> int | None:
         """When it expires by its own ttl."""
-        return min(self.accessed_at + self.ttl, _LONGEST) if self.ttl else None
+        session = self.session
+        return min(session.accessed_at + session.ttl, _LONGEST) if session.ttl else None
 
 
 _record = msgspec.msgpack.Decoder(Record).decode
-_profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
+_profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, bytes]).decode
+_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
+_LARGE: Final[tuple[tuple[str, Any, Any], ...]] = (
+    ("system_messages", _messages, ()),
+    ("state", _from_object, {}),
+    ("state_turns", msgspec.json.Decoder(dict[str, int]).decode, {}),
+    ("metadata", _from_object, {}),
+)
+"""The fields of a session that are kept apart from its record, with their decoders and what they are without."""
 
 
-_DAMAGED: Final = b"damaged"
-"""Takes the place of what cannot be decoded: it is no JSON, so what reads the row finds the damage."""
-_OPEN_CALLS: Final = 13
-"""Place among a session's counters, as above."""
-
-
-def record_from(data: bytes) -> Record:
-    """Return a session's record; for one that cannot be decoded, an empty one whose counters are damaged."""
+def decode_record(keys: SessionKeys, data: bytes) -> Record:
+    """Decode a session's record; an empty one in place of one that is damaged."""
     try:
         return _record(data)
     except msgspec.MsgspecError:
-        counters = [0, 0, 0, 0, 0, 0, 0, -1, 0, b"", -1, None, -1, _DAMAGED, None]
-        return Record(None, 0, 0, 0, "active", None, counters, accessed_at=0, artifacts=True)
+        names: dict[str, Any] = {"tenant": keys.tenant, "user_id": keys.user_id, "id": keys.id}
+        empty = Session(**names, created_at=0, updated_at=0, tail=Tail(), withdrawn=keys.withdrawn, damaged=("record",))
+        return Record(empty, artifacts=True)
 
 
-def check_record(record: Record) -> None:
-    """Refuse to change a record that could not be decoded: the change would hide that. Raises `StoreCorrupt`."""
-    if record.counters[_OPEN_CALLS] == _DAMAGED:
-        raise StoreCorrupt("its record is damaged and cannot be decoded")
+def without_profile(session: Session) -> Session:
+    """Return what a record has of a session. Raises `OverflowError` for times that do not fit."""
+    fit(session.updated_at)
+    fit(session.accessed_at)
+    return evolve(session, system_messages=(), state={}, state_turns={}, metadata={}, damaged=())
 
 
-def packed(value: Any) -> bytes:
-    """Anything as bytes. Raises `OverflowError` for a number that does not fit into 64 bits."""
-    return _encode(value)
+def encode_profile(session: Session) -> bytes | None:
+    """Encode the large fields of a session; None when all are empty."""
+    if not (session.system_messages or session.state or session.metadata):
+        return None
+    return pack([to_json(getattr(session, name)) for name, *_ in _LARGE])
 
 
-def profile_from(data: bytes | None) -> Row:
-    """Return system messages, state and metadata as the columns of a row; damaged ones cannot be decoded there either."""
+def session_of(record: Record, profile: bytes | None) -> Session:
+    """Return a session; fields that cannot be decoded are empty, and named in `Session.damaged`."""
+    if profile is None:
+        return record.session
+    fields: dict[str, Any] = {}
+    damaged = [*record.session.damaged]
     try:
-        return (None, None, None) if data is None else _profile(data)
+        parts: Sequence[bytes] = _profile(profile)
     except msgspec.MsgspecError:
-        return (_DAMAGED,) * 3
-
-
-def row_of(state: Any, keys: Any, record: Record, profile: bytes | None) -> Row:
-    """A row of `session_rows`; `state` stands for its primary key."""
-    return (
-        state,
-        keys.tenant,
-        keys.user_id,
-        keys.id,
-        record.agent,
-        record.version,
-        record.created_at,
-        record.updated_at,
-        record.status,
-        record.ttl,
-        *record.counters,
-        *profile_from(profile),
-        record.accessed_at,
-        record.ended_at,
-        record.end_reason,
-        record.expires_at,
-        keys.withdrawn,
-        record.identity,
-        *record.claim,
-        record.views_from,
-    )
+        parts = (b"",) * len(_LARGE)
+    for (name, decode, default), part in zip(_LARGE, parts, strict=True):
+        try:
+            fields[name] = decode(part)
+        except msgspec.MsgspecError:
+            fields[name] = default
+            damaged.append(name)
+    return evolve(record.session, damaged=tuple(damaged), **fields)
 
 
 # -- entries -----------------------------------------------------------------
 
 
 class _Entry(msgspec.Struct, array_like=True, gc=False):
-    """What stands behind an entry's head."""
+    """What follows an entry's head."""
 
     turn_id: int
     unit_back: int
@@ -150,157 +154,157 @@ class _Entry(msgspec.Struct, array_like=True, gc=False):
 _HEAD: Final = struct.Struct(">QQB16s")
 HEAD_BYTES: Final = _HEAD.size
 """Of an entry without payload: `seq`, running total, kind, digest."""
-TOTAL_AT: Final = 8
-"""Where the running total stands, of eight bytes. Of a retired entry all is eight bytes further on."""
 _RETIRED: Final = struct.Struct(">Q")
+"""Precedes an entry that is retired: the `seq` of the one that retired it."""
+RETIRED_BYTES: Final = _RETIRED.size
+KINDS: Final[tuple[Kind, ...]] = ("system", "user", "assistant", "calls", "result")
+"""A kind is stored as its index here."""
+CALLS, RESULT = 3, 4
+_NUMBER_OF: Final = {kind: number for number, kind in enumerate(KINDS)}
 _entry = msgspec.msgpack.Decoder(_Entry).decode
 
 
-def entry_bytes(row: Row) -> bytes:
-    """An entry from the parameters of `entry_insert`, the session left out."""
-    seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned, metadata, payload = row
-    rest = (turn_id, unit_back, timestamp, tokens, agent, importance, pinned, 0, metadata, payload)
+def encode_entry(entry: Entry, payload: bytes) -> bytes:
+    """Encode an entry, with its message as it is stored."""
+    metadata = None if entry.metadata is None else to_json(entry.metadata)
+    said = (entry.agent, entry.importance, int(entry.pinned), int(entry.erased), metadata, payload)
+    rest = (entry.turn_id, entry.seq - entry.unit, entry.timestamp, entry.tokens, *said)
     try:
-        return _HEAD.pack(seq, total, kind, digest) + _encode(rest)
+        head = _HEAD.pack(entry.seq, entry.total, _NUMBER_OF[kind_of(entry.message)], entry.digest)
     except struct.error as exc:
         raise OverflowError(str(exc)) from exc
+    data = head + pack(rest)
+    return data if entry.retired_by is None else retired_prefix(entry.retired_by) + data
 
 
-def entry_row_of(state: Any, data: bytes, *, retired: bool = False) -> Row:
-    """A row of `entry_rows`."""
+def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
+    """Decode an entry. Raises `StoreCorrupt` with its `seq`."""
     retired_by = None
     if retired:
         (retired_by,) = _RETIRED.unpack_from(data)
-        data = data[_RETIRED.size :]
+        data = data[RETIRED_BYTES:]
     seq, total, _, digest = _HEAD.unpack_from(data)
     try:
         rest = _entry(memoryview(data)[HEAD_BYTES:])
-    except msgspec.MsgspecError as exc:
+        return Entry(
+            seq=seq,
+            turn_id=rest.turn_id,
+            unit=seq - rest.unit_back,
+            timestamp=rest.timestamp,
+            tokens=rest.tokens,
+            total=total,
+            digest=digest,
+            message=decode_payload(rest.payload),
+            metadata=None if rest.metadata is None else _from_object(rest.metadata),
+            agent=rest.agent,
+            importance=rest.importance,
+            pinned=rest.pinned == 1,
+            retired_by=retired_by,
+            erased=rest.erased == 1,
+        )
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as exc:
         raise StoreCorrupt(f"message {seq} is damaged and cannot be decoded ({exc})") from exc
-    return (
-        state,
-        seq,
-        rest.turn_id,
-        rest.unit_back,
-        rest.timestamp,
-        rest.tokens,
-        total,
-        digest,
-        rest.agent,
-        rest.importance,
-        rest.pinned,
-        retired_by,
-        rest.erased,
-        rest.metadata,
-        rest.payload,
-    )
 
 
-def changed_entry(data: bytes, *, retired: bool = False, **fields: Any) -> bytes:
-    """An entry with other fields, its head as it was."""
-    begin = HEAD_BYTES + (_RETIRED.size if retired else 0)
-    rest = msgspec.structs.replace(_entry(memoryview(data)[begin:]), **fields)
-    return data[:begin] + _encode(rest)
+def change_entry(data: bytes, *, retired: bool = False, **fields: Any) -> bytes:
+    """Return an encoded entry with other fields, its head unchanged."""
+    begin = HEAD_BYTES + (RETIRED_BYTES if retired else 0)
+    return data[:begin] + pack(evolve(_entry(memoryview(data)[begin:]), **fields))
 
 
-def importance_of(data: bytes) -> float | None:
-    """A live entry's importance."""
-    return _entry(memoryview(data)[HEAD_BYTES:]).importance
+def entry_field(data: bytes, name: str, *, retired: bool = False) -> Any:
+    """Return one field of an encoded entry."""
+    return getattr(_entry(memoryview(data)[HEAD_BYTES + (RETIRED_BYTES if retired else 0) :]), name)
 
 
-def head_of(data: bytes) -> tuple[int, int, bytes]:
-    """A live entry's `seq`, kind and digest."""
+def entry_head(data: bytes) -> tuple[int, int, bytes]:
+    """Return `seq`, kind and digest of a live entry."""
     seq, _, kind, digest = _HEAD.unpack_from(data)
     return seq, kind, digest
 
 
-def retired_part(by: int) -> bytes:
-    """What stands before an entry that was retired."""
+def retired_prefix(by: int) -> bytes:
+    """Return what precedes an entry that is retired."""
     return _RETIRED.pack(by)
 
 
-# -- views -------------------------------------------------------------------
+# -- views, compactions, calls -------------------------------------------------
+
+_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-def view_bytes(frontier: int, state: bytes, kept: bytes | None) -> bytes:
-    """A saved view: what is to be read with it stands first, for a script."""
-    return b"%d %s\n" % (frontier, kept or b"") + state
+def encode_view(view: SavedView) -> bytes:
+    """Encode a saved view: frontier and kept entries come first, for a script."""
+    return b"%d %s\n" % (view.frontier, to_json(view.keep) if view.keep else b"") + view.state
 
 
-def view_of(data: bytes) -> tuple[int, bytes, bytes | None]:
-    """Frontier, state, and the kept entries as JSON."""
+def view_frontier(data: bytes) -> int:
+    """Return the frontier of a saved view; -1 for one that is damaged."""
+    frontier = data.partition(b" ")[0]
+    return int(frontier) if frontier.isdigit() else -1
+
+
+def decode_view(data: bytes | None) -> SavedView | None:
+    """Decode a saved view; None for one that is damaged: it is built again from the log."""
+    if data is None:
+        return None
     head, _, state = data.partition(b"\n")
     frontier, _, kept = head.partition(b" ")
-    return int(frontier), state, kept or None
+    try:
+        return SavedView(int(frontier), state, _seqs(kept) if kept else ())
+    except (ValueError, msgspec.MsgspecError):
+        return None
 
 
-# -- compactions -------------------------------------------------------------
+decode_compaction = msgspec.msgpack.Decoder(tuple[int, StoredCompaction]).decode
+"""Decode the version that a compaction was laid at, and the compaction."""
 
 
-class Laying(msgspec.Struct, array_like=True, gc=False):
-    """A compaction without what it says."""
-
-    status: str
-    view: str
-    laid_at: int
-    first: int
-    last: int
-    kind: str
-    tokens: int
-    source_tokens: int
-    total: int
-    model: str | None
-    created_at: int
-    through: int
-    prompt_tokens: int
-    completion_tokens: int
+def encode_call(number: int, call: ModelCall) -> bytes:
+    """Encode a model call: its number comes first, so that calls of a turn are sorted."""
+    used = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
+    rest = (call.timestamp, call.model, *used, call.turn_id, call.through, call.view, call.hash, call.build)
+    return struct.pack(">Q", number + (1 << 63)) + pack(rest)
 
 
-_laying = msgspec.msgpack.Decoder(Laying).decode
-_saying = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, bytes]).decode
-
-
-def laying_from(data: bytes) -> Laying:
-    """A compaction without what it says."""
-    return _laying(data)
-
-
-def compaction_row_of(state: Any, id_: int, one: Laying, body: bytes) -> Row:
-    """A row of `compaction_rows`."""
-    error, report, text = _saying(body)
-    ranges = (one.view, one.first, one.last, one.kind, one.tokens, one.source_tokens, one.total, one.model)
-    made = (one.created_at, one.through, one.prompt_tokens, one.completion_tokens)
-    return (state, id_, one.status, *ranges, *made, error, report, text)
-
-
-def erased_body(body: bytes, error: bytes) -> bytes:
-    """What is left of what a compaction said; `error` stands in place of one that it had."""
-    return _encode((None if _saying(body)[0] is None else error, None, b""))
+def decode_call(data: bytes) -> ModelCall:
+    """Decode a model call."""
+    timestamp, model, *rest = unpack_list(data[8:])
+    names = ("prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through", "view", "hash", "build")
+    return ModelCall(model=model, timestamp=timestamp, **dict(zip(names, rest, strict=True)))
 
 
 # -- others ------------------------------------------------------------------
 
-_keyed = msgspec.msgpack.Decoder(tuple[bytes, int, int, int]).decode
-_list = msgspec.msgpack.Decoder(list[Any]).decode
+
+def encode_ending(ending: Ending) -> bytes:
+    """Encode an end that hooks are to be notified of."""
+    names = (ending.id, ending.user_id, ending.session_id, ending.identity, int(ending.withdrawn), ending.reason)
+    due = (ending.ended_at, ending.due_at, ending.attempts, to_json(ending.hooks), ending.error)
+    return pack((*names, *due))
 
 
-def keyed_from(data: bytes) -> Row:
-    """What an idempotency key stood for: fingerprint, version, first entry, how many."""
-    return _keyed(data)
+def decode_ending(data: bytes) -> Ending:
+    """Decode it. A damaged list of hooks is empty, so that the session is not kept for ever."""
+    id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = unpack_list(data)
+    try:
+        left = _ids(hooks)
+    except msgspec.MsgspecError:
+        left = ()
+    names = {"id": id_, "user_id": user_id, "session_id": session_id, "identity": identity}
+    due = {"ended_at": ended_at, "due_at": due_at, "attempts": attempts, "hooks": left, "error": error}
+    return Ending(withdrawn=withdrawn == 1, reason=reason, **names, **due)
 
 
-def list_from(data: bytes) -> list[Any]:
-    """A row that a script reads nothing of."""
-    return _list(data)
+def encode_artifact(one: Artifact) -> bytes:
+    """Encode a version of an artifact."""
+    metadata = to_json(one.metadata) if one.metadata else None
+    said = (one.mime_type, one.size, one.sha256, one.author, metadata, one.created_at)
+    return pack((one.name, one.version, one.blob, *said))
 
 
-def score_bound(number: int) -> bytes:
-    """A place in a log, for a range of `seq`."""
-    return b"+inf" if fitting(number) >= ENDLESS else b"%d" % number
-
-
-def fitting(number: int) -> int:
-    """The number, if it has no more than 64 bits. Raises `OverflowError`."""
-    if not -_LONGEST - 1 <= number <= _LONGEST:
-        raise OverflowError(number)
-    return number
+def decode_artifact(data: bytes) -> Artifact:
+    """Decode it; damaged metadata are empty."""
+    name, version, blob, mime_type, size, sha256, author, metadata, created_at = unpack_list(data)
+    said = {"mime_type": mime_type, "size": size, "sha256": sha256, "author": author, "created_at": created_at}
+    return Artifact(name=name, version=version, blob=blob, metadata=object_or({}, metadata) or {}, **said)

@@ -2,60 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
-from holdfast.domain.session import Ending, Entry, Session, SessionRef
-from holdfast.domain.state import Change
-from holdfast.errors import StoreClosed, StoreCorrupt
+from holdfast.errors import StoreClosed
 from holdfast.stores import checks
-from holdfast.stores.log import WindowRows
-from holdfast.stores.logic import reads
 from holdfast.stores.logic.network import NAME, LastKnown
-from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.logic.steps import Steps
-from holdfast.stores.logic.store import LogicStore, naming
 from holdfast.stores.redis import health
-from holdfast.stores.redis.address import RedisAddress, address_of
-from holdfast.stores.redis.connection import Command
-from holdfast.stores.redis.database import Database
+from holdfast.stores.redis.address import address_of
+from holdfast.stores.redis.artifacts import ArtifactMethods
+from holdfast.stores.redis.compactions import CompactionMethods
+from holdfast.stores.redis.convert import LAYOUT, UNFINISHED, check_converted, convert, layouts_of
+from holdfast.stores.redis.database import Database, Head, Transaction
 from holdfast.stores.redis.keys import Keys
-from holdfast.stores.redis.log import ranged, window_command
-from holdfast.stores.redis.nodes import Nodes
-from holdfast.stores.redis.records import LAYOUT
-from holdfast.stores.redis.work import Head, head_command
-from holdfast.stores.sessions import SessionPage
+from holdfast.stores.redis.lifecycle import LifecycleMethods
+from holdfast.stores.redis.lists import ListMethods
+from holdfast.stores.redis.log import LogMethods
+from holdfast.stores.redis.matching import MatchingMethods
+from holdfast.stores.redis.memories import MemoryMethods
+from holdfast.stores.redis.nodes import open_nodes
+from holdfast.stores.redis.origins import OriginMethods
+from holdfast.stores.redis.sessions import SessionMethods
+from holdfast.stores.redis.state import StateMethods
+from holdfast.stores.redis.tenants import TenantMethods
 from holdfast.stores.sql import Migration
 from holdfast.stores.sql.upgrade import pending
-from holdfast.stores.state import ScopedState
 
-T = TypeVar("T")
 LAYOUTS: Final = (
     Migration(1, "initial", "", "1"),
     Migration(2, "gateway", "", "1"),
     Migration(3, "state", "", "1"),
-    Migration(LAYOUT, "memories", "", "1"),
+    Migration(4, "memories", "", "1"),
+    Migration(LAYOUT, "lists", "", "1"),
 )
-"""What a place has had done to it, as SQL databases have migrations."""
+"""The layouts that a place has had, as SQL databases have migrations."""
 
 
-class RedisStore(LogicStore):
+class RedisStore(
+    SessionMethods,
+    ListMethods,
+    LogMethods,
+    CompactionMethods,
+    LifecycleMethods,
+    MatchingMethods,
+    StateMethods,
+    ArtifactMethods,
+    MemoryMethods,
+    OriginMethods,
+    TenantMethods,
+):
     """A handle of one tenant on a Redis server or cluster; see `holdfast.stores.base.Store`."""
 
-    database: Database
     dialect = "redis"
     layouts = LAYOUTS
 
+    def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
+        checks.check_id(tenant, "tenant")
+        self.tenant = tenant
+        self.database = database
+        self._owner = owner
+        self._closed = False
+
     @staticmethod
     async def applied_to(url: str) -> dict[int, str]:
-        """The layouts that the place at `url` has had; nothing is changed."""
+        """Return the layouts that the place at `url` has had; nothing is changed."""
         address = address_of(url)
-        nodes, keys = _nodes(address, LastKnown()), Keys(address.prefix)
+        nodes, keys = open_nodes(address, LastKnown()), Keys(address.prefix)
         try:
-            return await _layouts(nodes, keys)
+            found = await layouts_of(nodes, keys)
+            return {number: checksum for number, checksum in found.items() if checksum != UNFINISHED}
         finally:
             await nodes.close()
+
+    convert = staticmethod(convert)
+    """Convert data of Holdfast 0.1; see `holdfast.stores.redis.convert`."""
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
@@ -63,12 +82,16 @@ class RedisStore(LogicStore):
         checks.check_id(tenant, "tenant")
         address = address_of(url)
         remembered: LastKnown[Head] = LastKnown()
-        nodes, keys = _nodes(address, remembered), Keys(address.prefix)
+        nodes, keys = open_nodes(address, remembered), Keys(address.prefix)
         try:
             found = await health.healths(nodes)
             health.check(found, nodes.name, clustered=address.clustered, allow_eviction=address.allow_eviction)
-            for layout in pending(nodes.name, LAYOUTS, await _layouts(nodes, keys)):
-                await nodes.call(keys.layout, (b"HSET", keys.layout, str(layout.number), layout.checksum))
+            layouts = await layouts_of(nodes, keys)
+            missing = pending(nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED})
+            await check_converted(nodes, keys, layouts)
+            if missing:  # with one command: what has some of them alone is a place of 0.1
+                noted = [part for layout in missing for part in (str(layout.number), layout.checksum)]
+                await nodes.call(keys.layout, (b"HSET", keys.layout, *noted))
         except BaseException:
             await nodes.close()
             raise
@@ -82,137 +105,31 @@ class RedisStore(LogicStore):
             raise
         return store
 
-    # -- reads in one round trip -------------------------------------------------
+    def for_tenant(self, tenant: str) -> Self:
+        return type(self)(self.database, tenant, owner=False)
 
-    async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
-        """See `Store.window`."""
-        checks.check_ref(ref)
-        keys = self._keys(ref)
-        rest = ranged(keys.live, 0, ENDLESS, ENDLESS) if view is None else window_command(keys, view)
-        return await self._ahead(ref, partial(reads.window, self.tenant, ref, view), head_command(keys), rest)
+    async def ping(self) -> None:
+        layout = self.database.keys.layout
 
-    async def entries(
-        self,
-        ref: SessionRef,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        limit: int | None = None,
-        descending: bool = False,
-        retired: bool = False,
-    ) -> tuple[Entry, ...]:
-        """See `Store.entries`."""
-        checks.check_ref(ref)
-        if limit is not None:
-            checks.check_limit(limit, lowest=0, highest=None)
-        keys = self._keys(ref)
-        bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
-        both = (keys.live, keys.retired) if retired else (keys.live,)
-        rest = [ranged(key, *bounds, descending=descending) for key in both]
-        flags = {"descending": descending, "retired": retired}
-        steps = partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags)
-        return await self._ahead(ref, steps, head_command(keys), *rest)
+        async def work(tx: Transaction) -> None:
+            await tx.read((b"HLEN", layout))
+            tx.do("HSET", layout, b"ping", b"1")
+            tx.do("HDEL", layout, b"ping")
 
-    def _keys(self, ref: SessionRef) -> Any:
-        return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
-
-    async def _ahead(self, ref: SessionRef, steps: Callable[[], Steps[T]], *commands: Command) -> T:
         if self._closed:
             raise StoreClosed
-        try:
-            return await self.database.read(steps, ahead=commands)
-        except StoreCorrupt as exc:
-            raise naming(exc, ref) from exc
+        await self._write(None, work)
 
-    # -- what a tenant's sessions share ---------------------------------------------
-
-    async def state(
-        self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
-    ) -> ScopedState:
-        """See `StateStore.state`."""
-        if user_id is None:
-            await self._tidied()
-        return await super().state(user_id, names=names, known=known)
-
-    async def change_state(self, user_id: str | None, delta: Mapping[str, Change], **asked: Any) -> ScopedState:
-        """See `StateStore.change_state`."""
-        if user_id is None:
-            await self._tidied()
-        return await super().change_state(user_id, delta, **asked)
-
-    async def drop_state(self, user_id: str | None) -> int:
-        """See `StateStore.drop_state`."""
-        if user_id is None:
-            await self._tidied()
-        return await super().drop_state(user_id)
-
-    # -- what follows writes -------------------------------------------------------
-
-    async def _tidied(self) -> None:
-        """See that a tenant's indexes know what processes wrote that are no more."""
-        if self._closed:
-            raise StoreClosed
-        await self.database.tidied(self.tenant)
-
-    async def find(self, session_id: str) -> Session:
-        """See `Store.find`."""
-        await self._tidied()
-        return await super().find(session_id)
-
-    async def list(self, **asked: Any) -> SessionPage:
-        """See `Store.list`."""
-        await self._tidied()
-        return await super().list(**asked)
-
-    async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
-        """See `Store.endings`."""
-        await self._tidied()
-        return await super().endings(due=due, limit=limit)
-
-    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
-        """See `Store.endings_of`."""
-        await self._tidied()
-        return await super().endings_of(user_id, after=after, limit=limit)
-
-    async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
-        """See `Store.idle`."""
-        await self._tidied()
-        return await super().idle(now=now, ttl=ttl, limit=limit)
-
-    async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
-        """See `Store.oldest`."""
-        await self._tidied()
-        return await super().oldest(limit=limit)
-
-    async def active(self) -> int:
-        """See `Store.active`."""
-        await self._tidied()
-        return await super().active()
-
-    async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
-        """See `ArtifactStore.blobs_in_use`."""
-        await self._tidied()
-        return await super().blobs_in_use(blobs)
+    async def close(self) -> None:
+        self._closed = True
+        if self._owner:
+            await self.database.close()
 
 
 async def inspected(url: str) -> list[health.Health]:
-    """How the servers at `url` say that they are set up; nothing is changed, or refused. Raises `StoreUnavailable`."""
-    nodes = _nodes(address_of(url), LastKnown())
+    """Return how the servers at `url` say that they are set up; nothing is changed. Raises `StoreUnavailable`."""
+    nodes = open_nodes(address_of(url), LastKnown())
     try:
         return await health.healths(nodes)
     finally:
         await nodes.close()
-
-
-def _nodes(address: RedisAddress, remembered: LastKnown[Any]) -> Nodes:
-    # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
-    lost = remembered.clear
-    return Nodes(
-        address.login, address.places, clustered=address.clustered, size=address.pool, name=address.name, lost=lost
-    )
-
-
-async def _layouts(nodes: Nodes, keys: Keys) -> dict[int, str]:
-    flat = await nodes.call(keys.layout, (b"HGETALL", keys.layout))
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    return {int(number): checksum.decode() for number, checksum in fields.items() if number.isdigit()}

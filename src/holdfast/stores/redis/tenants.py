@@ -1,224 +1,261 @@
-"""The statements about what belongs to a tenant: leases, what was learned, ends to be told of, contents.
+"""What belongs to a tenant and no session: leases, what was learned of models, API keys, and contents of artifacts.
 
 Each write checks that what it was decided by is as it was read, so they need no lock.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace as evolve
 
-from holdfast.stores.logic.steps import Row, Rows
+from holdfast.errors import InvalidRequest, KeyNotFound
+from holdfast.limits import BLOB_PART_BYTES, LEARNED_BYTES, LEARNED_MODELS
+from holdfast.stores import checks
+from holdfast.stores.keys import ApiKey
 from holdfast.stores.redis.connection import Key
+from holdfast.stores.redis.database import Transaction
+from holdfast.stores.redis.handle import Handle
 from holdfast.stores.redis.keys import number_of, number_part
-from holdfast.stores.redis.records import fitting, list_from, packed
-from holdfast.stores.redis.work import Work
+from holdfast.stores.redis.records import fit, pack, unpack_list
 
-_keys = msgspec.json.Decoder(list[str]).decode
-
-# -- leases ------------------------------------------------------------------
-
-
-def _lease(work: Work, tenant: str, name: str) -> tuple[bytes | None, list[Any] | None]:
-    """Who holds a lease and until when, as it is stored and as it is."""
-    (found,) = work.ask_once((b"HGET", work.keys.tenant(tenant).holders, name))
-    return found, None if found is None else list_from(found)
+_STALE: Final = 3_600_000
+"""Milliseconds after which an expired lease is forgotten: a caller whose clock is ahead must not forget those in use."""
+_KEY_FIELDS: Final = ApiKey.__struct_fields__
+"""An API key is stored as its fields in their order; fields are added at the end."""
 
 
-def lease_put(work: Work, tenant: str, name: str, holder: str, until: int, now: int) -> None:
-    """A lease, taken when nobody holds it any more, or renewed."""
-    keys = work.of_tenant(tenant)
-    stored, held = _lease(work, tenant, name)
-    if held is not None and held[0] != holder and held[1] > now:
-        return
-    work.check(keys.holders, name, stored)
-    work.do("HSET", keys.holders, name, packed((holder, until)))
-    work.do("ZADD", keys.leases, until, name)
-    work.overlay["lease", name] = [holder, until]
+class TenantMethods(Handle):
+    """What belongs to a tenant; see `holdfast.stores.tenants.TenantStore`."""
+
+    durable = True
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
+        checks.check_limit(limit)
+        keys = self.database.keys
+
+        async def work(tx: Transaction) -> Sequence[str]:
+            found: list[str] = []
+            place = after.encode()
+            while len(found) < limit:
+                begin = b"(" + place if place else b"-"
+                (names,) = await tx.read((b"ZRANGEBYLEX", keys.tenants, begin, b"+", b"LIMIT", 0, limit))
+                for name in names:
+                    of = keys.tenant(name.decode())
+                    if any(await tx.read(*((b"ZCARD", key) for key in (of.named, of.withdrawn, of.memory_owners)))):
+                        found.append(name.decode())
+                if len(names) < limit:
+                    break
+                place = names[-1]
+            return tuple(found[:limit])
+
+        return await self._read(None, work)
+
+    # -- leases --------------------------------------------------------------------
+
+    async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
+        checks.check_lease(name, holder, now, until)
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> bool:
+            (stored,) = await tx.read((b"HGET", keys.holders, name))
+            held = None if stored is None else unpack_list(stored)
+            if held is not None and held[0] != holder and held[1] > now:
+                return False
+            tx.check(keys.holders, name, stored)
+            tx.do("HSET", keys.holders, name, pack((holder, until)))
+            tx.do("ZADD", keys.leases, until, name)
+            tx.do("clean", keys.leases, Key(keys.holders), now - _STALE)
+            return True
+
+        return await self._write(None, work)
+
+    async def leased_by(self, name: str, *, now: int) -> str | None:
+        checks.check_id(name, "name")
+
+        async def work(tx: Transaction) -> str | None:
+            (stored,) = await tx.read((b"HGET", self._tenant_keys.holders, name))
+            holder, until = ("", now) if stored is None else unpack_list(stored)
+            return holder if until > now else None
+
+        return await self._read(None, work)
+
+    async def release(self, name: str, holder: str) -> None:
+        checks.check_id(name, "name")
+        checks.check_id(holder, "holder")
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> None:
+            (stored,) = await tx.read((b"HGET", keys.holders, name))
+            if stored is not None and unpack_list(stored)[0] == holder:
+                tx.check(keys.holders, name, stored)
+                tx.do("HDEL", keys.holders, name)
+                tx.do("ZREM", keys.leases, name)
+
+        await self._write(None, work)
+
+    # -- what was learned ------------------------------------------------------------
+
+    async def learned(self, model: str) -> bytes | None:
+        checks.check_id(model, "model")
+
+        async def work(tx: Transaction) -> bytes | None:
+            (stored,) = await tx.read((b"HGET", self._tenant_keys.learned, model))
+            return None if stored is None else bytes(stored[8:])
+
+        return await self._read(None, work)
+
+    async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
+        checks.check_id(model, "model")
+        checks.check_size(len(data), "data", LEARNED_BYTES)
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> bool:
+            (stored,) = await tx.read((b"HGET", keys.learned, model))
+            if (None if stored is None else stored[8:]) != expect:
+                return False
+            tx.check(keys.learned, model, stored)
+            tx.do("HSET", keys.learned, model, number_part(timestamp) + data)
+            if stored is not None:
+                tx.do("ZREM", keys.learned_at, stored[:8] + model.encode())
+            tx.do("ZADD", keys.learned_at, 0, number_part(timestamp) + model.encode())
+            if stored is None:
+                tx.do("trim", keys.learned_at, Key(keys.learned), LEARNED_MODELS)
+            return True
+
+        return await self._write(None, work)
+
+    # -- API keys ----------------------------------------------------------------------
+
+    async def add_key(self, key: ApiKey) -> None:
+        checks.check_key(key)
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> None:
+            if any(await tx.read((b"HGET", keys.api_keys, key.id), (b"HGET", keys.api_hashes, key.hash))):
+                raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
+            tx.check(keys.api_keys, key.id, None)
+            tx.check(keys.api_hashes, key.hash, None)
+            tx.do("HSET", keys.api_keys, key.id, _encode_key(key))
+            tx.do("HSET", keys.api_hashes, key.hash, key.id)
+            tx.do("ZADD", keys.api_ids, 0, key.id)
+
+        await self._write(None, work)
+
+    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name
+        checks.check_hash(hash, "hash")
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> ApiKey | None:
+            (id_,) = await tx.read((b"HGET", keys.api_hashes, hash))
+            stored = None if id_ is None else (await tx.read((b"HGET", keys.api_keys, id_)))[0]
+            return None if stored is None else _decode_key(stored)
+
+        return await self._read(None, work)
+
+    async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+        checks.check_limit(limit)
+        keys, begin = self._tenant_keys, b"(" + after.encode() if after else b"-"
+
+        async def work(tx: Transaction) -> Sequence[ApiKey]:
+            (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, limit))
+            found = await tx.read(*((b"HGET", keys.api_keys, id_) for id_ in ids))
+            return tuple(_decode_key(stored) for stored in found if stored is not None)
+
+        return await self._read(None, work)
+
+    async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
+        checks.check_id(key_id, "key_id")
+        found = await self._change_key(key_id, "revoked_at", fit(timestamp), lambda before: before is None)
+        if found is None:
+            raise KeyNotFound(key_id)
+        return found
+
+    async def use_key(self, key_id: str, *, timestamp: int) -> None:
+        checks.check_id(key_id, "key_id")
+        await self._change_key(key_id, "used_at", fit(timestamp), lambda before: before is None or before < timestamp)
+
+    async def _change_key(self, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
+        """Set a time of a key where that applies to the one before; return the key as it is then."""
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> ApiKey | None:
+            (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
+            if stored is None:
+                return None
+            key = _decode_key(stored)
+            if applies(getattr(key, name)):
+                key = evolve(key, **{name: timestamp})
+                tx.check(keys.api_keys, key_id, stored)
+                tx.do("HSET", keys.api_keys, key_id, _encode_key(key))
+            return key
+
+        return await self._write(None, work)
+
+    # -- contents --------------------------------------------------------------------
+
+    async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
+        checks.check_blobs((blob,))
+        checks.check_size(len(data), "data", BLOB_PART_BYTES)
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> None:
+            (stored,) = await tx.read((b"HGET", keys.written, blob))
+            # When the last of its parts was written: which part that is does not matter.
+            newest = timestamp if stored is None else max(timestamp, number_of(stored))
+            tx.do("HSET", keys.parts(blob), part, data)
+            tx.do("HSET", keys.written, blob, number_part(newest))
+            tx.do("ZADD", keys.blobs, 0, blob)
+
+        await self._write(None, work)
+
+    async def blob(self, blob: str, part: int) -> bytes | None:
+        checks.check_blobs((blob,))
+
+        async def work(tx: Transaction) -> bytes | None:
+            found: bytes | None = (await tx.read((b"HGET", self._tenant_keys.parts(blob), part)))[0]
+            return found
+
+        return await self._read(None, work)
+
+    async def delete_blobs(self, blobs: Sequence[str]) -> None:
+        checks.check_blobs(blobs)
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> None:
+            for blob in blobs:
+                tx.do("UNLINK", keys.parts(blob))
+                tx.do("HDEL", keys.written, blob)
+                tx.do("ZREM", keys.blobs, blob)
+
+        await self._write(None, work)
+
+    async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
+        checks.check_limit(limit)
+        keys = self._tenant_keys
+
+        async def work(tx: Transaction) -> tuple[str, ...]:
+            found: list[str] = []
+            place = after.encode()
+            while len(found) < limit:
+                begin = b"(" + place if place else b"-"
+                (blobs,) = await tx.read((b"ZRANGEBYLEX", keys.blobs, begin, b"+", b"LIMIT", 0, limit))
+                times = await tx.read(*((b"HGET", keys.written, blob) for blob in blobs))
+                old = (blob for blob, time in zip(blobs, times, strict=True) if time and number_of(time) < before)
+                found += (blob.decode() for blob in old)
+                if len(blobs) < limit:
+                    break
+                place = blobs[-1]
+            return tuple(found[:limit])
+
+        return await self._read(None, work)
 
 
-def lease_get(work: Work, tenant: str, name: str) -> Rows:
-    """Who holds a lease, and until when."""
-    if ("lease", name) in work.overlay:
-        return [work.overlay["lease", name]]
-    held = _lease(work, tenant, name)[1]
-    return () if held is None else [held]
+def _encode_key(key: ApiKey) -> bytes:
+    return pack([getattr(key, name) for name in _KEY_FIELDS])
 
 
-def lease_delete(work: Work, tenant: str, name: str, holder: str) -> None:
-    """A lease that its holder gives back."""
-    keys = work.of_tenant(tenant)
-    stored, held = _lease(work, tenant, name)
-    if held is not None and held[0] == holder:
-        work.check(keys.holders, name, stored)
-        work.do("HDEL", keys.holders, name)
-        work.do("ZREM", keys.leases, name)
-
-
-def leases_clean(work: Work, tenant: str, before: int) -> None:
-    """Leases that were left to expire, a few with each that is taken."""
-    keys = work.of_tenant(tenant)
-    if work.commands:
-        work.do("clean", keys.leases, Key(keys.holders), before)
-
-
-# -- what was learned ----------------------------------------------------------
-
-
-def _learned(work: Work, tenant: str, model: str) -> bytes | None:
-    found: bytes | None = work.ask_once((b"HGET", work.keys.tenant(tenant).learned, model))[0]
-    return found
-
-
-def learned_get(work: Work, tenant: str, model: str) -> Rows:
-    """What was learned of a model."""
-    found = _learned(work, tenant, model)
-    return () if found is None else [[found[8:]]]
-
-
-def learned_put(work: Work, tenant: str, model: str, timestamp: int, data: bytes) -> None:
-    """What was learned of a model, in place of what stood there."""
-    keys = work.of_tenant(tenant)
-    old = _learned(work, tenant, model)
-    work.check(keys.learned, model, old)
-    work.do("HSET", keys.learned, model, number_part(timestamp) + data)
-    if old is not None:
-        work.do("ZREM", keys.learned_at, old[:8] + model.encode())
-    work.do("ZADD", keys.learned_at, 0, number_part(timestamp) + model.encode())
-
-
-learned_new = learned_put
-
-
-def learned_trim(work: Work, tenant: str, kept: int) -> None:
-    """All but the models that were written last."""
-    keys = work.of_tenant(tenant)
-    work.do("trim", keys.learned_at, Key(keys.learned), kept)
-
-
-# -- ends to be told of --------------------------------------------------------
-
-
-def _due(ended_at: int, ending: str) -> bytes:
-    return number_part(ended_at) + ending.encode()
-
-
-def ending_insert(work: Work, tenant: str, *row: Any) -> None:
-    """An end that hooks are to be told of: it follows the write that ends the session."""
-    ending, _, _, _, _, _, ended_at, due_at, *_ = row
-    work.tell(b"e", ending.encode(), fitting(due_at), _due(ended_at, ending), packed(row))
-
-
-def _ending(work: Work, tenant: str, ending: str) -> tuple[bytes | None, list[Any]]:
-    (found,) = work.ask_once((b"HGET", work.keys.tenant(tenant).endings, ending))
-    return found, [] if found is None else list_from(found)
-
-
-def ending_get(work: Work, tenant: str, ending: str) -> Rows:
-    """One of them."""
-    row = _ending(work, tenant, ending)[1]
-    return [row] if row else ()
-
-
-def endings_due(work: Work, tenant: str, due: int, limit: int) -> Rows:
-    """Those that are due, in the order in which they are."""
-    keys = work.keys.tenant(tenant)
-    (members,) = work.ask_once((b"ZRANGEBYSCORE", keys.due, b"-inf", due, b"LIMIT", 0, limit))
-    found = work.ask_once(*((b"HGET", keys.endings, member[8:]) for member in members))
-    return [list_from(row) for row in found if row is not None]
-
-
-def endings_of_user(work: Work, tenant: str, user_id: str, after: str, limit: int) -> Rows:
-    """Those of a user's sessions, in order of id, behind one of them. Reads the tenant's: there are few at any time."""
-    (found,) = work.ask_once((b"HVALS", work.keys.tenant(tenant).endings))
-    rows = sorted((list_from(row) for row in found), key=lambda row: str(row[0]).encode())
-    return [row for row in rows if row[1] == user_id and str(row[0]).encode() > after.encode()][:limit]
-
-
-def ending_put(
-    work: Work, tenant: str, ending: str, due_at: int, attempts: int, hooks: bytes, error: str | None
-) -> None:
-    """What became of telling one."""
-    keys = work.of_tenant(tenant)
-    stored, row = _ending(work, tenant, ending)
-    work.check(keys.endings, ending, stored)
-    work.do("HSET", keys.endings, ending, packed([*row[:7], due_at, attempts, hooks, error]))
-    work.do("ZADD", keys.due, due_at, _due(row[6], ending))
-
-
-def ending_delete(work: Work, tenant: str, ending: str) -> None:
-    """One that everybody was told of."""
-    stored, row = _ending(work, tenant, ending)
-    if stored is not None:
-        keys = work.of_tenant(tenant)
-        work.check(keys.endings, ending, stored)
-        work.do("f", b"", ending, _due(row[6], ending))
-
-
-# -- contents ----------------------------------------------------------------
-
-
-def blob_put(work: Work, tenant: str, blob: str, part: int, timestamp: int, data: bytes) -> None:
-    """A part of a content that the database keeps."""
-    keys = work.of_tenant(tenant)
-    (found,) = work.ask_once((b"HGET", keys.written, blob))
-    # When the last of its parts was written: which part that is does not matter.
-    newest = timestamp if found is None else max(timestamp, number_of(found))
-    work.do("HSET", keys.parts(blob), part, data)
-    work.do("HSET", keys.written, blob, number_part(newest))
-    work.do("ZADD", keys.blobs, 0, blob)
-
-
-def blob_get(work: Work, tenant: str, blob: str, part: int) -> Rows:
-    """A part of a content."""
-    (found,) = work.ask_once((b"HGET", work.keys.tenant(tenant).parts(blob), part))
-    return () if found is None else [[found]]
-
-
-def blob_delete(work: Work, tenant: str, blob: str) -> None:
-    """A content, all parts of it."""
-    keys = work.of_tenant(tenant)
-    work.do("UNLINK", keys.parts(blob))
-    work.do("HDEL", keys.written, blob)
-    work.do("ZREM", keys.blobs, blob)
-
-
-def blobs_before(work: Work, tenant: str, before: int, after: str, limit: int) -> Rows:
-    """Contents of which nothing was written since, behind a key."""
-    keys, place = work.keys.tenant(tenant), after.encode()
-    rows: list[Row] = []
-    while len(rows) < limit:
-        begin = b"(" + place if place else b"-"
-        (found,) = work.ask_once((b"ZRANGEBYLEX", keys.blobs, begin, b"+", b"LIMIT", 0, limit))
-        times = work.ask_once(*((b"HGET", keys.written, blob) for blob in found))
-        rows += [[blob] for blob, time in zip(found, times, strict=True) if time and number_of(time) < before]
-        if len(found) < limit:
-            break
-        place = found[-1]
-    return rows[:limit]
-
-
-def blobs_in_use(work: Work, tenant: str, blobs: str) -> Rows:
-    """Those of some contents that a version has."""
-    wanted = _keys(blobs)
-    used = work.ask_once(*((b"HEXISTS", work.keys.tenant(tenant).used, blob) for blob in wanted))
-    return [[blob] for blob, there in zip(wanted, used, strict=True) if there]
-
-
-# -- others ------------------------------------------------------------------
-
-
-def ping(work: Work) -> Rows:
-    """Anything that reads."""
-    return [work.ask_once((b"HLEN", work.keys.layout))]
-
-
-def ping_put(work: Work, _: str) -> None:
-    """Anything that writes; undone by `ping_delete`."""
-    work.do("HSET", work.keys.layout, b"ping", b"1")
-
-
-def ping_delete(work: Work) -> None:
-    """See `ping_put`."""
-    work.do("HDEL", work.keys.layout, b"ping")
+def _decode_key(stored: bytes) -> ApiKey:
+    """Decode an API key; one from an older release has fewer fields."""
+    return ApiKey(**dict(zip(_KEY_FIELDS, unpack_list(stored), strict=False)))

@@ -1,13 +1,13 @@
 -- Everything that one write changes, unless something is no longer as it was when the write was worked out.
 --   ARGV: 1 the attempt's own mark, empty where nothing is guarded; else KEYS[1] is the head of what is, KEYS[2] the user's clock
 --         2 what the tenant's keys begin with, or empty; 3 the place in KEYS of the first of them, or 0; 4 1 if news may come late
---         5 the place in KEYS of the head that is guarded from now on, 0 for none; 6 whose reservation may be broken
---         7 a letter for the type of each key that is not known to be right; 8 its record, empty where it stays; 9 how many checks
+--         5 the place in KEYS of the head that is guarded from now on, 0 for none
+--         6 a letter for the type of each key that is not known to be right; 7 its record, empty where it stays; 8 how many checks
 --         then the checks: key, field, `=` and what it is, or `-` for nothing; the first is the guard
 --         then the commands: name, key, number of arguments, arguments
 -- Nothing is written before everything was looked at: an error in the middle would leave half of it.
 
-local HEADER = 10
+local HEADER = 9
 local guarded = ARGV[1] ~= ''
 local n = 0
 base, late = ARGV[2], ARGV[4] == '1'
@@ -18,38 +18,26 @@ if ARGV[3] ~= '0' then
     declared[name] = KEYS[tonumber(ARGV[3]) + i - 1]
   end
 end
-if ARGV[7] ~= '' then
-  for i = 1, #ARGV[7] do
-    of_type(KEYS[i], string.sub(ARGV[7], i, i) == 'h' and 'hash' or 'zset')
+if ARGV[6] ~= '' then
+  for i = 1, #ARGV[6] do
+    of_type(KEYS[i], ({h = 'hash', l = 'list', z = 'zset'})[string.sub(ARGV[6], i, i)])
   end
   if declared or base ~= '' then
     tenants_types()
   end
 end
 
-local function milliseconds()
-  local now = redis.call('TIME')
-  return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
-end
-
-local at, checks = HEADER, tonumber(ARGV[9])
-local reserved, own = false, nil
+local at, checks = HEADER, tonumber(ARGV[8])
+local own = nil
 if guarded then
-  local head = redis.call('HMGET', KEYS[1], 'g', 't', 'i')
+  local head = redis.call('HMGET', KEYS[1], 'g', 'i')
   local guard = head[1]
   -- The session's number among the user's, as members of the user's marks begin with it; none has what an older release made.
-  if head[3] and string.byte(head[3]) == 0 then
-    own = string.sub(head[3], 1, 6)
+  if head[2] and string.byte(head[2]) == 0 then
+    own = string.sub(head[2], 1, 6)
   end
   if (guard and ('=' .. guard) or '-') ~= ARGV[at + 2] then
     return {-1, redis.call('HMGET', KEYS[1], 'g', 'r', 'p')}
-  end
-  reserved = head[2]
-  if reserved then
-    local whose, till = string.match(reserved, '^(%S*) (%d+)$')
-    if whose ~= ARGV[6] and tonumber(till) > milliseconds() then
-      return {-3}
-    end
   end
   if guard then
     n = tonumber(string.match(guard, '^%d+')) + 1
@@ -73,24 +61,57 @@ for _ = 1, checks do
 end
 local number = string.format('%.0f', n)
 
--- The end of the live path, from `from` on, is retired by what `by` says.
+-- The end of the live path, from `from` on, is retired; `by` says by which entry.
 local function retire(key, retired, from, by)
-  local found = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES')
-  for i = 1, #found, 2 do
-    redis.call('ZADD', KEYS[tonumber(retired)], found[i + 1], by .. found[i])
+  local index = index_of(key, tonumber(from))
+  for _, entry in ipairs(redis.call('LRANGE', key, index, -1)) do
+    redis.call('ZADD', KEYS[tonumber(retired)], string.format('%.0f', struct.unpack('>I8', entry)), by .. entry)
   end
-  redis.call('ZREMRANGEBYSCORE', key, from, '+inf')
+  if index == 0 then
+    redis.call('DEL', key)
+  else
+    redis.call('LTRIM', key, 0, index - 1)
+  end
 end
 
--- Running totals, eight bytes behind the first `skip`, of some entries change by `shift`.
-local function shift(key, from, to, skip, by)
-  local begin = tonumber(skip)
-  local found = redis.call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES')
+-- An entry of the live path is replaced.
+local function rewrite(key, seq, entry)
+  local _, index = entry_at(key, tonumber(seq))
+  if index then
+    redis.call('LSET', key, index, entry)
+  end
+end
+
+-- An entry with another running total, which is eight bytes after its first `skip` bytes.
+local function shifted(entry, skip, by)
+  local total = struct.unpack('>I8', entry, skip + 1) + tonumber(by)
+  return string.sub(entry, 1, skip) .. struct.pack('>I8', total) .. string.sub(entry, skip + 9)
+end
+
+-- The running totals of live entries from `from` to before `to` change by `by`; -1: to the end.
+local function shift(key, from, to, by)
+  local first = index_of(key, tonumber(from))
+  local found = redis.call('LRANGE', key, first, -1)
+  local last = (to == '-1' and first + #found or index_of(key, tonumber(to))) - first
+  for i = 1, last do
+    found[i] = shifted(found[i], 8, by)
+  end
+  if first == 0 then
+    redis.call('DEL', key)
+  else
+    redis.call('LTRIM', key, 0, first - 1)
+  end
+  for i = 1, #found, 1000 do
+    redis.call('RPUSH', key, unpack(found, i, math.min(i + 999, #found)))
+  end
+end
+
+-- The same for retired ones.
+local function shift_retired(key, from, to, by)
+  local found = redis.call('ZRANGEBYSCORE', key, from, to == '-1' and '+inf' or '(' .. to, 'WITHSCORES')
   for i = 1, #found, 2 do
-    local total = struct.unpack('>I8', found[i], begin + 1) + tonumber(by)
-    local changed = string.sub(found[i], 1, begin) .. struct.pack('>I8', total) .. string.sub(found[i], begin + 9)
     redis.call('ZREM', key, found[i])
-    redis.call('ZADD', key, found[i + 1], changed)
+    redis.call('ZADD', key, found[i + 1], shifted(found[i], 16, by))
   end
 end
 
@@ -104,7 +125,6 @@ end
 -- What was moved stays there: its record, and a guard that it never had before.
 local function leave(key, record)
   redis.call('HSET', key, 'g', number .. '.' .. ARGV[1], 'r', record)
-  redis.call('HDEL', key, 't')
 end
 
 -- A session gets a number, higher than those that were there before: `id` is what it says, `whose` what stands behind it.
@@ -181,8 +201,12 @@ end
 local function special(name, ...)
   if name == 'retire' then
     retire(...)
+  elseif name == 'rewrite' then
+    rewrite(...)
   elseif name == 'shift' then
     shift(...)
+  elseif name == 'shift_retired' then
+    shift_retired(...)
   elseif name == 'move' then
     move(...)
   elseif name == 'leave' then
@@ -244,13 +268,10 @@ end
 
 if guarded and ARGV[5] ~= '0' then
   local head, guard = KEYS[tonumber(ARGV[5])], number .. '.' .. ARGV[1]
-  if ARGV[8] == '' then
+  if ARGV[7] == '' then
     redis.call('HSET', head, 'g', guard)
   else
-    redis.call('HSET', head, 'g', guard, 'r', ARGV[8])
-  end
-  if reserved then
-    redis.call('HDEL', head, 't')
+    redis.call('HSET', head, 'g', guard, 'r', ARGV[7])
   end
 end
 return {0, number}

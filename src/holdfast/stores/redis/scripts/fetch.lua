@@ -4,24 +4,65 @@
 local special = {}
 local PAGE = 1000
 
+-- At most `limit` live entries from `start` to before `stop`, -1 for no bound; with `descending` the last ones, newest first.
+function special.range(key, start, stop, limit, descending)
+  local first = index_of(key, tonumber(start))
+  local last = (stop == '-1' and redis.call('LLEN', key) or index_of(key, tonumber(stop))) - 1
+  local most = tonumber(limit)
+  if most >= 0 and descending == '1' then
+    first = math.max(first, last - most + 1)
+  elseif most >= 0 then
+    last = math.min(last, first + most - 1)
+  end
+  local found = first <= last and redis.call('LRANGE', key, first, last) or {}
+  if descending == '1' then
+    for i = 1, math.floor(#found / 2) do
+      found[i], found[#found + 1 - i] = found[#found + 1 - i], found[i]
+    end
+  end
+  return found
+end
+
+-- How many live entries there are from `start` on.
+function special.count(key, start)
+  return redis.call('LLEN', key) - index_of(key, tonumber(start))
+end
+
+-- Those of some entries that are live, in order, each once.
+local function among(key, seqs)
+  table.sort(seqs)
+  local found = {}
+  for i, seq in ipairs(seqs) do
+    if seq ~= seqs[i - 1] then
+      found[#found + 1] = entry_at(key, seq)
+    end
+  end
+  return found
+end
+
+function special.at(key, ...)
+  local seqs = {...}
+  for i, seq in ipairs(seqs) do
+    seqs[i] = tonumber(seq)
+  end
+  return among(key, seqs)
+end
+
 -- A view, its live compaction, the entries that it keeps, and those from its frontier on.
-function special.window(key, view, lives, compactions, bodies, live)
+function special.window(key, view, lives, compactions, log)
   local saved = redis.call('HGET', key, view)
   local id = redis.call('HGET', KEYS[tonumber(lives)], view)
-  local laying = id and redis.call('HGET', KEYS[tonumber(compactions)], id)
-  local body = id and redis.call('HGET', KEYS[tonumber(bodies)], id)
-  local from, kept = '0', {}
+  local compaction = id and redis.call('HGET', KEYS[tonumber(compactions)], id)
+  local from, kept = 0, {}
   if saved then
     local list
     from, list = string.match(saved, '^(%-?%d+) ([^\n]*)\n')
-    if list ~= '' then
-      for _, seq in ipairs(cjson.decode(list)) do
-        local found = redis.call('ZRANGEBYSCORE', KEYS[tonumber(live)], seq, seq)
-        kept[#kept + 1] = {string.format('%.0f', seq), found}
-      end
+    if list and list ~= '' then
+      local fine, seqs = pcall(cjson.decode, list)
+      kept = among(KEYS[tonumber(log)], fine and seqs or {})
     end
   end
-  return {saved, id, laying, body, kept, redis.call('ZRANGEBYSCORE', KEYS[tonumber(live)], from, '+inf')}
+  return {saved, compaction, kept, special.range(KEYS[tonumber(log)], from or 0, '-1', '-1')}
 end
 
 -- Members that have a score, of one session, the last first: found by halves, for those of a score are sorted.
@@ -81,7 +122,7 @@ end
 
 -- Whether an entry is on the live path, and its first `length` bytes; eight bytes stand before one that is retired.
 function special.placed(key, retired, seq, length)
-  local found = redis.call('ZRANGEBYSCORE', key, seq, seq)[1]
+  local found = entry_at(key, tonumber(seq))
   if found then
     return {1, string.sub(found, 1, tonumber(length))}
   end

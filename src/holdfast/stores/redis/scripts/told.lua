@@ -13,7 +13,7 @@ local function tenants(name)
 end
 
 local function names()
-  return {'index', 'recent', 'named', 'withdrawn', 'idle', 'owned', 'expiring', 'endings', 'due', 'used', 'gone', 'late'}
+  return {'index', 'recent', 'named', 'withdrawn', 'idle', 'owned', 'expiring', 'endings', 'due', 'used', 'departed', 'late'}
 end
 
 local function of_type(key, expected)
@@ -50,9 +50,9 @@ local function went(name, n)
   end
   local now = tonumber(redis.call('TIME')[1])
   redis.call('HSET', tenants('late'), hidden(name), string.format('%.0f', n))
-  redis.call('ZADD', tenants('gone'), now, hidden(name))
-  for _, old in ipairs(redis.call('ZRANGEBYSCORE', tenants('gone'), '-inf', now - REMEMBERED, 'LIMIT', 0, 8)) do
-    redis.call('ZREM', tenants('gone'), old)
+  redis.call('ZADD', tenants('departed'), now, hidden(name))
+  for _, old in ipairs(redis.call('ZRANGEBYSCORE', tenants('departed'), '-inf', now - REMEMBERED, 'LIMIT', 0, 8)) do
+    redis.call('ZREM', tenants('departed'), old)
     redis.call('HDEL', tenants('late'), old)
   end
 end

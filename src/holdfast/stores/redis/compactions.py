@@ -1,0 +1,203 @@
+"""Compactions of a session, and what a write makes of them: a hash by id, all of which is read where one may be concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Self
+
+from msgspec.structs import asdict
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.session import ERASED, CompactionStatus, NewCompaction, SessionRef, StoredCompaction
+from holdfast.errors import CompactionNotFound
+from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
+from holdfast.stores import checks
+from holdfast.stores.redis.database import Transaction
+from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.records import decode_compaction, entry_head, fit, pack
+
+_IN_USE: Final = ("live", "superseded")
+_HISTORY: Final = ("superseded", "dropped", "dead")
+
+
+class CompactionMethods(Handle):
+    """Compactions of sessions; see `holdfast.stores.log.LogStore`."""
+
+    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name
+        checks.check_ref(ref)
+        return await self._write(self._session_keys(ref), partial(_drop, id_=id, timestamp=timestamp))
+
+    async def compactions(
+        self, ref: SessionRef, *, view: str | None = None, live: bool = False
+    ) -> tuple[StoredCompaction, ...]:
+        checks.check_ref(ref)
+        keys = self._session_keys(ref)
+
+        async def work(tx: Transaction) -> tuple[StoredCompaction, ...]:
+            _, (found,) = await tx.session((b"HVALS", keys.compactions))
+            stored = sorted((decode_compaction(data)[1] for data in found), key=lambda one: one.id)
+            return tuple(
+                one for one in stored if (view is None or one.view == view) and (not live or one.status == "live")
+            )
+
+        return await self._read(keys, work)
+
+
+async def _drop(tx: Transaction, *, id_: int, timestamp: int) -> StoredCompaction:
+    session, _ = await tx.session()
+    session.require_intact()
+    changes = await Changes.load(tx, needed=True)
+    if id_ not in changes.all or changes.all[id_].status not in _IN_USE:
+        raise CompactionNotFound(session.id, id_)
+    version = session.version + 1
+    tx.save(evolve(session, version=version, updated_at=timestamp, accessed_at=timestamp, reshaped=version))
+    changes.set_status("dropped", [id_])
+    changes.revive()
+    # A compaction that is being made right now may be made from this one.
+    tx.amend(compactions_from=version)
+    tx.do("UNLINK", tx.keys.views)
+    changes.save()
+    return changes.all[id_]
+
+
+class Changes:
+    """A session's compactions as a write changes them; `all` has them by id, as they are after the changes so far."""
+
+    def __init__(self, tx: Transaction, is_live: Callable[[int], bool | None]) -> None:
+        self._tx = tx
+        self._is_live = is_live
+        self.all: dict[int, StoredCompaction] = {}
+        self._laid_at: dict[int, int] = {}
+        self._stored: dict[int, StoredCompaction] = {}
+        self._live_entries: set[int] = set()
+
+    @classmethod
+    async def load(
+        cls,
+        tx: Transaction,
+        new: Sequence[NewCompaction] = (),
+        is_live: Callable[[int], bool | None] = lambda _: None,
+        *,
+        needed: bool,
+    ) -> Self:
+        """Read what a write has to know.
+
+        Args:
+            tx: the write.
+            new: compactions that it lays.
+            is_live: returns whether an entry is live after the write; None: as before it.
+            needed: whether the write concerns those that are there.
+        """
+        changes = cls(tx, is_live)
+        assert tx.record is not None
+        lasts = [one.last for one in new if is_live(one.last) is None]
+        if (needed or new) and (tx.record.next_compaction > 1 or lasts):
+            found, entries = await tx.read((b"HVALS", tx.keys.compactions), (b"at", tx.keys.log, *map(fit, lasts)))
+            for laid_at, one in sorted(map(decode_compaction, found), key=lambda both: both[1].id):
+                changes._laid_at[one.id], changes._stored[one.id] = laid_at, one
+            changes.all = dict(changes._stored)
+            changes._live_entries = {entry_head(data)[0] for data in entries}
+        return changes
+
+    # -- what the log does to them -----------------------------------------------
+
+    def retire(self, first: int) -> None:
+        """Entries from `first` on leave the live path."""
+        self.set_status("dead", [one.id for one in self._in_use() if one.last >= first])
+        self.revive()
+
+    def erase(self, seq: int, shift: int, version: int) -> None:
+        """An entry is erased in the write to `version`; running totals of the live path change by `shift` from there on."""
+        for one in list(self.all.values()):
+            if shift and one.last >= seq and one.status != "dead":
+                one = self.all[one.id] = evolve(one, total=one.total + shift)  # noqa: PLW2901 - as it is then
+            if one.first <= seq <= one.last:
+                self.all[one.id] = evolve(one, text="", report=None, error=one.error and ERASED)
+        self.set_status("dead", [one.id for one in self._in_use() if one.first <= seq <= one.last])
+        self.revive()
+        self._tx.amend(compactions_from=version)
+
+    def set_status(self, status: CompactionStatus, ids: Iterable[int]) -> None:
+        """Give some of them another status."""
+        for id_ in ids:
+            self.all[id_] = evolve(self.all[id_], status=status)
+
+    def revive(self) -> None:
+        """Make the newest superseded one live of each view that has no live one."""
+        newest = {one.view: one for one in self._in_use()}
+        self.set_status("live", [one.id for one in newest.values() if one.status == "superseded"])
+
+    def _in_use(self) -> list[StoredCompaction]:
+        return [one for one in self.all.values() if one.status in _IN_USE]
+
+    # -- laying --------------------------------------------------------------------
+
+    def lay(self, new: Sequence[NewCompaction], version: int) -> tuple[StoredCompaction, ...]:
+        """Record compactions; `version` is the session's after the write."""
+        if not new:
+            return ()
+        assert self._tx.record is not None
+        next_id, stored = self._tx.record.next_compaction, []
+        for id_, one in enumerate(new, next_id):
+            stored.append(self._lay_one(id_, one))
+            self.all[id_], self._laid_at[id_] = stored[-1], version
+        for kept, statuses in ((COMPACTIONS_KEPT, _HISTORY), (FAILURES_KEPT, ("failed",))):
+            for one_id in [one.id for one in self.all.values() if one.status in statuses][:-kept]:
+                del self.all[one_id]
+        self._tx.amend(next_compaction=next_id + len(new))
+        return tuple(stored)
+
+    def _lay_one(self, id_: int, new: NewCompaction) -> StoredCompaction:
+        assert self._tx.record is not None
+        fields = asdict(new)
+        built_at = fields.pop("built_at")
+        late = built_at is not None and built_at < self._tx.record.compactions_from
+        if late:  # it may quote what was erased or dropped while it was made
+            fields |= {"text": "", "report": None, "error": new.error and ERASED}
+        if new.error is not None:
+            return StoredCompaction(id=id_, status="failed", **fields)
+        if late or not self._holds(new):
+            return StoredCompaction(id=id_, status="dead", **fields)
+        self.set_status("superseded", [one.id for one in self._live(new.view)])
+        return StoredCompaction(id=id_, status="live", **fields)
+
+    def _holds(self, new: NewCompaction) -> bool:
+        """Return True if log and view are still as they were when `new` was made.
+
+        Retiring takes a log's end, so nothing of the range was retired when its last entry is still there.
+        """
+        is_live = self._is_live(new.last)
+        if not (new.last in self._live_entries if is_live is None else is_live):
+            return False
+        return all(
+            new.first <= one.first
+            and one.last <= new.last
+            and (new.built_at is None or self._laid_at[one.id] <= new.built_at)
+            for one in self._live(new.view)
+        )
+
+    def _live(self, view: str) -> list[StoredCompaction]:
+        return [one for one in self.all.values() if one.view == view and one.status == "live"]
+
+    # -- writing -------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write what has changed."""
+        tx, keys = self._tx, self._tx.keys
+        if not self._stored and not self.all:
+            return
+        for id_ in self._stored.keys() - self.all.keys():
+            tx.do("HDEL", keys.compactions, id_)
+        for id_, one in self.all.items():
+            if one is not self._stored.get(id_):
+                tx.do("HSET", keys.compactions, id_, pack((self._laid_at[id_], one)))
+        assert tx.record is not None
+        live = {one.view: (one.id, self._laid_at[one.id]) for one in self._in_use() if one.status == "live"}
+        for view in tx.record.live.keys() - live.keys():
+            tx.do("HDEL", keys.lives, view)
+        for view, known in live.items():
+            if known != tx.record.live.get(view):
+                tx.do("HSET", keys.lives, view, known[0])
+        if live != tx.record.live:
+            tx.amend(live=live)

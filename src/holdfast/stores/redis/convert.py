@@ -1,0 +1,362 @@
+"""Convert the sessions that Holdfast 0.1 wrote (layouts 1 to 4) to layout 5.
+
+Of a session three keys change: the hash `s` becomes `session`, the sorted set `l` of live entries becomes the list `log`, and the
+hashes `c` and `b` of compactions become `compactions`. All others are the same in both layouts. The new keys are written and
+compared with the old ones while those stay; the place is marked as converted when all are right, and only then the old ones are
+deleted. An interrupted conversion is run again: what it had converted is compared and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Claim, Session, StoredCompaction, Tail, Usage
+from holdfast.domain.state import TEMP, own_of
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.logic.network import LastKnown
+from holdfast.stores.redis.address import address_of, legacy_name
+from holdfast.stores.redis.connection import Refused
+from holdfast.stores.redis.keys import Keys
+from holdfast.stores.redis.nodes import Nodes, open_nodes
+from holdfast.stores.redis.records import (
+    KINDS,
+    Record,
+    encode_profile,
+    pack,
+    unpack_list,
+    without_profile,
+)
+
+LAYOUT: Final = 5
+DONE: Final = "1"
+UNFINISHED: Final = "converting"
+OLD: Final = b"old"
+"""Field of a place's layouts while it still has the keys of 0.1."""
+FENCE: Final = b"converted to layout 5"
+"""Takes the place of a sorted set that 0.1 checks before it writes: a server of 0.1 that still runs is refused."""
+PAGE: Final = 500
+
+
+class Conversion(msgspec.Struct):
+    """What a conversion found and did."""
+
+    sessions: int = 0
+    entries: int = 0
+    compactions: int = 0
+    damaged: int = 0
+    """Sessions whose record cannot be decoded: they are kept as they are, listed as damaged, and can be deleted."""
+    kept: int = 0
+    """Sessions that an earlier run had converted."""
+    removed: int = 0
+    """Keys of 0.1 that were deleted."""
+
+
+class _OldRecord(msgspec.Struct, array_like=True, gc=False):
+    """A session's record of 0.1."""
+
+    agent: str | None
+    version: int
+    created_at: int
+    updated_at: int
+    status: str
+    ttl: int | None
+    counters: list[Any]
+    accessed_at: int
+    ended_at: int | None = None
+    end_reason: str | None = None
+    views_from: int = 0
+    compactions_from: int = 0
+    next_compaction: int = 1
+    live: dict[str, tuple[int, int, int, int]] = {}
+    next_call: int = 0
+    last_turn: int = 0
+    calls_mixed: bool = False
+    artifacts: bool = False
+    identity: str = ""
+    claim: tuple[str, int, int] = ("", 0, 0)
+
+
+_old_record = msgspec.msgpack.Decoder(_OldRecord).decode
+_old_profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
+_old_texts = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, bytes]).decode
+_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
+_ids = msgspec.json.Decoder(tuple[str, ...]).decode
+_COMPACTION: Final = (
+    *("status", "view", "laid_at", "first", "last", "kind", "tokens", "source_tokens", "total", "model", "created_at"),
+    *("through", "prompt_tokens", "completion_tokens"),
+)
+
+
+async def convert(
+    url: str,
+    *,
+    dry_run: bool = False,
+    keep_old: bool = False,
+    progress: Callable[[Conversion], None] = lambda _: None,
+) -> Conversion:
+    """Convert the place at `url`, if it is of 0.1.
+
+    Args:
+        url: of a Redis store.
+        dry_run: only count what there is to convert.
+        keep_old: leave the keys of 0.1; the next run without it deletes them.
+        progress: called now and then.
+
+    Raises:
+        StoreUnavailable: a server of 0.1 is connected, or what was written is not what was read.
+    """
+    address = address_of(url)
+    nodes, keys = open_nodes(address, LastKnown()), Keys(address.prefix)
+    try:
+        return await _Converter(nodes, keys, address.prefix, progress).run(dry_run=dry_run, keep_old=keep_old)
+    finally:
+        await nodes.close()
+
+
+async def layouts_of(nodes: Nodes, keys: Keys) -> dict[int, str]:
+    """Return the layouts that a place has had, with their checksums."""
+    return {int(name): value.decode() for name, value in (await _fields(nodes, keys.layout)).items() if name.isdigit()}
+
+
+async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> None:
+    """Refuse a place with unconverted data of 0.1, or one that a server of 0.1 uses. Raises `StoreUnavailable`."""
+    if layouts and layouts.get(LAYOUT) != DONE and max(layouts) <= LAYOUT:
+        state = "the conversion of its data of Holdfast 0.1 is not finished"
+        if LAYOUT not in layouts:
+            state = f"it has data of Holdfast 0.1 (layout {max(layouts)})"
+        raise StoreUnavailable(f"{nodes.name}: {state}. Stop all servers of 0.1, then run: holdfast migrate")
+    await check_alone(nodes, keys.prefix)
+
+
+async def check_alone(nodes: Nodes, prefix: str) -> None:
+    """Refuse a place to which a server of 0.1 is connected. Where the list of clients may not be read, nothing is refused."""
+    name = f" name={legacy_name(prefix)} ".encode()
+    for place, answer in (await nodes.everywhere("CLIENT", "LIST")).items():
+        if not isinstance(answer, Refused) and name in answer:
+            raise StoreUnavailable(
+                f"{nodes.name}: a server of Holdfast 0.1 is connected ({place}): it would not see what this release writes."
+                " Stop it first"
+            )
+
+
+async def _fields(nodes: Nodes, key: bytes) -> dict[bytes, bytes]:
+    flat = await nodes.call(key, (b"HGETALL", key))
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class _Converter:
+    def __init__(self, nodes: Nodes, keys: Keys, prefix: str, progress: Callable[[Conversion], None]) -> None:
+        self._nodes = nodes
+        self._keys = keys
+        self._prefix = prefix
+        self._progress = progress
+        self._done = Conversion()
+
+    async def run(self, *, dry_run: bool, keep_old: bool) -> Conversion:
+        """Do all steps that are left."""
+        layouts = await layouts_of(self._nodes, self._keys)
+        has_old = (await self._call(self._keys.layout, b"HEXISTS", OLD)) == 1
+        if not layouts or max(layouts) > LAYOUT or (layouts.get(LAYOUT) == DONE and not has_old):
+            return self._done
+        if dry_run:
+            async for head in self._heads():
+                await self._count(head)
+            return self._done
+        await check_alone(self._nodes, self._prefix)
+        if layouts.get(LAYOUT) != DONE:
+            await self._call(self._keys.layout, b"HSET", str(LAYOUT), UNFINISHED, OLD, b"1")
+            async for head in self._heads():
+                await self._session(head)
+            await self._fence()
+            await self._call(
+                self._keys.layout, b"HSET", *(part for at in range(1, LAYOUT + 1) for part in (str(at), DONE))
+            )
+        if not keep_old:
+            await self._remove()
+            await self._call(self._keys.layout, b"HDEL", OLD)
+        self._progress(self._done)
+        return self._done
+
+    async def _call(self, key: bytes, name: bytes, *arguments: Any) -> Any:
+        return await self._nodes.call(key, (name, key, *arguments))
+
+    async def _heads(self) -> AsyncIterator[bytes]:
+        """Yield the keys of the sessions of 0.1, each once."""
+        seen: set[bytes] = set()
+        async for key in self._nodes.scan(f"{self._prefix}:{{*}}:s:*"):
+            if key not in seen:
+                seen.add(key)
+                yield key
+
+    async def _count(self, head: bytes) -> None:
+        self._done.sessions += 1
+        self._done.entries += await self._call(_old_key(head, b"l"), b"ZCARD")
+        self._done.compactions += await self._call(_old_key(head, b"c"), b"HLEN")
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._done.sessions % PAGE == 0:
+            self._progress(self._done)
+
+    async def _session(self, head: bytes) -> None:
+        """Convert a session, and compare the result."""
+        old = await _fields(self._nodes, head)
+        new_head = _old_key(head, b"session")
+        converted = await _fields(self._nodes, new_head)
+        compactions = await self._compactions(head)
+        fields, damaged = _new_head(old, compactions)
+        if converted == fields and await self._is_right(head, compactions):
+            self._done.kept += 1
+        else:
+            await self._write(head, fields, compactions)
+            if await _fields(self._nodes, new_head) != fields or not await self._is_right(head, compactions):
+                raise StoreUnavailable(
+                    f"{self._nodes.name}: the session under {head.decode()} is not the same after its conversion; nothing of it"
+                    " was deleted. If a server of 0.1 wrote to it, stop that and run this again"
+                )
+        self._done.sessions += 1
+        self._done.damaged += damaged
+        self._done.compactions += len(compactions)
+        self._tick()
+
+    async def _compactions(self, head: bytes) -> dict[bytes, bytes]:
+        bodies = await _fields(self._nodes, _old_key(head, b"b"))
+        found = await _fields(self._nodes, _old_key(head, b"c"))
+        return {id_: _new_compaction(int(id_), data, bodies[id_]) for id_, data in found.items()}
+
+    async def _write(self, head: bytes, fields: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> None:
+        new_head, log, other = (_old_key(head, name) for name in (b"session", b"log", b"compactions"))
+        for key in (new_head, log, other):
+            await self._call(key, b"UNLINK")
+        async for page in self._live(head):
+            await self._call(log, b"RPUSH", *page)
+        for id_, data in compactions.items():
+            await self._call(other, b"HSET", id_, data)
+        await self._call(new_head, b"HSET", *(part for field in fields.items() for part in field))
+
+    async def _live(self, head: bytes) -> AsyncIterator[list[bytes]]:
+        at, key = 0, _old_key(head, b"l")
+        while page := await self._call(key, b"ZRANGE", at, at + PAGE - 1):
+            yield page
+            at += PAGE
+
+    async def _is_right(self, head: bytes, compactions: dict[bytes, bytes]) -> bool:
+        """Return True if the new keys have what the old ones have."""
+        at, log = 0, _old_key(head, b"log")
+        async for page in self._live(head):
+            if await self._call(log, b"LRANGE", at, at + PAGE - 1) != page:
+                return False
+            at += len(page)
+        self._done.entries += at
+        return (
+            await self._call(log, b"LLEN") == at
+            and await _fields(self._nodes, _old_key(head, b"compactions")) == compactions
+        )
+
+    async def _fence(self) -> None:
+        """Keep servers of 0.1 out that were not connected, and would go on without opening the place anew."""
+        for name in await self._call(self._keys.tenants, b"ZRANGE", 0, -1):
+            tenant = self._keys.tenant(name.decode())
+            fenced = f"{tenant.base}:gone".encode()
+            if await self._call(fenced, b"TYPE") == b"zset":
+                await self._nodes.call(fenced, (b"RENAME", fenced, tenant.departed))
+            await self._call(fenced, b"SET", FENCE)
+
+    async def _remove(self) -> None:
+        """Delete the keys of 0.1 that have been converted."""
+        async for key in self._nodes.scan(f"{self._prefix}:{{*}}:[slcb]:*"):
+            self._done.removed += await self._call(key, b"UNLINK")
+
+
+def _old_key(head: bytes, name: bytes) -> bytes:
+    """Return another key of the session that has this head."""
+    base, _, place = head.rpartition(b":s:")
+    return base + b":" + name + b":" + place
+
+
+def _new_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
+    """Return the fields of a session's new head, and whether its record is damaged: then that is kept as it is."""
+    fields = {name: value for name, value in old.items() if name in (b"g", b"i", b"r")}
+    whose = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
+    tenant, user_id, id_, withdrawn = unpack_list(whose)
+    profile, large = old.get(b"p"), {}
+    try:
+        large = {} if profile is None else _large_fields(profile)
+    except msgspec.MsgspecError:
+        fields[b"p"] = profile or b""  # damaged before, damaged after
+    try:
+        session, record = _new_record(old[b"r"], (tenant, user_id, id_, withdrawn), large)
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError):
+        return {**fields, **({b"p": profile} if profile is not None else {})}, True
+    encoded = encode_profile(session)
+    if encoded is not None and b"p" not in fields:
+        fields[b"p"] = encoded
+    fields[b"r"] = pack(record)
+    return fields, False
+
+
+def _large_fields(profile: bytes) -> dict[str, Any]:
+    system_messages, state, metadata = _old_profile(profile)
+    given = msgspec.json.decode(state)
+    own, turns = own_of(given), given.get(f"{TEMP}turns") or {}
+    return {
+        "system_messages": _messages(system_messages),
+        "state": own,
+        "state_turns": {key: turn for key, turn in turns.items() if key in own},
+        "metadata": msgspec.json.decode(metadata),
+    }
+
+
+def _new_record(data: bytes, names: tuple[str, str, str, str], large: dict[str, Any]) -> tuple[Session, Record]:
+    old = _old_record(data)
+    holder, until, wanted = old.claim
+    next_seq, turn_id, total, digest, last_seq, kind, unit, open_calls, anchor = old.counters[6:]
+    tail: dict[str, Any] = {"next_seq": next_seq, "turn_id": turn_id, "total": total, "digest": digest}
+    session = Session(
+        tenant=names[0],
+        user_id=names[1],
+        id=names[2],
+        withdrawn=names[3],
+        agent=old.agent,
+        version=old.version,
+        created_at=old.created_at,
+        updated_at=old.updated_at,
+        accessed_at=old.accessed_at,
+        status=old.status,  # type: ignore[arg-type]  # one of two
+        ended_at=old.ended_at,
+        end_reason=old.end_reason,  # type: ignore[arg-type]  # one of a few
+        ttl=old.ttl,
+        identity=old.identity,
+        reshaped=old.views_from,
+        claim=Claim(holder, until, wanted == 1) if holder else None,
+        messages=old.counters[0],
+        bytes=old.counters[1],
+        usage=Usage(*old.counters[2:6]),
+        tail=Tail(
+            last_seq=last_seq,
+            last_kind=None if kind is None else KINDS[kind],
+            unit=unit,
+            open_calls=() if open_calls is None else _ids(open_calls),
+            anchor=anchor,
+            **tail,
+        ),
+        **large,
+    )
+    live = {view: (id_, laid_at) for view, (id_, laid_at, *_) in old.live.items()}
+    calls = (old.next_call, old.last_turn, old.calls_mixed)
+    return session, Record(
+        without_profile(session), old.compactions_from, old.next_compaction, live, *calls, old.artifacts
+    )
+
+
+def _new_compaction(id_: int, data: bytes, texts: bytes) -> bytes:
+    fields = dict(zip(_COMPACTION, unpack_list(data), strict=True))
+    laid_at = fields.pop("laid_at")
+    error, report, text = _old_texts(texts)
+    said: dict[str, Any] = {"error": None if error is None else error.decode(), "text": text.decode()}
+    said["report"] = None if report is None else msgspec.json.decode(report)
+    return pack((laid_at, StoredCompaction(id=id_, **said, **fields)))
