@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 
-MESSAGE_BYTES: Final = 330
+MESSAGE_BYTES: Final = 210
 """A message without its text, with its digest and its place in an index."""
 PART_BYTES: Final = 200
 CALL_BYTES: Final = 350

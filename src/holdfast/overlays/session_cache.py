@@ -35,10 +35,10 @@ LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
 """Entries, or tokens of them, from which folding takes long enough to delay other requests."""
 VIEW_BYTES: Final = 3_000
 """What a view takes without entries and compactions."""
-ENTRY_BYTES: Final = 400
+ENTRY_BYTES: Final = 260
 """What an entry takes without its message."""
-UNIT_BYTES: Final = 200
-"""What an entry takes in each view."""
+UNIT_BYTES: Final = 350
+"""What an entry takes in each view, its message as it is sent included."""
 
 
 def is_heavy(entries: Sequence[Entry]) -> bool:
