@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +34,17 @@ NO_ROOM = "no room: the conversation needs all there is"
 """Why nothing is recalled that was found."""
 _TRIES = 8
 """Times that a window is made smaller before it is refused; each time in proportion to what it is over."""
+
+
+_SHORT: Final = 1_000
+"""Characters of a system message up to which its tokens are remembered here; counters remember those of longer texts."""
+
+
+@lru_cache(maxsize=256)
+def _count_system(count: ModelCount, content: str) -> int:
+    """Count a system message that comes with every call; 0 if there is nothing in it."""
+    message = Message(role="system", content=content)
+    return count.message(message) if has_content(message) else 0
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -79,7 +90,13 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def overhead(self) -> Overhead:
         """Tokens of system prompt, tools and what begins the reply, counted anew each time."""
-        system = sum(self.count.message(message) for message in self.system if has_content(message))
+        system = 0
+        for message in self.system:
+            content = message.content
+            if type(content) is str and len(content) <= _SHORT and not (message.extra or message.name):
+                system += _count_system(self.count, content)
+            elif has_content(message):
+                system += self.count.message(message)
         known = 0 if self.introduction is None else self.count.message(self.introduction.message)
         tools = self.count.tools(self.tools) if self.tools else 0
         return Overhead.of(PRIMING, system=system, tools=tools, introduction=known)

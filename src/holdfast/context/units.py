@@ -71,6 +71,9 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         """True when its messages are said as they stand: one that is no result, or one call and the result of it."""
         if self.told is not None:
             return False
+        if len(self.entries) == 1:
+            message = self.entries[0].message
+            return message.role != "tool" and not message.tool_calls and is_sendable(message)
         first, *rest = self.entries
         if not is_sendable(first.message):
             return False
@@ -87,7 +90,10 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     @property
     def media(self) -> bool:
         """True when any of its messages has a part that is no text."""
-        return any(isinstance(entry.message.content, tuple) and entry.message.media for entry in self.entries)
+        for entry in self.entries:  # noqa: SIM110 - a generator would cost every new unit several calls
+            if type(entry.message.content) is tuple and entry.message.media:
+                return True
+        return False
 
     @property
     def refused(self) -> bool:
@@ -155,6 +161,8 @@ def _joins(entry: Entry, group: Sequence[Entry]) -> bool:
 
 def _answered(entries: Sequence[Entry]) -> bool:
     first = entries[0]
+    if len(entries) == 1:
+        return first.unit == first.seq and not first.message.tool_calls
     return sum(entry.unit == first.seq for entry in entries) > len(first.message.tool_calls)
 
 

@@ -196,7 +196,7 @@ class Window:
 
     def size(self, unit: Unit) -> int:
         """Tokens of `unit` as it would be sent, cuts included."""
-        if unit.plain and not self.cuts and not unit.media:
+        if not self.cuts and unit.plain and not unit.media:
             return sum([math.ceil(entry.tokens * self.room.factor) for entry in unit.entries])
         return sum(tokens for _, tokens in self._measured(unit))
 
@@ -413,6 +413,8 @@ class Window:
                 self.refused = {**self.refused, entry.seq: by}
 
     def _told(self, unit: Unit) -> list[Message]:
+        if not self.cuts and len(unit.entries) == 1 and unit.plain:
+            return [unit.entries[0].message]
         if not self.cuts:
             return [message for _, message in self._spoken(unit)]
         cuts = self.cuts
