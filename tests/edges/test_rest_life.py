@@ -135,7 +135,10 @@ async def test_touch_is_true_or_false(place: str) -> None:
     async with gateway(store=place) as (served, _):
         await created(served)
         answer = await served.http.post(path("s", "context"), json={"touch": "no"})
-        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "touch must be true or false")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (
+            400,
+            "touch must be true or false or null, not a string",
+        )
 
 
 async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:

@@ -33,6 +33,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
 from holdfast.engine.redacting_store import masked
 from holdfast.engine.session_lock import QueueMode, SessionLock
+from holdfast.limits import INLINE_MESSAGES
 from holdfast.media.store import has_media, taken_apart
 from holdfast.overlays.views import view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
@@ -319,7 +320,8 @@ class Turn:
         if self._admitted:  # a turn that had to wait for another server's looks at the log again, not at what came
             return
         request = self.request
-        if self.engine.guard is None and not has_media(request.incoming):
+        is_short = len(request.incoming) <= INLINE_MESSAGES
+        if self.engine.guard is None and is_short and not has_media(request.incoming):
             self._admitted = True
             return
         told = await masked(self.engine.guard, (*request.system, *request.incoming))
