@@ -14,7 +14,8 @@ from tests.contract.kit import REF, session
 @pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACT_VERSIONS", "ARTIFACTS"])
 async def test_names_and_versions_have_limits(store: Store, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """The message names the number."""
-    monkeypatch.setattr(f"holdfast.stores.logic.artifacts.{limit}", 3)
+    for module in ("logic", "redis"):
+        monkeypatch.setattr(f"holdfast.stores.{module}.artifacts.{limit}", 3)
     await store.create(session())
     for at in range(3):
         await store.add_artifact(REF, artifact("a" if limit == "ARTIFACT_VERSIONS" else f"a{at}", f"b{at}"))
@@ -32,7 +33,8 @@ async def test_whoever_has_too_many_is_named(
     """Those of a user are another heap than those of a session."""
     room = 5 if limit == "room" else None
     if room is None:
-        monkeypatch.setattr(f"holdfast.stores.logic.artifacts.{limit}", 1)
+        for module in ("logic", "redis"):
+            monkeypatch.setattr(f"holdfast.stores.{module}.artifacts.{limit}", 1)
     await store.create(session())
     scope, prefix = (UserRef("ann"), "user:") if whose == "user" else (REF, "")
     await store.add_artifact(scope, artifact(f"{prefix}a", "b1"), room=room)
