@@ -44,7 +44,8 @@ async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_wor
 async def test_a_turn_that_recalls_large_messages_does_so_off_the_loop() -> None:
     """Ordinary chats with search on do the same work."""
     async with talks() as at:
-        await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(4)))
+        # Other words than those above: what was analysed once is remembered.
+        await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(100, 104)))
         session = await at.hf.session("now", user_id="ada", agent="finder")
         with watch() as guard:
             async with session.turn("Which harbour was it?") as turn:
