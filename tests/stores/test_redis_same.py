@@ -188,7 +188,7 @@ _writes: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("create"), _new),
     st.builds(_does, st.just("replace"), _new, st.lists(_entry, max_size=3), media=_brings),
     st.builds(_does, st.just("update"), _ref, _patch, timestamp=_time, expect=st.none() | st.integers(0, 5)),
-    st.builds(_does, st.just("delete"), _ref),
+    st.builds(_does, st.just("remove"), _ref),
     st.builds(_does, st.just("remove"), _ref),
     st.builds(
         _does,
