@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -41,10 +41,11 @@ _SHORT: Final = 1_000
 
 
 @lru_cache(maxsize=256)
-def _count_system(count: ModelCount, content: str) -> int:
-    """Count a system message that comes with every call; 0 if there is nothing in it."""
+def _count_system(count: Any, content: str) -> int:
+    """Count a system message that comes with every call, by a `ModelCount`; 0 if there is nothing in it."""
     message = Message(role="system", content=content)
-    return count.message(message) if has_content(message) else 0
+    tokens: int = count.message(message) if has_content(message) else 0
+    return tokens
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -94,7 +95,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         for message in self.system:
             content = message.content
             if type(content) is str and len(content) <= _SHORT and not (message.extra or message.name):
-                system += _count_system(self.count, content)
+                system += _count_system(cast(Hashable, self.count), content)
             elif has_content(message):
                 system += self.count.message(message)
         known = 0 if self.introduction is None else self.count.message(self.introduction.message)
