@@ -1,13 +1,24 @@
-"""What is done beside what it belongs to: again and again, after pauses that it says itself; and how it is given up."""
+"""Work that is repeated in the background, after pauses that it chooses itself; and how tasks are cancelled and awaited."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+import math
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
+
+K = TypeVar("K", bound=Hashable)
+_log = logging.getLogger("holdfast.background")
+_AT_LEAST: Final = 0.05
+"""Seconds between two wake-ups of a `RepeatedEach`, so that many keys do not wake it one by one."""
+_AT_MOST: Final = 10.0
+"""Seconds until it wakes up, even if nothing is due: its timer outlives its last key by so much."""
+_AFTER_FAILURE: Final = 1_000
+"""Milliseconds until work that failed unexpectedly is tried again."""
 
 
 class Repeated:
@@ -22,11 +33,6 @@ class Repeated:
         self._waiting: asyncio.TimerHandle | None = None
         self._doing: asyncio.Task[None] | None = None
         self._stopped = False
-
-    @property
-    def begun(self) -> bool:
-        """Whether it ever began."""
-        return self._waiting is not None
 
     def begin(self, pause: int) -> None:
         """Do it in that many milliseconds for the first time."""
@@ -47,6 +53,71 @@ class Repeated:
             self._waiting.cancel()
         if midway and self._doing is not None:
             self._doing.cancel()
+
+
+class RepeatedEach(Generic[K]):
+    """Repeats work for each of many keys, on one timer: a key that is stopped before its first time costs none of its own.
+
+    Each key's work runs in a task of its own, so one that waits or fails does not delay the others.
+
+    Args:
+        do: the work for one key; returns the milliseconds until the next time, 0: that was the last one.
+    """
+
+    def __init__(self, do: Callable[[K], Awaitable[int]]) -> None:
+        self._do = do
+        self._due: dict[K, float] = {}
+        """When each key's turn comes, by the loop's clock; infinity while its work runs."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, key: K, pause: int) -> None:
+        """Do the work for a key in that many milliseconds for the first time."""
+        loop = asyncio.get_running_loop()
+        self._due[key] = due = loop.time() + pause / 1000
+        if self._timer is None or due < self._timer.when():
+            self._wake_at(min(due, loop.time() + _AT_MOST))
+
+    def stop(self, key: K) -> None:
+        """Do the work for a key no more; work that runs comes to its end. A key that is not there is ignored."""
+        self._due.pop(key, None)
+
+    def close(self) -> None:
+        """Stop all keys, and cancel work that runs."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def _wake_at(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        now, self._timer = asyncio.get_running_loop().time(), None
+        for key in [key for key, due in self._due.items() if due <= now]:
+            self._due[key] = math.inf
+            task = asyncio.ensure_future(self._once(key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        earliest = min(self._due.values(), default=math.inf)
+        if earliest < math.inf:
+            self._wake_at(now + min(max(earliest - now, _AT_LEAST), _AT_MOST))
+
+    async def _once(self, key: K) -> None:
+        try:
+            pause = await self._do(key)
+        except Exception as exc:  # noqa: BLE001 - the last place: nobody waits for the task, and the key is still to be served
+            _log.error("repeated work failed", exc_info=exc)
+            pause = _AFTER_FAILURE
+        if self._due.get(key) != math.inf:  # stopped meanwhile, or begun anew
+            return
+        if pause:
+            self.begin(key, pause)
+        else:
+            del self._due[key]
 
 
 async def given_up(task: asyncio.Task[None] | None) -> None:

@@ -35,7 +35,7 @@ from holdfast.errors import (
 from holdfast.limits import TURNS_WAITING
 from holdfast.liveness import is_dead
 from holdfast.numbers import is_number
-from holdfast.repeating import Repeated
+from holdfast.repeating import RepeatedEach
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.session_changes import held_until
@@ -280,7 +280,7 @@ class SessionLock:
 
     def _forget_claim(self) -> None:
         self.claimed_until, self._may_claim = 0, False
-        self._locks.unwatch(self)
+        self._locks.renewals.stop(self)
 
     def _follow(self, session: Session) -> None:
         """Take over what a write or a look says of the claim."""
@@ -289,7 +289,7 @@ class SessionLock:
             self._forget_claim()
             return
         if not (self.claimed_until or self._is_over):
-            self._locks.watch(self)
+            self._locks.renewals.begin(self, self._locks.every)
         self.claimed_until, self._may_claim = claim.until, True
         self._claimed = (session.identity, session.version)
         if claim.wanted:
@@ -337,7 +337,7 @@ class SessionLock:
     async def _release(self) -> None:
         """Release a claim that no write of the turn has released. If that fails, the claim expires."""
         self._is_over = True
-        self._locks.unwatch(self)
+        self._locks.renewals.stop(self)
         async with self._writing:
             if not self._may_claim:
                 return
@@ -481,9 +481,8 @@ class SessionLocks:
         self._lines: dict[SessionRef, _Line] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
         self._reserved: Counter[SessionRef] = Counter()
-        self._watched: dict[SessionLock, float] = {}
-        """Locks with a claim, and when it is to be renewed, by the loop's clock."""
-        self._renewing: Repeated | None = None
+        self.renewals: RepeatedEach[SessionLock] = RepeatedEach(SessionLock.renew)
+        """Renews the claims of locks: most turns are over before theirs is due."""
 
     # -- places in line ------------------------------------------------------
 
@@ -579,39 +578,10 @@ class SessionLocks:
         assert line.holder.given is not None, "a waiting lock has a future"
         line.holder.given.set_result(None)
 
-    # -- renewing claims: one timer for all, because most turns are over before it is due -----
-
     @property
     def every(self) -> int:
         """Milliseconds between two looks at a claim: interrupting servers should not have to wait for the next renewal."""
         return AGAIN if self.settings.mode == "interrupt" else RENEWED
-
-    def watch(self, lock: SessionLock) -> None:
-        """Renew the claim of a lock from now on."""
-        self._watched[lock] = asyncio.get_running_loop().time() + self.every / 1000
-        if self._renewing is None:
-            self._renewing = Repeated(self._renew_due)
-            self._renewing.begin(self.every)
-
-    def unwatch(self, lock: SessionLock) -> None:
-        """Stop renewing the claim of a lock."""
-        self._watched.pop(lock, None)
-
-    async def _renew_due(self) -> int:
-        """Renew the claims that are due; milliseconds until the next is."""
-        now = asyncio.get_running_loop().time()
-        due = [lock for lock, at in self._watched.items() if at <= now]
-        pauses = await asyncio.gather(*(lock.renew() for lock in due))
-        now = asyncio.get_running_loop().time()
-        for lock, pause in zip(due, pauses, strict=True):
-            if pause and lock in self._watched:
-                self._watched[lock] = now + pause / 1000
-            else:
-                self._watched.pop(lock, None)
-        if not self._watched:
-            self._renewing = None
-            return 0
-        return max(1, round((min(self._watched.values()) - now) * 1000))
 
     # -- writes that outlive their callers -------------------------------------
 
@@ -638,5 +608,4 @@ class SessionLocks:
         """Wait for every write, and stop renewing claims."""
         while self._settling:
             await asyncio.wait([task for tasks in self._settling.values() for task in tasks])
-        if self._renewing is not None:
-            self._renewing.stop(midway=True)
+        self.renewals.close()

@@ -24,7 +24,7 @@ from holdfast.hooks.registry import Hooks
 from holdfast.lifecycle.hook_delivery import Teller
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SERVED
-from holdfast.repeating import Repeated
+from holdfast.repeating import RepeatedEach
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.matching import Sighting
@@ -95,7 +95,7 @@ class Life:
         self._new_id = new_id
         self._using: dict[SessionRef, int] = {}
         """Turns under way, by session."""
-        self._noting: Repeated | None = None
+        self._noting = RepeatedEach(self._note_use)
         self._served: OrderedDict[SessionRef, None] = OrderedDict()
         self._touched: OrderedDict[SessionRef, int] = OrderedDict()
         self._lapsed: OrderedDict[SessionRef, Session] = OrderedDict()
@@ -171,10 +171,10 @@ class Life:
 
         Other processes see it by notes of use; a turn that ends before the first of them is due costs none.
         """
-        self._using[ref] = self._using.get(ref, 0) + 1
-        if self._noting is None and self.shortest:
-            self._noting = Repeated(self._note_uses)
-            self._noting.begin(touch_every(self.shortest))
+        turns = self._using.get(ref, 0)
+        self._using[ref] = turns + 1
+        if self.shortest and not turns:
+            self._noting.begin(ref, touch_every(self.shortest))
 
     def end_use(self, ref: SessionRef) -> None:
         """Note that a turn of a session has ended."""
@@ -183,14 +183,7 @@ class Life:
             self._using[ref] = left
         else:
             del self._using[ref]
-
-    async def _note_uses(self) -> int:
-        """Note the use of all sessions with a turn under way; milliseconds until the next time, 0 for none."""
-        if not self._using:
-            self._noting = None
-            return 0
-        pauses = await asyncio.gather(*(self._note_use(ref) for ref in tuple(self._using)))
-        return min(filter(None, pauses), default=touch_every(self.shortest))
+            self._noting.stop(ref)
 
     async def _note_use(self, ref: SessionRef) -> int:
         """Note the use of a session that a turn is under way in; milliseconds until the next time, 0 for none."""
@@ -341,6 +334,7 @@ class Life:
 
     async def shut_down(self) -> None:
         """Tell hooks that asked for it of the sessions that were served here; they stay as they are."""
+        self._noting.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         for ref in tuple(self._served) if self.tells("shutdown") else ():
             try:
