@@ -2,6 +2,9 @@
 
 A chat request can say so too: by a voice record of that reply with `interrupted`, or by its field `interrupt`. The reply is
 then corrected in the same write that brings the user's new words.
+
+Upstreams of `vendor: custom` are sent voice records next to Chat Completions' own fields; no other upstream is. A prompt's hash covers the
+messages without these fields, for every vendor alike: they are added when a request leaves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""One call of a model: sent, sent again smaller or to another model where that helps, and written down with its hash."""
+"""Call a model once: send the prompt, again if that helps, and record the call with the prompt's hash.
+
+    build_call -> (settle -> call -> recover)*
+
+**Failover.** Before anything of a reply was said, a prompt that is too long is built smaller, and a model that does not answer is
+replaced by one that stands in for it. Each model has a view of its own: its window, its counter, its dialect. The prompt for a
+stand-in is built from the log as for any turn, so the usual model's view is neither used nor changed.
+
+**Refused messages.** A provider answers 400 to a whole prompt because of one message: a broken image, a part that it does not know.
+If its error names the message, or one call without the likeliest message succeeds, that message is left out of prompts for this
+upstream until a caller lifts that, and the log says so. The current user message is never left out: then the client gets the error.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""How a turn opens: what came is related to the log and written ahead, and the session is claimed, behind turns of other servers.
+"""Open a turn: relate the request to the log, write what is new of it ahead, and claim the session.
 
-A request may come again because its client never had the end of the reply.
+The same request may come again, because its client never got the end of the reply:
 
-After a turn that ended between tools it goes on from the results that are stored.
+- After a turn that ended between tools, the turn goes on from the stored results.
+- A crash, or a client that disconnected, leaves a log that ends in tool messages: the calls of a reply without an end. No tool runs
+  again for such a call; one without a result is reported as such in the prompt.
+- After a turn that ended whole, but without its client, the stored reply is the answer (see `holdfast.matching.retries`).
 
-A crash, or a client that went away, leaves a log that ends in tool messages: the calls of a reply that has no end. No tool
-runs again for a call of these: one that has no result is told as such when the prompt is built.
-
-After a turn that ended whole, but without its client, it is given the stored reply (see `holdfast.matching.retries`).
+`session_mode: auto` remembers which client programs send a session's whole conversation with each request: a single user message may
+be new, or a whole conversation whose first message was edited, and only what the client sent before can decide that. The memory is
+part of the session's metadata, so every server reads it with the session. It is written once per session and client.
 """
 
 from __future__ import annotations

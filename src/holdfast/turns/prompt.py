@@ -1,4 +1,9 @@
-"""The prompt of a turn's next call: what it is built for, from what is remembered or from the store."""
+"""Build the prompt of a turn's next call, from the cached session or from the store.
+
+The agent's instruction is a template, filled with values of the session's state and with artifacts. A text that names none costs
+nothing; one that does costs one read of just those shared keys, and of just those artifacts. Agents that remember also get what is
+known of promoted memories since before the session.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""What a turn recalls: looked for once, before its first call, and the same in all of its prompts.
+"""Recall for a turn: search once, before its first call, and use the same result in all of its prompts.
 
-Whoever knows something (past conversations, memories) is asked side by side, for a moment. Who is late, or fails, is left out: the
-record of the call says so, and the turn goes on. What is found is data: `holdfast.context.recalled` says how it is told.
+Past conversations and memories are searched concurrently, for a moment. A search that is late, or fails, is left out: the record of
+the call says so, and the turn goes on. Recalled text is data: `holdfast.context.recalled` puts it into the prompt.
+
+Passages of the session itself that have left the prompt come from a table in memory (`holdfast.overlays.passage_tables`), by words
+alone unless there are vectors; from the index if they are older than the table, or not analysed yet. Each passage is read from the
+log again, so erased or edited text is not recalled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Writing what an agent says: with the reply's text under the agent's `output_key`, in the write that records the reply."""
+"""Write what an agent says: the model's reply, or the agent's failure message.
+
+The reply's text is also stored under the agent's `output_key`, in the same write. A failure message replaces the reply when no model
+answers and nothing was said yet: a voice agent cannot show an error, and its user would hear silence. It is in the log like any
+reply, marked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A turn's reply as the client sees it: one message over all rounds of tools, without the calls that run here."""
+"""Assemble a turn's reply as the client sees it: one message over all rounds of tools, without the calls that run here.
+
+A reply also names artifacts: those that the turn's tools have saved, and those that its text mentions as `artifact:NAME`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of a turn: which calls run, how their results get into the log, and what tools are given of the turn."""
+"""Run the tools that a model calls: which calls run here, how their results get into the log, and what a tool can reach of the turn."""
 
 from __future__ import annotations
 

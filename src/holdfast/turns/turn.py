@@ -1,6 +1,6 @@
-"""A turn in progress: what is known of it so far, and what it writes.
+"""A turn in progress: its immutable request, its state, and its writes.
 
-The layers of a turn are in `holdfast.turns.respond`; what is here is what all of them hold in hand.
+`holdfast.turns.respond` answers it; everything that takes part in that works on this state.
 """
 
 from __future__ import annotations
