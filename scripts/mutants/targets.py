@@ -40,7 +40,7 @@ def _files(patterns: Iterable[str]) -> list[Path]:
 
 _OF_STORES: Final = (
     "tests/unit/test_store_*.py",
-    *(f"tests/stores/test_{name}.py" for name in ("artifacts", "contract", "deleted_users", "dialects", "index*")),
+    *(f"tests/stores/test_{name}.py" for name in ("artifacts", "contract*", "deleted_users", "dialects", "index*")),
     *(f"tests/stores/test_{name}.py" for name in ("m*", "promises", "re*", "rows", "s*", "verify", "walk")),
     "tests/edges/test_cli_backup.py",
     *(f"tests/service/test_{name}.py" for name in ("compacting_life", "lease")),

@@ -1,0 +1,7 @@
+"""Run the store contract on an SQLite database in memory."""
+
+import pytest
+
+from tests.contract import *  # noqa: F403  # the same checks that a store of your own runs
+
+pytestmark = pytest.mark.parametrize("url", ["sqlite-memory"], indirect=True)
