@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -19,7 +19,6 @@ POOL: Final = 4
 PORT: Final = 6379
 OPTIONS: Final = ("allow_eviction", "pool", "prefix", "sslmode")
 SSL_MODES: Final = ("require", "verify-full")
-_SCHEMES: Final = re.compile(r"(rediss?)(\+cluster)?")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
 _MEANT: Final = "redis://user:password@host:port/number is meant, or redis+cluster://host:port,host:port"
 
@@ -77,27 +76,30 @@ class RedisAddress(msgspec.Struct, frozen=True):
 
 
 def address_of(url: str) -> RedisAddress:
-    """`redis://user:password@host:port/number?option=value`, taken apart.
+    """Parse `redis://user:password@host:port/number?option=value`.
 
     Raises:
-        InvalidRequest: it is not one; nothing of the password is told.
+        InvalidRequest: it is not one; nothing of the password is reported.
     """
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
     netloc, _, path = rest.partition("/")
     login, at, hosts = netloc.rpartition("@")
     user, _, password = login.partition(":")
-    assert _SCHEMES.fullmatch(scheme)
-    given = parse_qsl(query, keep_blank_values=True)
+    if path and not (path.isascii() and path.isdigit() and int(path) < 1 << 31):
+        raise InvalidRequest(f"the store's URL names no database: a number is meant, not {path!r}", param="url")
     address = RedisAddress(
         scheme,
         tuple(_place_of(host) for host in hosts.split(",")),
         unquote(user) or None,
         unquote(password) or None if at else None,
-        _database_of(path),
-        dict(given),
+        int(path or 0),
+        dict(parse_qsl(query, keep_blank_values=True)),
     )
-    _check(address)
+    check_options(address.name, address.options, OPTIONS)
+    problem = _problem(address)
+    if problem is not None:
+        raise InvalidRequest(f"{address.name}: {problem}", param="url")
     return address
 
 
@@ -107,38 +109,27 @@ def legacy_name(prefix: str) -> str:
 
 
 def _place_of(text: str) -> Place:
-    host, separator, port = text.rpartition(":") if re.search(r":\d*$", text) and text[-1:] != "]" else (text, "", "")
-    name = unquote(host).removeprefix("[").removesuffix("]")
-    if not name or (separator and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0 or not parts.hostname or text.endswith(":"):
         raise InvalidRequest(f"the store's URL has a host or port that is none: {_MEANT}", param="url")
-    if ":" in name and not host.startswith("["):
-        raise InvalidRequest(f"the store's URL has a host or port that is none: {_MEANT}", param="url")
-    return Place(name, int(port) if separator else PORT)
+    return Place(unquote(parts.hostname), PORT if port is None else port)
 
 
-def _database_of(path: str) -> int:
-    if path and not (path.isascii() and path.isdigit() and int(path) < 1 << 31):
-        raise InvalidRequest(f"the store's URL names no database: a number is meant, not {path!r}", param="url")
-    return int(path or 0)
-
-
-def _check(address: RedisAddress) -> None:
-    check_options(address.name, address.options, OPTIONS)
-    pool_of(address.name, address.options, POOL)
-    if address.clustered and address.database:
-        raise InvalidRequest(f"{address.name}: a cluster has the database 0 alone", param="url")
-    if not address.clustered and len(address.places) > 1:
-        raise InvalidRequest(f"{address.name}: several hosts are those of redis+cluster://", param="url")
-    _check_options(address)
-
-
-def _check_options(address: RedisAddress) -> None:
+def _problem(address: RedisAddress) -> str | None:
+    """Return what a store cannot be opened with."""
     options = address.options
+    if address.clustered and address.database:
+        return "a cluster has the database 0 alone"
+    if not address.clustered and len(address.places) > 1:
+        return "several hosts are those of redis+cluster://"
     if not _PREFIX.fullmatch(address.prefix):
-        raise InvalidRequest(
-            f"{address.name}: prefix must be 1 to 64 letters, digits or ._:/-, not {address.prefix!r}", param="url"
-        )
+        return f"prefix must be 1 to 64 letters, digits or ._:/-, not {address.prefix!r}"
     if options.get("allow_eviction", "true") not in {"true", "false"}:
-        raise InvalidRequest(f"{address.name}: allow_eviction must be true or false", param="url")
+        return "allow_eviction must be true or false"
     if options.get("sslmode", SSL_MODES[0]) not in SSL_MODES or ("sslmode" in options and not address.login.encrypted):
-        raise InvalidRequest(f"{address.name}: sslmode is {' or '.join(SSL_MODES)}, with rediss://", param="url")
+        return f"sslmode is {' or '.join(SSL_MODES)}, with rediss://"
+    return None

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.connection import Place, Refused
 from holdfast.stores.redis.nodes import Nodes
 
@@ -63,60 +63,55 @@ _LOSS: Final = {
 
 
 async def healths(nodes: Nodes) -> list[Health]:
-    """Every server that has data."""
+    """Return every server that has data."""
     settings = {
         name: await nodes.everywhere("CONFIG", "GET", name)
         for name in ("maxmemory-policy", "appendonly", "appendfsync", "save")
     }
-    infos = {place: _info(answer) for place, answer in (await nodes.everywhere("INFO")).items()}
+    infos = await nodes.everywhere("INFO")
     return [
-        _health(place, info, {name: _value(found[place]) for name, found in settings.items()})
-        for place, info in infos.items()
+        _health(place, _info(answer), {name: _value(found[place]) for name, found in settings.items()})
+        for place, answer in infos.items()
     ]
 
 
 def _value(answer: Any) -> str | None:
-    """A setting; None where the server does not tell."""
+    """Return a setting; None where the server does not say."""
     return None if isinstance(answer, Refused) or len(answer) < 2 else answer[1].decode()
 
 
 def _info(answer: Any) -> dict[str, str]:
-    if isinstance(answer, Refused):
-        return {}
-    lines = (line.partition(":") for line in answer.decode("utf-8", "replace").splitlines())
-    return {name: value for name, separator, value in lines if separator}
+    text = "" if isinstance(answer, Refused) else answer.decode("utf-8", "replace")
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
 def _health(place: Place, info: dict[str, str], settings: dict[str, str | None]) -> Health:
-    appendonly = settings["appendonly"]
-    enabled = info.get("aof_enabled") if appendonly is None else str(int(appendonly == "yes"))
+    numbers = {name: int(text) for name, text in info.items() if text.isdigit()}
+    enabled = {"yes": 1, "no": 0}.get(settings["appendonly"] or "", numbers.get("aof_enabled"))
+    clustered = numbers.get("cluster_enabled")
     return Health(
         place=place,
         version=info.get("redis_version"),
         policy=settings["maxmemory-policy"] or info.get("maxmemory_policy"),
-        maxmemory=_number(info.get("maxmemory")),
-        used=_number(info.get("used_memory")),
-        appendonly=None if enabled is None else enabled == "1",
+        maxmemory=numbers.get("maxmemory"),
+        used=numbers.get("used_memory"),
+        appendonly=None if enabled is None else enabled == 1,
         appendfsync=settings["appendfsync"],
         save=settings["save"],
-        replicas=_number(info.get("connected_slaves")),
-        cluster=None if "cluster_enabled" not in info else info["cluster_enabled"] == "1",
+        replicas=numbers.get("connected_slaves"),
+        cluster=None if clustered is None else clustered == 1,
     )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
 
 
 def check(found: list[Health], name: str, *, clustered: bool, allow_eviction: bool) -> None:
     """Refuse servers that would lose data, or are not what they were taken for."""
     for one in found:
-        trouble = _trouble(one, clustered=clustered, allow_eviction=allow_eviction)
-        if trouble is not None:
-            raise StoreUnavailable(f"{name}: {trouble}")
+        problem = _problem(one, clustered=clustered, allow_eviction=allow_eviction)
+        if problem is not None:
+            raise StoreUnavailable(f"{name}: {problem}")
 
 
-def _trouble(one: Health, *, clustered: bool, allow_eviction: bool) -> HoldfastError | str | None:
+def _problem(one: Health, *, clustered: bool, allow_eviction: bool) -> str | None:
     if one.too_old:
         return f"it is Redis {one.version}; {'.'.join(map(str, OLDEST))} or later is needed"
     if one.cluster is not None and one.cluster != clustered:

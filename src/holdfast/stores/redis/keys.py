@@ -65,24 +65,26 @@ class ScopeKeys:
         self.tenant = tenant
         self.user_id = user_id
         self.tag = base
-        self.head = f"{base}:{letter}{place}".encode()
-        """What is guarded. A hash: g its guard; of a session r its record, p its profile, i its number and whose it is."""
-        self.names = f"{base}:a{place}".encode()  # names of artifacts, sorted
-        self.versions = f"{base}:z{place}".encode()  # versions of artifacts, sorted
-        self.clock = f"{base}:u".encode()  # a hash: n is the number of the user's last write
-        self.recent = f"{base}:r".encode()  # the user's sessions by `updated_at`
-        self.used = f"{base}:k".encode()  # a hash: which artifact of the user has a content
-        self.outbox = f"{base}:o".encode()  # a hash: what the tenant's slot has to be told
-        self.numbers = f"{base}:n".encode()
-        """A hash: the user's sessions by number, those that lost their names left out; under no name, how many there were."""
-        self.shared = (
-            f"{base}:h".encode()
-        )  # a hash: the origins of the entries of those of the user's sessions that share some
-        self.state = f"{base}:y".encode()
-        """A hash: the state that the user's sessions share, JSON by key; under no name its version, bytes, and number of keys."""
-        self.marks = (
-            f"{base}:d".encode()
-        )  # where digests stand in them, see `matching`: number of the session and place in its log, by what was said
+        # What is guarded. A hash: g its guard; of a session r its record, p its profile, i its number and whose it is.
+        self.head = self.key(letter + place)
+        self.names = self.key("a" + place)  # names of artifacts, sorted
+        self.versions = self.key("z" + place)  # versions of artifacts, sorted
+        self.clock = self.key("u")  # a hash: n is the number of the user's last write
+        self.recent = self.key("r")  # the user's sessions by `updated_at`
+        self.used = self.key("k")  # a hash: which artifact of the user has a content
+        self.outbox = self.key("o")  # a hash: what the tenant's slot has to be told
+        # A hash: the user's sessions by number, those that lost their names left out; under no name, how many there were.
+        self.numbers = self.key("n")
+        # A hash: the origins of the entries of those of the user's sessions that share some.
+        self.shared = self.key("h")
+        # A hash: the state that the user's sessions share, JSON by key; under no name version, bytes, and number of keys.
+        self.state = self.key("y")
+        # Where digests are, see `matching`: number of the session and place in its log, by what was said.
+        self.marks = self.key("d")
+
+    def key(self, name: str) -> bytes:
+        """Return a key in the same slot."""
+        return f"{self.tag}:{name}".encode()
 
 
 class SessionKeys(ScopeKeys):
@@ -93,21 +95,20 @@ class SessionKeys(ScopeKeys):
         super().__init__(base, tenant, user_id, "session", place)
         self.id = id_
         self.withdrawn = withdrawn
-        self.log = f"{base}:log{place}".encode()  # a list: the entries on the live path, in order
-        self.retired = f"{base}:x{place}".encode()  # retired entries by `seq`
-        self.views = f"{base}:v{place}".encode()
-        self.keyed = f"{base}:i{place}".encode()  # what idempotency keys stood for
-        self.compactions = f"{base}:compactions{place}".encode()  # compactions by id
-        self.lives = f"{base}:w{place}".encode()  # ids of live compactions by view
-        self.calls = f"{base}:m{place}".encode()  # model calls, by turn
-        self.media = f"{base}:f{place}".encode()  # a hash: contents that messages refer to, by their SHA-256
-        self.media_uses = (
-            f"{base}:e{place}".encode()
-        )  # a hash: what each entry refers to, and of each content how often, and its size; see `media`
-        self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)  # what the tenant's indexes call it
-        self.named = (
-            b"" if withdrawn else name_part(id_) + name_part(user_id)
-        )  # the same in the index by id, which has none that lost their names
+        self.log = self.key("log" + place)  # a list: the entries on the live path, in order
+        self.retired = self.key("x" + place)  # retired entries by `seq`
+        self.views = self.key("v" + place)
+        self.keyed = self.key("i" + place)  # what idempotency keys stood for
+        self.compactions = self.key("compactions" + place)  # compactions by id
+        self.lives = self.key("w" + place)  # ids of live compactions by view
+        self.calls = self.key("m" + place)  # model calls, by turn
+        self.media = self.key("f" + place)  # a hash: contents that messages refer to, by their SHA-256
+        self.media_uses = self.key(
+            "e" + place
+        )  # a hash: what each entry refers to, and of each content how often; see `media`
+        # What the tenant's indexes call it; and the same in the index by id, which has none that lost their names.
+        self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)
+        self.named = b"" if withdrawn else name_part(id_) + name_part(user_id)
 
     @property
     def hanging(self) -> tuple[bytes, ...]:
@@ -124,14 +125,14 @@ class OwnerKeys(ScopeKeys):
         place = ":" + _hashed(b"memories", *owner)
         super().__init__(base, tenant, owner.id if owner.kind == "user" else "", "mo", place)
         self.owner = owner
-        self.ids = f"{base}:mi{place}".encode()  # a hash: numbers by id
-        self.metas = f"{base}:mm{place}".encode()  # a hash: id, version and status by number
-        self.bodies = f"{base}:mb{place}".encode()  # a hash: what memories say by number
-        self.places = f"{base}:mp{place}".encode()  # numbers, behind no status and behind each memory's own, sorted
-        self.versions = f"{base}:mv{place}".encode()  # numbers by version
-        self.recalled = f"{base}:mr{place}".encode()  # numbers of those that were recalled, by when that was last
-        self.signals = f"{base}:ms{place}".encode()  # what keys of signals begin with
-        self.diary = f"{base}:md{place}".encode()
+        self.ids = self.key("mi" + place)  # a hash: numbers by id
+        self.metas = self.key("mm" + place)  # a hash: id, version and status by number
+        self.bodies = self.key("mb" + place)  # a hash: what memories say by number
+        self.places = self.key("mp" + place)  # numbers, after no status and after each memory's own, sorted
+        self.versions = self.key("mv" + place)  # numbers by version
+        self.recalled = self.key("mr" + place)  # numbers of those that were recalled, by when that was last
+        self.signals = self.key("ms" + place)  # what keys of signals begin with
+        self.diary = self.key("md" + place)
 
     def signals_of(self, memory: int) -> bytes:
         """Signals of a memory, by their numbers."""
@@ -142,26 +143,15 @@ class TenantKeys:
     """The keys of what belongs to a tenant, all in the tenant's slot."""
 
     INDEXES: Final = (
-        "index",
-        "recent",
-        "named",
-        "withdrawn",
-        "idle",
-        "owned",
-        "expiring",
-        "endings",
-        "due",
-        "used",
-        "departed",
-        "late",
+        *("index", "recent", "named", "withdrawn", "idle", "owned", "expiring", "endings", "due", "used"),
+        *("departed", "late"),
     )
     """Those that follow writes to users' slots; scripts are given them in this order."""
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.index = self._key(
-            "index"
-        )  # a hash, in a cluster: the last write to a session that is known, and which of the sorted ones below have it
+        # A hash, in a cluster: the last write to a session that is known, and which of the sorted ones below have it.
+        self.index = self._key("index")
         self.recent = self._key("recent")  # sessions by `updated_at`
         self.named = self._key("named")  # sessions by id
         self.withdrawn = self._key("withdrawn")  # sessions that lost their name

@@ -26,7 +26,7 @@ while at <= #ARGV do
   if ARGV[at] == 'v' then
     share(ARGV[at + 3], at + 4, at + 2 + count)
   else
-    told(ARGV[at], tonumber(ARGV[at + 1]), unpack(ARGV, at + 3, at + 2 + count))
+    told[ARGV[at]](tonumber(ARGV[at + 1]), unpack(ARGV, at + 3, at + 2 + count))
   end
   at = at + 3 + count
 end

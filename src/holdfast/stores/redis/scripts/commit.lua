@@ -61,8 +61,11 @@ for _ = 1, checks do
 end
 local number = string.format('%.0f', n)
 
+-- Commands that are not Redis' own, by name.
+local special = {}
+
 -- The end of the live path, from `from` on, is retired; `by` says by which entry.
-local function retire(key, retired, from, by)
+function special.retire(key, retired, from, by)
   local index = index_of(key, tonumber(from))
   for _, entry in ipairs(redis.call('LRANGE', key, index, -1)) do
     redis.call('ZADD', KEYS[tonumber(retired)], string.format('%.0f', struct.unpack('>I8', entry)), by .. entry)
@@ -75,7 +78,7 @@ local function retire(key, retired, from, by)
 end
 
 -- An entry of the live path is replaced.
-local function rewrite(key, seq, entry)
+function special.rewrite(key, seq, entry)
   local _, index = entry_at(key, tonumber(seq))
   if index then
     redis.call('LSET', key, index, entry)
@@ -89,7 +92,7 @@ local function shifted(entry, skip, by)
 end
 
 -- The running totals of live entries from `from` to before `to` change by `by`; -1: to the end.
-local function shift(key, from, to, by)
+function special.shift(key, from, to, by)
   local first = index_of(key, tonumber(from))
   local found = redis.call('LRANGE', key, first, -1)
   local last = (to == '-1' and first + #found or index_of(key, tonumber(to))) - first
@@ -107,7 +110,7 @@ local function shift(key, from, to, by)
 end
 
 -- The same for retired ones.
-local function shift_retired(key, from, to, by)
+function special.shift_retired(key, from, to, by)
   local found = redis.call('ZRANGEBYSCORE', key, from, to == '-1' and '+inf' or '(' .. to, 'WITHSCORES')
   for i = 1, #found, 2 do
     redis.call('ZREM', key, found[i])
@@ -116,19 +119,19 @@ local function shift_retired(key, from, to, by)
 end
 
 -- What hangs on a session gets another name.
-local function move(key, to)
+function special.move(key, to)
   if redis.call('EXISTS', key) == 1 then
     redis.call('RENAME', key, KEYS[tonumber(to)])
   end
 end
 
 -- What was moved stays there: its record, and a guard that it never had before.
-local function leave(key, record)
+function special.leave(key, record)
   redis.call('HSET', key, 'g', number .. '.' .. ARGV[1], 'r', record)
 end
 
 -- A session gets a number, higher than those that were there before: `id` is what it says, `whose` what stands behind it.
-local function number_it(key, numbers, id, whose)
+function special.number(key, numbers, id, whose)
   local given = redis.call('HINCRBY', KEYS[tonumber(numbers)], '', 1)
   redis.call('HSET', KEYS[tonumber(numbers)], given, id)
   own = struct.pack('>I6', given)
@@ -136,9 +139,9 @@ local function number_it(key, numbers, id, whose)
 end
 
 -- What the session said is found: scores, and what stands behind its number. One from before there were numbers gets one.
-local function mark(key, numbers, id, ...)
+function special.mark(key, numbers, id, ...)
   if not own then
-    number_it(KEYS[1], numbers, id, redis.call('HGET', KEYS[1], 'i') or '')
+    special.number(KEYS[1], numbers, id, redis.call('HGET', KEYS[1], 'i') or '')
   end
   local places = {...}
   for i = 2, #places, 2 do
@@ -147,8 +150,18 @@ local function mark(key, numbers, id, ...)
   redis.call('ZADD', key, unpack(places))
 end
 
+-- One place in the session's log is not found any more.
+function special.unmark(key, place)
+  if own then
+    redis.call('ZREM', key, own .. place)
+  end
+end
+
 -- Nothing of the session's first `size` entries is found any more, and its number goes; with the last one all there is.
-local function unmark_all(key, numbers, size)
+function special.unmark_all(key, numbers, size)
+  if not own then
+    return
+  end
   numbers = KEYS[tonumber(numbers)]
   redis.call('HDEL', numbers, string.format('%.0f', struct.unpack('>I6', own)))
   if redis.call('HLEN', numbers) == 1 then
@@ -168,7 +181,7 @@ local function unmark_all(key, numbers, size)
 end
 
 -- What comes next under the name of a session that is deleted has a higher number; for how long, is no matter of data.
-local function rest(key)
+function special.rest(key)
   local last = redis.call('HGET', key, 'n')
   if not last or tonumber(last) < n then
     redis.call('HSET', key, 'n', number)
@@ -177,12 +190,12 @@ local function rest(key)
 end
 
 -- The tenant has to be told this, in a cluster: see outbox.
-local function note(key, field, news)
+function special.note(key, field, news)
   redis.call('HSET', key, field, number .. ' ' .. news)
 end
 
 -- Those with the lowest scores, up to `most`, leave; and so do the hash's fields of these names.
-local function clean(key, hash, most)
+function special.clean(key, hash, most)
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', most, 'LIMIT', 0, 100)) do
     redis.call('ZREM', key, name)
     redis.call('HDEL', KEYS[tonumber(hash)], name)
@@ -190,52 +203,11 @@ local function clean(key, hash, most)
 end
 
 -- All but the last `kept` leave; and so do the hash's fields of what stands behind the first eight bytes.
-local function trim(key, hash, kept)
+function special.trim(key, hash, kept)
   for _, name in ipairs(redis.call('ZRANGE', key, 0, -1 - tonumber(kept))) do
     redis.call('ZREM', key, name)
     redis.call('HDEL', KEYS[tonumber(hash)], string.sub(name, 9))
   end
-end
-
--- One of these, by its name; whether it is one.
-local function special(name, ...)
-  if name == 'retire' then
-    retire(...)
-  elseif name == 'rewrite' then
-    rewrite(...)
-  elseif name == 'shift' then
-    shift(...)
-  elseif name == 'shift_retired' then
-    shift_retired(...)
-  elseif name == 'move' then
-    move(...)
-  elseif name == 'leave' then
-    leave(...)
-  elseif name == 'number' then
-    number_it(...)
-  elseif name == 'mark' then
-    mark(...)
-  elseif name == 'unmark' then
-    local key, place = ...
-    if own then
-      redis.call('ZREM', key, own .. place)
-    end
-  elseif name == 'unmark_all' then
-    if own then
-      unmark_all(...)
-    end
-  elseif name == 'rest' then
-    rest(...)
-  elseif name == 'note' then
-    note(...)
-  elseif name == 'clean' then
-    clean(...)
-  elseif name == 'trim' then
-    trim(...)
-  else
-    return false
-  end
-  return true
 end
 
 -- What sessions share is worked out before anything is written: see `state`.
@@ -260,8 +232,10 @@ while at <= #ARGV do
     redis.call(name, key, unpack(ARGV, at + 3, at + 2 + count))
   elseif name == 'share' then
     carry(key)
-  elseif not told(name, n, unpack(ARGV, at + 3, at + 2 + count)) then
-    special(name, key, unpack(ARGV, at + 3, at + 2 + count))
+  elseif special[name] then
+    special[name](key, unpack(ARGV, at + 3, at + 2 + count))
+  else
+    told[name](n, unpack(ARGV, at + 3, at + 2 + count))
   end
   at = at + 3 + count
 end

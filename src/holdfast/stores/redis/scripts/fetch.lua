@@ -56,7 +56,7 @@ function special.window(key, view, lives, compactions, log)
   local from, kept = 0, {}
   if saved then
     local list
-    from, list = string.match(saved, '^(%-?%d+) ([^\n]*)\n')
+    from, list = string.match(saved, '^(%-?%d+) ([^ \n]*)')
     if list and list ~= '' then
       local fine, seqs = pcall(cjson.decode, list)
       kept = among(KEYS[tonumber(log)], fine and seqs or {})

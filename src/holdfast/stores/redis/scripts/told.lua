@@ -70,9 +70,12 @@ local function replaced(field, name, flag, before)
   end
 end
 
+-- What there is to tell, by kind.
+local told = {}
+
 -- A session. `flag`: i active; o, x active with a ttl of its own, x if it is over some day; c closed; w withdrawn; d deleted.
 -- `before`: what it was, `-` if it was not there. Where news may come late the index says both better: then it is `?`.
-local function told_session(n, field, name, flag, before, updated, accessed, expires)
+function told.s(n, field, name, flag, before, updated, accessed, expires)
   if late then
     local value = redis.call('HGET', tenants('index'), field)
     if overtaken('s' .. field, n, value) then
@@ -105,7 +108,7 @@ local function told_session(n, field, name, flag, before, updated, accessed, exp
 end
 
 -- An end that hooks are to be told of.
-local function told_ending(n, id, due_at, due, row)
+function told.e(n, id, due_at, due, row)
   if overtaken('e' .. id, n) or redis.call('HEXISTS', tenants('endings'), id) == 1 then
     return
   end
@@ -114,14 +117,14 @@ local function told_ending(n, id, due_at, due, row)
 end
 
 -- An end that everybody was told of.
-local function forgotten_ending(id, due)
+function told.f(_, id, due)
   redis.call('HDEL', tenants('endings'), id)
   redis.call('ZREM', tenants('due'), due)
   went('e' .. id, 9007199254740991)
 end
 
 -- A content that an artifact has (`on` is 1) or does not have any more.
-local function told_blob(n, blob, on)
+function told.b(n, blob, on)
   if overtaken('b' .. blob, n, redis.call('HGET', tenants('used'), blob)) then
     return
   end
@@ -131,20 +134,4 @@ local function told_blob(n, blob, on)
     redis.call('HDEL', tenants('used'), blob)
     went('b' .. blob, n)
   end
-end
-
--- One of them, by its kind; whether it is one.
-local function told(kind, n, ...)
-  if kind == 's' then
-    told_session(n, ...)
-  elseif kind == 'e' then
-    told_ending(n, ...)
-  elseif kind == 'f' then
-    forgotten_ending(...)
-  elseif kind == 'b' then
-    told_blob(n, ...)
-  else
-    return false
-  end
-  return true
 end
