@@ -14,8 +14,7 @@ from tests.contract.kit import REF, session
 @pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACT_VERSIONS", "ARTIFACTS"])
 async def test_names_and_versions_have_limits(store: Store, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """The message names the number."""
-    for module in ("logic", "redis"):
-        monkeypatch.setattr(f"holdfast.stores.{module}.artifacts.{limit}", 3)
+    monkeypatch.setattr(f"holdfast.stores.scope_changes.{limit}", 3)
     await store.create(session())
     for at in range(3):
         await store.add_artifact(REF, artifact("a" if limit == "ARTIFACT_VERSIONS" else f"a{at}", f"b{at}"))
@@ -33,8 +32,7 @@ async def test_whoever_has_too_many_is_named(
     """Those of a user are another heap than those of a session."""
     room = 5 if limit == "room" else None
     if room is None:
-        for module in ("logic", "redis"):
-            monkeypatch.setattr(f"holdfast.stores.{module}.artifacts.{limit}", 1)
+        monkeypatch.setattr(f"holdfast.stores.scope_changes.{limit}", 1)
     await store.create(session())
     scope, prefix = (UserRef("ann"), "user:") if whose == "user" else (REF, "")
     await store.add_artifact(scope, artifact(f"{prefix}a", "b1"), room=room)

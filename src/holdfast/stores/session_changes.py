@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.history import Past
-from holdfast.domain.session import Claim, Session, Tail
+from holdfast.domain.history import OldEntry, Past
+from holdfast.domain.session import (
+    ERASED,
+    Claim,
+    CompactionStatus,
+    NewCompaction,
+    NewEntry,
+    Session,
+    StoredCompaction,
+    Tail,
+)
 from holdfast.domain.state import date_keys, merged, same
-from holdfast.errors import SessionBusy, SessionExpired, StaleSession, StaleState
+from holdfast.errors import InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
 from holdfast.liveness import is_alive
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
@@ -183,3 +193,37 @@ def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any],
 def given_or(value: Any, old: Any) -> Any:
     """Return `value`, or `old` where it is UNSET."""
     return old if isinstance(value, UnsetType) else value
+
+
+# -- media and compactions -----------------------------------------------------
+
+
+def named_media(entry: NewEntry) -> tuple[bytes, ...]:
+    """Return the contents that `entry` names: an erased one none."""
+    return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
+
+
+def refuse_missing_media(new: Sequence[NewEntry], there: Collection[bytes]) -> None:
+    """Refuse entries that name contents which are neither stored nor brought. Raises `InvalidMessage`."""
+    for at, entry in enumerate(new):
+        for sha256 in named_media(entry):
+            if sha256 not in there:
+                raise InvalidMessage(
+                    f"messages[{at}] names the content {sha256.hex()}, which the session does not have: bring it too",
+                    param=f"messages[{at}]",
+                )
+
+
+def is_late(new: NewCompaction, compactions_from: int) -> bool:
+    """Return True for a compaction that may quote what was erased or dropped while it was made."""
+    return new.built_at is not None and new.built_at < compactions_from
+
+
+def record_compaction(id_: int, new: NewCompaction, *, late: bool, holds: bool) -> StoredCompaction:
+    """Return a compaction as it is stored: `live` only if log and view are still as they were when it was made."""
+    fields = asdict(new)
+    del fields["built_at"]
+    if late:
+        fields |= {"text": "", "report": None, "error": new.error and ERASED}
+    status: CompactionStatus = "failed" if new.error is not None else "live" if holds and not late else "dead"
+    return StoredCompaction(id=id_, status=status, **fields)

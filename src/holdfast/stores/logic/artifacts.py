@@ -1,26 +1,79 @@
-"""What is asked for artifacts: their names, their versions, and contents that the database keeps."""
+"""Artifacts: their names, their versions, and contents that the database keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
-from holdfast.domain.artifact import NOTHING, Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
-from holdfast.errors import ArtifactNotFound, Conflict, SessionNotFound, StaleArtifact, TooLarge
-from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
+from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
+from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
+from holdfast.limits import BLOB_PART_BYTES
+from holdfast.stores import checks
+from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ENDLESS, array_of, artifact_of, artifact_row, session_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.scope_changes import HeldName, add_version, check_artifact_room, check_name, is_same_content
 
 
-class _Name(NamedTuple):
-    """A name that is in use: the columns of `artifact_name_get`, decoded."""
+class ArtifactMethods(Handle):
+    """The methods of `ArtifactStore` of a handle that runs steps."""
 
-    name: str = ""
-    next_version: int = 0
-    newest: int = NOTHING
-    versions: int = 0
-    bytes: int = 0
+    async def add_artifact(
+        self,
+        scope: Scope,
+        new: NewArtifact,
+        *,
+        expect: int | None = None,
+        room: int | None = None,
+        identity: str | None = None,
+    ) -> Artifact:
+        checks.check_artifact(scope, new)
+        steps = partial(_add, self.tenant, scope, new, expect, room, identity=identity)
+        return await self._write(steps, scope)
+
+    async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
+        checks.check_scope(scope, name)
+        return await self._read(partial(_artifact, self.tenant, scope, name, version))
+
+    async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+        checks.check_scope(scope, after)
+        checks.check_limit(limit)
+        return await self._read(partial(_artifacts, self.tenant, scope, limit, after))
+
+    async def artifact_versions(
+        self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
+    ) -> ArtifactPage:
+        checks.check_scope(scope, name)
+        checks.check_limit(limit)
+        return await self._read(partial(_versions, self.tenant, scope, name, limit, after))
+
+    async def drop_artifacts(
+        self, scope: Scope, name: str | None = None, version: int | None = None
+    ) -> tuple[Artifact, ...]:
+        checks.check_scope(scope, name)
+        return await self._write(partial(_drop, self.tenant, scope, name, version), scope, scrub=True)
+
+    async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
+        checks.check_blobs(blobs)
+        return await self._read(partial(_blobs_in_use, self.tenant, blobs), single=True)
+
+    async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
+        checks.check_blobs((blob,))
+        checks.check_size(len(data), "data", BLOB_PART_BYTES)
+        await self._write(partial(_put_blob, self.tenant, blob, part, data, timestamp))
+
+    async def blob(self, blob: str, part: int) -> bytes | None:
+        checks.check_blobs((blob,))
+        return await self._read(partial(_blob_part, self.tenant, blob, part), single=True)
+
+    async def delete_blobs(self, blobs: Sequence[str]) -> None:
+        checks.check_blobs(blobs)
+        await self._write(partial(_delete_blobs, self.tenant, blobs), scrub=True)
+
+    async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
+        checks.check_limit(limit)
+        return await self._read(partial(_blobs, self.tenant, before, after, limit), single=True)
 
 
 def _place(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
@@ -33,13 +86,13 @@ def _place(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]
     return row[0], tenant, scope.user_id
 
 
-def _name(place: Row, name: str) -> Steps[_Name]:
+def _name(place: Row, name: str) -> Steps[HeldName]:
     """What is known of a name, or of the one that stands in its way; nothing when it is free."""
     rows = yield Query("artifact_name_get", (*place, folded(name)))
-    return _Name(text_of(rows[0][0]), *rows[0][1:]) if rows else _Name()
+    return HeldName(text_of(rows[0][0]), *rows[0][1:]) if rows else HeldName()
 
 
-def _known(place: Row, name: str, version: int | None = None) -> Steps[_Name]:
+def _known(place: Row, name: str, version: int | None = None) -> Steps[HeldName]:
     known = yield from _name(place, name)
     if known.name != name:
         raise ArtifactNotFound(name, version, called=known.name or None)
@@ -56,30 +109,26 @@ def _version(place: Row, name: str, version: int) -> Steps[Artifact]:
 # -- reading -----------------------------------------------------------------
 
 
-def artifact(tenant: str, scope: Scope, name: str, version: int | None) -> Steps[Artifact]:
-    """See `ArtifactStore.artifact`."""
+def _artifact(tenant: str, scope: Scope, name: str, version: int | None) -> Steps[Artifact]:
     place = yield from _place(tenant, scope)
     known = yield from _known(place, name, version)
     return (yield from _version(place, name, known.newest if version is None else version))
 
 
-def artifacts(tenant: str, scope: Scope, limit: int, after: str | None) -> Steps[ArtifactPage]:
-    """See `ArtifactStore.artifacts`."""
+def _artifacts(tenant: str, scope: Scope, limit: int, after: str | None) -> Steps[ArtifactPage]:
     place = yield from _place(tenant, scope)
     rows = yield Query("artifacts_newest", (*place, "" if after is None else folded(after), limit + 1))
     return ArtifactPage(tuple(artifact_of(row) for row in rows[:limit]), len(rows) > limit)
 
 
-def versions(tenant: str, scope: Scope, name: str, limit: int, after: int | None) -> Steps[ArtifactPage]:
-    """See `ArtifactStore.artifact_versions`."""
+def _versions(tenant: str, scope: Scope, name: str, limit: int, after: int | None) -> Steps[ArtifactPage]:
     place = yield from _place(tenant, scope)
     yield from _known(place, name)
     rows = yield Query("artifact_versions", (*place, folded(name), -1 if after is None else after, limit + 1))
     return ArtifactPage(tuple(artifact_of(row) for row in rows[:limit]), len(rows) > limit)
 
 
-def blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
-    """See `ArtifactStore.blobs_in_use`."""
+def _blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
     rows = yield Query("blobs_in_use", (tenant, array_of(blobs)))
     return frozenset(text_of(row[0]) for row in rows)
 
@@ -87,62 +136,40 @@ def blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
 # -- naming ------------------------------------------------------------------
 
 
-def add(
+def _add(
     tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
 ) -> Steps[Artifact]:
-    """See `ArtifactStore.add_artifact`."""
     # Before the session is looked for: an attempt whose outcome nobody knew is run again, and may have been done.
     done = yield Query("artifact_of_blob", (tenant, new.blob))
     if done:
         return artifact_of(done[0])
     place = yield from _place(tenant, scope, identity)
     known = yield from _name(place, new.name)
-    if known.name not in ("", new.name):
-        raise Conflict(
-            f"{new.name!r} differs from the artifact {known.name!r} in case or Unicode form alone:"
-            " save it under that name, or under one that is more different"
-        )
+    check_name(known, new)
     if expect is not None and expect != known.newest:
         return (yield from _retried(place, known, new, expect))
-    yield from _check_room(place, known, new, room)
-    yield Query("artifact_insert", artifact_row(place, folded(new.name), new, known.next_version))
-    after = _Name(new.name, known.next_version + 1, known.next_version, known.versions + 1, known.bytes + new.size)
+    names, versions, size = (yield Query("artifact_totals", place))[0]
+    check_artifact_room(known, new, names=names, versions=versions, size=size, room=room)
+    artifact, after = add_version(known, new)
+    yield Query("artifact_insert", artifact_row(place, folded(new.name), new, artifact.version))
     yield Query("artifact_name_put", (*place, folded(new.name), *after))
-    return Artifact(version=known.next_version, **{name: getattr(new, name) for name in new.__struct_fields__})
+    return artifact
 
 
-def _retried(place: Row, known: _Name, new: NewArtifact, expect: int) -> Steps[Artifact]:
+def _retried(place: Row, known: HeldName, new: NewArtifact, expect: int) -> Steps[Artifact]:
     """The one version behind `expect`, if it is what is to be saved."""
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, folded(new.name), expect, 2))
         found = artifact_of(rows[0])
-        if len(rows) == 1 and (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type):
+        if len(rows) == 1 and is_same_content(found, new):
             return found
     raise StaleArtifact(new.name, newest=known.newest)
-
-
-def _check_room(place: Row, known: _Name, new: NewArtifact, room: int | None) -> Steps[None]:
-    """Refuse one name, version or byte too many."""
-    names, held, size = (yield Query("artifact_totals", place))[0]
-    where = "the user" if new.name.startswith("user:") else "the session"
-    if known.versions >= ARTIFACT_VERSIONS:
-        raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, as many as there may be", param="name")
-    if not known.name and names >= ARTIFACT_NAMES:
-        raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, as many as there may be", param="name")
-    if held >= ARTIFACTS:
-        raise TooLarge(f"{where} has {ARTIFACTS} versions of artifacts, as many as there may be", param="name")
-    if room is not None and size + new.size > room:
-        raise TooLarge(
-            f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; it may have {room}",
-            param="data",
-        )
 
 
 # -- taking away -------------------------------------------------------------
 
 
-def drop(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:
-    """See `ArtifactStore.drop_artifacts`."""
+def _drop(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:
     place = yield from _place(tenant, scope)
     if name is None:
         gone = tuple(artifact_of(row) for row in (yield Query("artifacts_all", place)))
@@ -172,23 +199,19 @@ def drop(tenant: str, scope: Scope, name: str | None, version: int | None) -> St
 # -- contents ----------------------------------------------------------------
 
 
-def put_blob(tenant: str, blob: str, part: int, data: bytes, timestamp: int) -> Steps[None]:
-    """See `ArtifactStore.put_blob`."""
+def _put_blob(tenant: str, blob: str, part: int, data: bytes, timestamp: int) -> Steps[None]:
     yield Query("blob_put", (tenant, blob, part, timestamp, data))
 
 
-def blob_part(tenant: str, blob: str, part: int) -> Steps[bytes | None]:
-    """See `ArtifactStore.blob`."""
+def _blob_part(tenant: str, blob: str, part: int) -> Steps[bytes | None]:
     rows = yield Query("blob_get", (tenant, blob, part))
     return rows[0][0] if rows else None
 
 
-def delete_blobs(tenant: str, blobs: Sequence[str]) -> Steps[None]:
-    """See `ArtifactStore.delete_blobs`."""
+def _delete_blobs(tenant: str, blobs: Sequence[str]) -> Steps[None]:
     yield Many("blob_delete", [(tenant, blob) for blob in blobs])
 
 
-def blobs(tenant: str, before: int, after: str, limit: int) -> Steps[tuple[str, ...]]:
-    """See `ArtifactStore.blobs`."""
+def _blobs(tenant: str, before: int, after: str, limit: int) -> Steps[tuple[str, ...]]:
     rows = yield Query("blobs_before", (tenant, before, after, limit))
     return tuple(text_of(row[0]) for row in rows)

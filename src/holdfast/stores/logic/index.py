@@ -25,9 +25,8 @@ from holdfast.recall.base import (
 )
 from holdfast.stores import checks
 from holdfast.stores.logic import index_reads, index_vectors, index_writes
-from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.index_rows import CHANNELS, PLACES
-from holdfast.stores.logic.steps import Steps, nothing
+from holdfast.stores.logic.steps import Database, Steps, nothing
 
 T = TypeVar("T")
 NOTE_BYTES: Final = 64 * 1024
@@ -53,16 +52,13 @@ class LogicIndex:
         self._closed = False
 
     def for_tenant(self, tenant: str) -> Self:
-        """See `Index.for_tenant`."""
         return type(self)(self.database, tenant, engine=self._engine, compress=self._compress, owner=False)
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
-        """See `Index.progress`."""
         _check_source(space, source_id)
         return await self._read(partial(index_reads.progress, self.tenant, space, source_id))
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """See `Index.write`."""
         _check_source(space, batch.source.id)
         _check_batch(batch)
         steps = partial(index_writes.write, self.tenant, space, batch)
@@ -74,26 +70,22 @@ class LogicIndex:
     async def held(
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """See `Index.held`."""
         _check_source(space, source_id)
         checks.check_limit(limit, highest=None)
         return await self._read(partial(index_reads.held, self.tenant, space, source_id, start, limit))
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        """See `Index.drop`."""
         _check_source(space, source_id)
         steps = partial(index_writes.drop, self.tenant, space, source_id, identity)
         return await self._write(steps, space, scrub=True)
 
     async def drop_space(self, space: Space) -> int:
-        """See `Index.drop_space`."""
         _check_space(space)
         count = await self._write(partial(index_writes.hide, self.tenant, space), space)
         await self._sweep()
         return count
 
     async def clear(self) -> None:
-        """See `Index.clear`."""
         await self._sweep()
         while await self._write(partial(index_writes.hide_all, self.tenant)):
             await self._sweep()
@@ -106,7 +98,6 @@ class LogicIndex:
         limit: int = 100,
         incomplete: bool = False,
     ) -> Sequence[tuple[Space, str, Progress]]:
-        """See `Index.sources`."""
         if space is not None:
             _check_space(space)
         checks.check_limit(limit, highest=None)
@@ -114,22 +105,18 @@ class LogicIndex:
         return await self._read(steps)
 
     async def lookup(self, lookup: Lookup) -> Candidates:
-        """See `Index.lookup`."""
         _check_lookup(lookup)
         return await self._read(partial(index_reads.lookup, self.tenant, lookup))
 
     async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
-        """See `Index.at`."""
         _check_source(space, source_id)
         return await self._read(partial(index_reads.at, self.tenant, space, source_id, seqs))
 
     async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
-        """See `Index.near`."""
         _check_lookup(lookup)
         return await self._read(partial(index_reads.near, self.tenant, lookup, places))
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        """See `Index.pending`."""
         checks.check_id(model, "model")
         if space is not None:
             _check_space(space)
@@ -137,7 +124,6 @@ class LogicIndex:
         return await self._read(partial(index_vectors.pending, self.tenant, model, space, limit))
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        """See `Index.put_vectors`."""
         _check_source(space, source.id)
         checks.check_id(model, "model")
         for one in vectors:
@@ -148,13 +134,11 @@ class LogicIndex:
         return await self._write(steps, space)
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        """See `Index.vectors`."""
         checks.check_id(model, "model")
         _check_space(space)
         return await self._read(partial(index_vectors.like, self.tenant, model, digests, space))
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        """See `Index.similar`."""
         _check_lookup(lookup)
         checks.check_id(model, "model")
         _check_vector(vector, len(vector))
@@ -162,32 +146,27 @@ class LogicIndex:
         return await self._read(partial(index_vectors.similar, self.tenant, lookup, model, vector, engine=engine))
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:
-        """See `Index.drop_vectors`."""
         count = 0
         while gone := await self._write(partial(index_vectors.drop, self.tenant, keep), scrub=True):
             count += gone
         return count
 
     async def note(self, name: str) -> bytes | None:
-        """See `Index.note`."""
         checks.check_id(name, "name")
         return await self._read(partial(index_reads.note, self.tenant, name))
 
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
-        """See `Index.keep_note`."""
         checks.check_id(name, "name")
         if data is not None and len(data) > NOTE_BYTES:
             raise TooLarge(f"a note may have {NOTE_BYTES} bytes, not {len(data)}", param="data")
         await self._write(partial(index_reads.keep_note, self.tenant, name, data, new=new))
 
     async def status(self, space: Space | None = None) -> IndexStatus:
-        """See `Index.status`."""
         if space is not None:
             _check_space(space)
         return await self._read(partial(index_reads.status, self.tenant, space, self._engine))
 
     async def close(self) -> None:
-        """See `Index.close`."""
         self._closed = True
         if self._owner:
             await self.database.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.session import Ending, Session, SessionRef
 from holdfast.errors import EndingNotFound
 from holdfast.stores.logic.reads import session_row
-from holdfast.stores.logic.rows import ending_of, ending_row, session_of, text_of
+from holdfast.stores.logic.rows import ending_of, ending_row, session_of
 from holdfast.stores.logic.steps import Query, Steps
 
 
@@ -99,11 +97,3 @@ def active(tenant: str) -> Steps[int]:
     rows = yield Query("sessions_active", (tenant,))
     count: int = rows[0][0]
     return count
-
-
-def tenants(after: str, limit: int) -> Steps[Sequence[str]]:
-    """See `Store.tenants`."""
-    found: list[str] = []
-    while len(found) < limit and (rows := (yield Query("tenant_after", (found[-1] if found else after,)))):
-        found.append(text_of(rows[0][0]))
-    return tuple(found)

@@ -1,16 +1,60 @@
-"""What is asked of digests: where they stand, in the logs of a user."""
+"""Digests in the logs of a user, and the origins of entries: kept with a session that is a copy, and looked up by its source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
+from holdfast.domain.origins import Origin, origins_or_own
 from holdfast.domain.session import SessionRef
-from holdfast.stores.logic.rows import array_of, sighting_of
-from holdfast.stores.logic.steps import Query, Steps
+from holdfast.errors import SessionNotFound
+from holdfast.limits import SIGHTINGS
+from holdfast.stores import checks
+from holdfast.stores.logic.handle import Handle
+from holdfast.stores.logic.reads import session_row
+from holdfast.stores.logic.rows import array_of, session_of, sighting_of, text_of
+from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.matching import Sighting, key_of, scope_of
 
 
-def sightings(
+class MatchingMethods(Handle):
+    """The methods of `MatchingStore` of a handle that runs steps."""
+
+    async def sightings(
+        self,
+        user_id: str,
+        marks: Sequence[bytes],
+        *,
+        alias: bool = False,
+        session: SessionRef | None = None,
+        limit: int = 16,
+        ends: bool = False,
+    ) -> tuple[Sighting, ...]:
+        checks.check_marks(user_id, marks, session)
+        checks.check_limit(limit, highest=SIGHTINGS)
+        if ends:
+            return await self._read(partial(_endings, self.tenant, user_id, marks, limit))
+        steps = partial(_sightings, self.tenant, user_id, marks, alias=alias, session=session, limit=limit)
+        return await self._read(steps)
+
+    async def share(self, ref: SessionRef, identity: str) -> None:
+        checks.check_ref(ref)
+        checks.check_id(identity, "identity")
+        await self._write(partial(_share, self.tenant, ref, identity), ref)
+
+    async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
+        checks.check_id(user_id, "user_id")
+        for id_ in sessions:
+            checks.check_id(id_, "session_id")
+        return await self._read(partial(_origins, self.tenant, user_id, sessions), single=True)
+
+    async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
+        checks.check_id(user_id, "user_id")
+        checks.check_id(source, "source")
+        return await self._read(partial(_sharing, self.tenant, user_id, source), single=True)
+
+
+def _sightings(
     tenant: str, user_id: str, marks: Sequence[bytes], *, alias: bool, session: SessionRef | None, limit: int
 ) -> Steps[tuple[Sighting, ...]]:
     """See `MatchingStore.sightings`. A digest is compared too: keys may meet by chance."""
@@ -36,7 +80,7 @@ def sightings(
     return tuple(sighting_of(user_id, at, row) for row in rows)
 
 
-def endings(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
+def _endings(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
     """Find the sessions whose live path ends with the last of `marks` that any live path ends with."""
     if not marks:
         return ()
@@ -45,3 +89,41 @@ def endings(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> St
         return ()
     rows = yield Query("end_places", (tenant, user_id, marks[at], limit))
     return tuple(sighting_of(user_id, at, row) for row in rows)
+
+
+# -- origins -------------------------------------------------------------------
+
+
+def _share(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
+    row = yield from session_row(tenant, ref)
+    if session_of(row).identity != identity:
+        raise SessionNotFound(ref.id)
+    if not (yield Query("origins_named", (tenant, ref.user_id, _hex_array([ref.id])))):
+        yield from keep_origins(row[0], origins_or_own((), identity))
+
+
+def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
+    """Note the origins of a session that has none."""
+    if origins:
+        yield Many("origin_insert", [(pk, one.first, one.source, one.source_first) for one in origins])
+
+
+def _origins(tenant: str, user_id: str, sessions: Collection[str]) -> Steps[Mapping[str, Sequence[Origin]]]:
+    if not sessions:
+        return {}
+    return _by_session((yield Query("origins_named", (tenant, user_id, _hex_array(sorted(set(sessions)))))))
+
+
+def _sharing(tenant: str, user_id: str, source: str) -> Steps[Mapping[str, Sequence[Origin]]]:
+    return _by_session((yield Query("origins_sharing", (tenant, user_id, source))))
+
+
+def _by_session(rows: Rows) -> dict[str, list[Origin]]:
+    found: dict[str, list[Origin]] = {}
+    for id_, first, source, source_first in rows:
+        found.setdefault(text_of(id_), []).append(Origin(first, text_of(source), source_first))
+    return found
+
+
+def _hex_array(ids: Collection[str]) -> str:
+    return array_of(id_.encode().hex() for id_ in ids)

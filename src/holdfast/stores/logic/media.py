@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from holdfast.domain.history import OldEntry
 from holdfast.domain.session import Entry, NewEntry, SessionRef
-from holdfast.errors import InvalidMessage
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import array_of
 from holdfast.stores.logic.steps import Many, Query, Steps
+from holdfast.stores.session_changes import named_media, refuse_missing_media
 
 
 def media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
@@ -32,18 +31,12 @@ def admitted(pk: int | None, new: Sequence[NewEntry], brought: Mapping[bytes, by
     Raises:
         InvalidMessage: an entry names what is neither there nor brought.
     """
-    named = {sha256 for entry in new for sha256 in named_by(entry)}
+    named = {sha256 for entry in new for sha256 in named_media(entry)}
     if not named:
         return ()
     rows = (yield Query("media_known", (pk, _array(named)))) if pk is not None else ()
     there = {bytes(sha256) for (sha256,) in rows}
-    for at, entry in enumerate(new):
-        for sha256 in named_by(entry):
-            if sha256 not in there and sha256 not in brought:
-                raise InvalidMessage(
-                    f"messages[{at}] names the content {sha256.hex()}, which the session does not have: bring it too",
-                    param=f"messages[{at}]",
-                )
+    refuse_missing_media(new, there | brought.keys())
     return named - there
 
 
@@ -64,7 +57,7 @@ def keep(
     uses = [
         (pk, entry.seq, sha256)
         for came, entry in zip(new, written, strict=True)
-        for sha256 in dict.fromkeys(named_by(came))
+        for sha256 in dict.fromkeys(named_media(came))
     ]
     if uses:
         yield Many("media_use", uses)
@@ -76,11 +69,6 @@ def forget(pk: int, seq: int) -> Steps[None]:
     if rows:
         yield Query("media_uses_drop", (pk, seq))
         yield Many("media_drop_unused", [(pk, bytes(sha256)) for (sha256,) in rows])
-
-
-def named_by(entry: NewEntry) -> tuple[bytes, ...]:
-    """What `entry` names: an erased one nothing."""
-    return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
 
 
 def _array(hashes: Collection[bytes]) -> str:

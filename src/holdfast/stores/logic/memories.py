@@ -1,4 +1,4 @@
-"""What is asked for memories: an owner's row, which its writers lock one after the other, and rows for all it has.
+"""Memories: an owner's row, which its writers lock one after the other, and rows for all it has.
 
 A write works out first what it comes to, and refuses what cannot be; then nothing can refuse it.
 """
@@ -6,13 +6,17 @@ A write works out first what it comes to, and refuses what cannot be; then nothi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
+import msgspec
+
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, StoreCorrupt, TooLarge
 from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
-from holdfast.stores.logic.memory_rows import diary_entry_of, diary_row, memory_of, owner_of, signal_of
+from holdfast.stores import checks, memory_checks
+from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.rows import (
     ENDLESS,
     UNDECODABLE,
@@ -22,6 +26,67 @@ from holdfast.stores.logic.rows import (
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.memories import MemoriesAsked, OwnedMemories
 from holdfast.stores.memory_checks import possible, stored_memory
+
+_encode = msgspec.json.Encoder().encode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class MemoryMethods(Handle):
+    """The methods of `MemoryStore` of a handle that runs steps."""
+
+    async def memories(
+        self,
+        owner: Owner,
+        *,
+        ids: Collection[str] | None = None,
+        numbers: Collection[int] | None = None,
+        since: int | None = None,
+        status: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        descending: bool = False,
+    ) -> OwnedMemories:
+        filters = {"ids": ids, "numbers": numbers, "since": since, "status": status}
+        asked = MemoriesAsked(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
+        memory_checks.check_asked(owner, asked)
+        return await self._read(partial(_read, self.tenant, owner, asked), single=True)
+
+    async def find_memory(self, memory_id: str) -> Memory:
+        checks.check_id(memory_id, "memory_id")
+        return await self._read(partial(_find, self.tenant, memory_id), single=True)
+
+    async def change_memories(
+        self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
+    ) -> OwnedMemories:
+        payloads = memory_checks.check_delta(owner, delta)
+        memory_checks.check_change(timestamp, expect)
+        steps = partial(_change, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
+        # What stands in place of something else takes that off the disk too.
+        scrub = bool(delta.forget) or any(memory.number for memory in delta.put)
+        return await self._queued(steps, (self.tenant, owner), scrub=scrub)
+
+    async def signals(
+        self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
+    ) -> tuple[Signal, ...]:
+        memory_checks.check_owner(owner)
+        memory_checks.check_ids(memory_ids, "memory_ids")
+        memory_checks.check_change(since or 0, None)
+        return await self._read(partial(_signals, self.tenant, owner, memory_ids, since), single=True)
+
+    async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
+        memory_checks.check_owner(owner)
+        checks.check_limit(limit)
+        return await self._read(partial(_diary, self.tenant, owner, limit), single=True)
+
+    async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
+        if after is not None:
+            memory_checks.check_owner(after)
+        checks.check_limit(limit)
+        return await self._read(partial(_owners, self.tenant, after, limit), single=True)
+
+    async def drop_memories(self, owner: Owner) -> int:
+        memory_checks.check_owner(owner)
+        return await self._queued(partial(_drop, self.tenant, owner), (self.tenant, owner), scrub=True)
 
 
 class _Held(NamedTuple):
@@ -86,7 +151,7 @@ def _place(tenant: str, owner: Owner) -> Row:
 # -- reading -----------------------------------------------------------------
 
 
-def read(tenant: str, owner: Owner, asked: MemoriesAsked) -> Steps[OwnedMemories]:
+def _read(tenant: str, owner: Owner, asked: MemoriesAsked) -> Steps[OwnedMemories]:
     """See `MemoryStore.memories`. One statement, so that all is of one moment."""
     filtered = asked.ids is not None and asked.numbers is not None
     limit = PAGE if filtered else asked.limit
@@ -106,7 +171,7 @@ def _decoded(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tuple[int, .
     damaged: list[int] = []
     for row in rows:
         try:
-            memories.append(memory_of(owner, row))
+            memories.append(_memory_of(owner, row))
         except UNDECODABLE:
             damaged.append(row[0])
     return tuple(memories), tuple(damaged)
@@ -131,8 +196,7 @@ def _page(place: Row, asked: MemoriesAsked, limit: int) -> Query:
     return Query(f"memories_{way}", (*place, after * sign, limit))
 
 
-def find(tenant: str, memory_id: str) -> Steps[Memory]:
-    """See `MemoryStore.find_memory`."""
+def _find(tenant: str, memory_id: str) -> Steps[Memory]:
     rows: Rows = ()
     if possible((memory_id,)):
         rows = yield Query("memory_find", (tenant, memory_id))
@@ -140,40 +204,37 @@ def find(tenant: str, memory_id: str) -> Steps[Memory]:
         raise MemoryNotFound(memory_id)
     kind, id_, *row = rows[0]
     try:
-        return memory_of(owner_of(kind, id_), row)
+        return _memory_of(_owner_of(kind, id_), row)
     except UNDECODABLE as exc:
         raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded ({exc})") from exc
 
 
-def signals(
+def _signals(
     tenant: str, owner: Owner, memory_ids: Collection[str] | None, since: int | None
 ) -> Steps[tuple[Signal, ...]]:
-    """See `MemoryStore.signals`."""
     place, begin = _place(tenant, owner), -ENDLESS if since is None else since
     if memory_ids is None:
         rows = yield Query("signals_all", (*place, begin))
     else:
         rows = yield Query("signals_of", (*place, array_of(possible(memory_ids)), begin))
-    return tuple(signal_of(row) for row in rows)
+    return tuple(_signal_of(row) for row in rows)
 
 
-def diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
-    """See `MemoryStore.diary`."""
+def _diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
     rows = yield Query("diary_newest", (*_place(tenant, owner), limit))
-    return tuple(entry for entry in map(diary_entry_of, rows) if entry is not None)
+    return tuple(entry for entry in map(_diary_entry_of, rows) if entry is not None)
 
 
-def owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
-    """See `MemoryStore.memory_owners`."""
+def _owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
     kind, id_ = after or ("", "")
     rows = yield Query("memory_owners_after", (tenant, kind, id_, limit))
-    return tuple((owner_of(*row[:2]), row[2]) for row in rows)
+    return tuple((_owner_of(*row[:2]), row[2]) for row in rows)
 
 
 # -- writing -----------------------------------------------------------------
 
 
-def change(
+def _change(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
     """See `MemoryStore.change_memories`. Args: `payloads`: the memories that are put, as `check_delta` gives them."""
@@ -204,7 +265,7 @@ def change(
     return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
 
-def drop(tenant: str, owner: Owner) -> Steps[int]:
+def _drop(tenant: str, owner: Owner) -> Steps[int]:
     """See `MemoryStore.drop_memories`. The owner's row goes, too: the tenant keeps what its versions and numbers came to."""
     held = yield from _locked(_place(tenant, owner), None, make=False)
     if held is None:
@@ -298,5 +359,39 @@ def _signalled(plan: _Plan, delta: MemoryDelta) -> Steps[int]:
 def _noted(held: _Held, entries: Sequence[DiaryEntry]) -> Steps[None]:
     """Write diary entries, and take away what is too much."""
     if entries:
-        yield Many("diary_insert", [diary_row(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)])
+        yield Many("diary_insert", [_diary_row(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)])
         yield Query("diary_trim", (held.pk, held.next_entry + len(entries) - DIARY_KEPT))
+
+
+# -- rows ----------------------------------------------------------------------
+
+
+def _owner_of(kind: str | bytes, id_: str | bytes) -> Owner:
+    """Whose memories, from its columns."""
+    return Owner(cast(OwnerKind, text_of(kind)), text_of(id_))
+
+
+def _memory_of(owner: Owner, row: Row) -> Memory:
+    """A memory from the last columns of a row of `memories_forward`."""
+    number, _, version, data = row
+    return stored_memory(data, owner, number, version)
+
+
+def _signal_of(row: Row) -> Signal:
+    """A recall from a row of `signals_all`."""
+    memory_id, at, query, score, session = row
+    return Signal(memory_id=text_of(memory_id), at=at, query=query, score=score, session=text_of(session))
+
+
+def _diary_entry_of(row: Row) -> DiaryEntry | None:
+    """Return the sweep in a row of `diary_newest`; None if it cannot be decoded."""
+    id_, at, report = row
+    try:
+        return DiaryEntry(id=text_of(id_), at=at, report=_decode_object(report))
+    except UNDECODABLE:
+        return None
+
+
+def _diary_row(owner: Any, seq: int, entry: DiaryEntry) -> Row:
+    """The parameters of `diary_insert`; `owner` is the owner's key."""
+    return owner, seq, entry.id, entry.at, _encode(entry.report)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import asdict
-
 from holdfast.domain.session import ERASED, NewCompaction, SessionRef, StoredCompaction
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT, VIEWS_KEPT
@@ -13,6 +11,7 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, intact_session_of
 from holdfast.stores.logic.steps import Many, Query, Steps
+from holdfast.stores.session_changes import is_late, record_compaction
 
 _IN_USE = ("live", "superseded")
 """Compactions that are live, or may be again."""
@@ -86,18 +85,11 @@ def lay(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[Stor
 
 
 def _lay_one(pk: int, id_: int, new: NewCompaction, version: int, compactions_from: int) -> Steps[StoredCompaction]:
-    fields = asdict(new)
-    built_at = fields.pop("built_at")
-    late = built_at is not None and built_at < compactions_from
-    if late:  # it may tell what was erased or dropped while it was made
-        fields |= {"text": "", "report": None, "error": new.error and ERASED}
-    if new.error is not None:
-        stored = StoredCompaction(id=id_, status="failed", **fields)
-    elif not late and (yield from _holds(pk, new)):
+    late = is_late(new, compactions_from)
+    holds = new.error is None and not late and (yield from _holds(pk, new))
+    if holds:
         yield Query("compaction_supersede", (pk, new.view))
-        stored = StoredCompaction(id=id_, status="live", **fields)
-    else:
-        stored = StoredCompaction(id=id_, status="dead", **fields)
+    stored = record_compaction(id_, new, late=late, holds=holds)
     yield Query("compaction_insert", compaction_row(pk, stored, version))
     return stored
 

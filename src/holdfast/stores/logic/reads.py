@@ -114,12 +114,6 @@ def calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Step
     return tuple(call_of(found) for found in rows)
 
 
-def learned(tenant: str, model: str) -> Steps[bytes | None]:
-    """See `Store.learned`."""
-    rows = yield Query("learned_get", (tenant, model))
-    return rows[0][0] if rows else None
-
-
 def ping() -> Steps[None]:
     """Anything that reaches the database."""
     yield Query("ping", ())

@@ -13,20 +13,15 @@ import msgspec
 
 from holdfast.domain.state import (
     Change,
-    Extend,
-    Increment,
     Scope,
-    changed,
-    check_room,
-    encoded,
     prefixed,
     scope_of,
     split,
-    weight,
 )
-from holdfast.errors import StaleState, StoreCorrupt
+from holdfast.errors import StaleState
 from holdfast.stores.logic.rows import array_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
+from holdfast.stores.scope_changes import change_values, decode_value
 from holdfast.stores.session_changes import check_expected
 from holdfast.stores.state import ScopedState
 
@@ -197,43 +192,16 @@ def _held(place: Row, names: Collection[str]) -> Steps[_Held]:
 
 def _stored(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
     rows = yield Query("state_named", (*place, names_array(names)))
-    return {text_of(name): _stored_value(text_of(name), value) for name, value in rows}
+    return {text_of(name): decode_value(text_of(name), value) for name, value in rows}
 
 
 def _plan(place: Row, scope: Scope, held: _Held, delta: Mapping[str, Change]) -> Steps[Plan]:
     """What `delta`, by keys without prefix, comes to in a scope that is locked."""
     rows = (yield Query("state_named", (*place, names_array(delta)))) if delta else ()
     stored = {text_of(name): value for name, value in rows}
-    put: dict[str, bytes] = {}
-    gone: list[str] = []
-    stands: dict[str, bytes] = {}
-    keys, size = held.keys, held.size
-    for name, one in delta.items():
-        old = stored.get(name)
-        after = _after(f"{scope}:{name}", old, one)
-        if after is not None:
-            stands[name] = after
-        if after == old:
-            continue
-        keys += (after is not None) - (old is not None)
-        size += (weight(name, after) if after is not None else 0) - (weight(name, old) if old is not None else 0)
-        if after is None:
-            gone.append(name)
-        else:
-            put[name] = after
-    check_room(scope, keys=keys, size=size + 1, grown=keys > held.keys, larger=size > held.size)
-    return Plan(place, held, delta, keys, size, put, gone, stands)
-
-
-def _after(key: str, old: bytes | None, one: Change) -> bytes | None:
-    """Return what is under `key` after a change, as JSON; None: nothing. Setting or deleting a key needs no old value."""
-    relative = isinstance(one, Increment | Extend)
-    value = changed(key, _stored_value(key, old) if relative and old is not None else None, one)
-    return None if value is None else encoded(key, value)
-
-
-def _stored_value(key: str, value: bytes) -> Any:
-    try:
-        return _decode(value)
-    except msgspec.MsgspecError as exc:
-        raise StoreCorrupt(f"the value of the state key {key!r:.80} is damaged; set it again ({exc})") from exc
+    after, keys, size = change_values(scope, stored, delta, keys=held.keys, size=held.size)
+    written = {name: value for name, value in after.items() if value != stored.get(name)}
+    put = {name: value for name, value in written.items() if value is not None}
+    gone = [name for name in written if name not in put]
+    there = {name: value for name, value in after.items() if value is not None}
+    return Plan(place, held, delta, keys, size, put, gone, there)

@@ -5,8 +5,8 @@ No I/O here: the same steps run on a thread with a blocking driver and on a loop
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -37,3 +37,33 @@ Steps = Generator[Query | Many, Rows, T]
 def nothing() -> Steps[None]:
     """No statement at all: for a write that only lets what was removed before leave the files, or only connects."""
     yield from ()
+
+
+class Database(Protocol):
+    """What runs steps. `steps` makes them anew each time it is called: they may have to be run again."""
+
+    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
+        """What `steps` gives, all of it seen at one moment; with `single`, it is one statement."""
+        ...
+
+    async def write(
+        self,
+        steps: Callable[[], Steps[T]],
+        *,
+        scrub: bool = False,
+        queue: Hashable = None,
+        behind: Sequence[Hashable] = (),
+        light: bool = False,
+    ) -> T:
+        """What `steps` did, durable.
+
+        Args:
+            steps: what it does.
+            scrub: what it removed leaves the files as well.
+            queue: writes of one queue lock the same row first; where locks are a server's, they may wait before that.
+            behind: more queues, whose rows it locks later, in this order.
+            light: it depends on nothing but the session's row at its version, and an idempotency key.
+        """
+        ...
+
+    async def close(self) -> None: ...

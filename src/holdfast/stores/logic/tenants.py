@@ -1,18 +1,81 @@
-"""What belongs to a tenant and to no session: leases, and what was learned of models."""
+"""What belongs to a tenant and to no session: leases, what was learned of models, and API keys."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from holdfast.limits import LEARNED_MODELS
-from holdfast.stores.logic.rows import text_of
+from holdfast.errors import InvalidRequest, KeyNotFound
+from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS
+from holdfast.stores import checks
+from holdfast.stores.keys import ApiKey
+from holdfast.stores.logic.handle import Handle
+from holdfast.stores.logic.rows import key_from, key_row, text_of
 from holdfast.stores.logic.steps import Query, Steps
 
 _STALE: Final = 3_600_000
 """Milliseconds after which an expired lease is forgotten: a caller whose clock is ahead must not forget those in use."""
 
 
-def lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
+class TenantMethods(Handle):
+    """What belongs to a tenant and to no session; see `holdfast.stores.tenants.TenantStore` and `holdfast.stores.keys.KeyStore`."""
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
+        checks.check_limit(limit)
+        return await self._read(partial(_tenants, after, limit))
+
+    async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
+        checks.check_lease(name, holder, now, until)
+        return await self._write(partial(_lease, self.tenant, name, holder, now, until))
+
+    async def leased_by(self, name: str, *, now: int) -> str | None:
+        checks.check_id(name, "name")
+        return await self._read(partial(_leased_by, self.tenant, name, now), single=True)
+
+    async def release(self, name: str, holder: str) -> None:
+        checks.check_id(name, "name")
+        checks.check_id(holder, "holder")
+        await self._write(partial(_release, self.tenant, name, holder))
+
+    async def learned(self, model: str) -> bytes | None:
+        checks.check_id(model, "model")
+        return await self._read(partial(_learned, self.tenant, model), single=True)
+
+    async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
+        checks.check_id(model, "model")
+        checks.check_size(len(data), "data", LEARNED_BYTES)
+        return await self._write(partial(_learn, self.tenant, model, data, timestamp, expect))
+
+    async def add_key(self, key: ApiKey) -> None:
+        checks.check_key(key)
+        await self._write(partial(_add_key, self.tenant, key))
+
+    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - what it is
+        checks.check_hash(hash, "hash")
+        return await self._read(partial(_key_of_hash, self.tenant, hash), single=True)
+
+    async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+        checks.check_limit(limit)
+        return await self._read(partial(_keys, self.tenant, after, limit), single=True)
+
+    async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
+        checks.check_id(key_id, "key_id")
+        return await self._write(partial(_revoke_key, self.tenant, key_id, timestamp))
+
+    async def use_key(self, key_id: str, *, timestamp: int) -> None:
+        checks.check_id(key_id, "key_id")
+        await self._write(partial(_use_key, self.tenant, key_id, timestamp))
+
+
+def _tenants(after: str, limit: int) -> Steps[Sequence[str]]:
+    found: list[str] = []
+    while len(found) < limit and (rows := (yield Query("tenant_after", (found[-1] if found else after,)))):
+        found.append(text_of(rows[0][0]))
+    return tuple(found)
+
+
+def _lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
     """See `Store.lease`. One statement takes it or does not; the next one only looks who has it."""
     yield Query("lease_put", (tenant, name, holder, until, now))
     rows = yield Query("lease_get", (tenant, name))
@@ -20,19 +83,16 @@ def lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bo
     return text_of(rows[0][0]) == holder
 
 
-def leased_by(tenant: str, name: str, now: int) -> Steps[str | None]:
-    """See `Store.leased_by`."""
+def _leased_by(tenant: str, name: str, now: int) -> Steps[str | None]:
     rows = yield Query("lease_get", (tenant, name))
     return text_of(rows[0][0]) if rows and rows[0][1] > now else None
 
 
-def release(tenant: str, name: str, holder: str) -> Steps[None]:
-    """See `Store.release`."""
+def _release(tenant: str, name: str, holder: str) -> Steps[None]:
     yield Query("lease_delete", (tenant, name, holder))
 
 
-def learn(tenant: str, model: str, data: bytes, timestamp: int, expect: bytes | None) -> Steps[bool]:
-    """See `Store.learn`."""
+def _learn(tenant: str, model: str, data: bytes, timestamp: int, expect: bytes | None) -> Steps[bool]:
     rows = yield Query("learned_get", (tenant, model))
     if (rows[0][0] if rows else None) != expect:
         return False
@@ -40,3 +100,39 @@ def learn(tenant: str, model: str, data: bytes, timestamp: int, expect: bytes | 
     if expect is None:
         yield Query("learned_trim", (tenant, LEARNED_MODELS))
     return True
+
+
+def _learned(tenant: str, model: str) -> Steps[bytes | None]:
+    rows = yield Query("learned_get", (tenant, model))
+    return rows[0][0] if rows else None
+
+
+# -- API keys --------------------------------------------------------------------
+
+
+def _add_key(tenant: str, key: ApiKey) -> Steps[None]:
+    if (yield Query("key_get", (tenant, key.id))) or (yield Query("key_of_hash", (tenant, key.hash))):
+        raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
+    yield Query("key_insert", key_row(tenant, key))
+
+
+def _key_of_hash(tenant: str, hash_: bytes) -> Steps[ApiKey | None]:
+    rows = yield Query("key_of_hash", (tenant, hash_))
+    return key_from(rows[0]) if rows else None
+
+
+def _keys(tenant: str, after: str, limit: int) -> Steps[Sequence[ApiKey]]:
+    rows = yield Query("keys_after", (tenant, after, limit))
+    return tuple(key_from(row) for row in rows)
+
+
+def _revoke_key(tenant: str, key_id: str, timestamp: int) -> Steps[ApiKey]:
+    yield Query("key_revoke", (tenant, key_id, timestamp))
+    rows = yield Query("key_get", (tenant, key_id))
+    if not rows:
+        raise KeyNotFound(key_id)
+    return key_from(rows[0])
+
+
+def _use_key(tenant: str, key_id: str, timestamp: int) -> Steps[None]:
+    yield Query("key_use", (tenant, key_id, timestamp))

@@ -28,9 +28,9 @@ from holdfast.errors import (
 )
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic import media as media_steps
-from holdfast.stores.logic import origins as origin_steps
 from holdfast.stores.logic import state as state_steps
 from holdfast.stores.logic.lifecycle import put_end
+from holdfast.stores.logic.matching import keep_origins
 from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import (
@@ -163,7 +163,7 @@ def replace(
     pk = yield from _insert(session)
     yield from _relive(pk, written, payloads, scope_of(tenant, new.user_id))
     yield from media_steps.keep(pk, entries, written, fresh_media, media)
-    yield from origin_steps.keep(pk, new.origins)
+    yield from keep_origins(pk, new.origins)
     if past.calls:
         yield Many("call_insert", [call_row(pk, call) for call in past.calls])
     yield from _age(pk, session, past)
@@ -394,3 +394,9 @@ def _save_profile(pk: int, after: Session, before: Session) -> Steps[None]:
 def _delete(pk: int) -> Steps[None]:
     for name in _HANGING_ON_A_SESSION:
         yield Query(name, (pk,))
+
+
+def want(tenant: str, ref: SessionRef, holder: str) -> Steps[None]:
+    """See `Store.want`."""
+    row = yield from session_row(tenant, ref)
+    yield Query("claim_want", (row[0], holder))

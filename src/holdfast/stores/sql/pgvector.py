@@ -16,9 +16,8 @@ from typing import Any, Final, Protocol
 from holdfast.errors import StoreError
 from holdfast.recall.base import Lookup, Similar, Source, Space, Vectored
 from holdfast.recall.vectors import similarities
-from holdfast.stores.logic.database import Database
 from holdfast.stores.logic.index import LogicIndex
-from holdfast.stores.logic.steps import Row, Rows
+from holdfast.stores.logic.steps import Database, Row, Rows
 from holdfast.stores.sql.remote import UPGRADING, Again
 from holdfast.stores.sql.statements import statements
 

@@ -124,7 +124,7 @@ class Job(Generic[T]):
 
 
 class RemoteDatabase(ABC, Generic[ConnectionT]):
-    """A `holdfast.stores.logic.database.Database` on a server."""
+    """A `holdfast.stores.logic.steps.Database` on a server."""
 
     _closed = True
     """Until it is made."""

@@ -1,0 +1,96 @@
+"""What all parts of a handle on a SQL database share: a tenant, and a database that runs steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Self, TypeVar
+
+from msgspec import UnsetType
+from msgspec.structs import astuple
+
+from holdfast.domain.artifact import Scope
+from holdfast.domain.session import SessionRef
+from holdfast.domain.state import Change
+from holdfast.errors import StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.stores import checks
+from holdfast.stores.logic import state
+from holdfast.stores.logic.steps import Database, Steps
+
+T = TypeVar("T")
+
+
+class _Writes:
+    """What the handles of a database know of its writes.
+
+    Attributes:
+        refused: whether one was refused since the last `ping` that was not.
+    """
+
+    refused = False
+
+
+class Handle:
+    """A handle of one tenant; its parts are in the modules next to this one."""
+
+    durable = True
+    """See `Store.durable`."""
+
+    def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
+        checks.check_id(tenant, "tenant")
+        self.tenant = tenant
+        self.database = database
+        self._owner = owner
+        self._closed = False
+        self._writes = _Writes()
+
+    def for_tenant(self, tenant: str) -> Self:
+        handle = type(self)(self.database, tenant, owner=False)
+        handle._writes = self._writes  # noqa: SLF001 - a handle of the same class
+        return handle
+
+    async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
+        """Run a read. An error about damaged data names `ref`, the session that is read."""
+        if self._closed:
+            raise StoreClosed
+        try:
+            return await self.database.read(steps, single=single)
+        except StoreCorrupt as exc:
+            raise naming(exc, ref) from exc
+
+    async def _write(
+        self,
+        steps: Callable[[], Steps[T]],
+        scope: Scope | None = None,
+        *,
+        scrub: bool = False,
+        light: bool = False,
+        sharing: Mapping[str, Change] | UnsetType | None = None,
+    ) -> T:
+        if self._closed:
+            raise StoreClosed
+        queue = None if scope is None else (self.tenant, *astuple(scope))
+        try:
+            if sharing and scope is not None and (behind := self._shared(scope, sharing)):
+                return await self.database.write(steps, scrub=scrub, queue=queue, behind=behind)
+            return await self.database.write(steps, scrub=scrub, queue=queue, light=light)
+        except StoreCorrupt as exc:
+            raise naming(exc, scope) from exc
+        except StoreUnavailable:
+            self._writes.refused = True  # see `ping`
+            raise
+
+    async def _queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
+        if self._closed:
+            raise StoreClosed
+        return await self.database.write(steps, scrub=scrub, queue=queue)
+
+    def _shared(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
+        """The queues of scopes that changes of a session's state reach, besides its own."""
+        return [(self.tenant, user_id) for user_id in state.reached(scope.user_id, delta)]
+
+
+def naming(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
+    """Return the error with the session that it is about, if it is about one and does not name it yet."""
+    if not isinstance(scope, SessionRef) or error.session_id is not None:
+        return error
+    return error.naming(scope.user_id, scope.id)

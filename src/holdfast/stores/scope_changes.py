@@ -1,0 +1,97 @@
+"""Work out what a write makes of a scope's state and artifacts. Pure; every store uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.domain.artifact import NOTHING, Artifact, NewArtifact
+from holdfast.domain.state import Change, Extend, Increment, Scope, changed, check_room, encoded, weight
+from holdfast.errors import Conflict, StoreCorrupt, TooLarge
+from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
+
+_decode = msgspec.json.Decoder().decode
+
+
+def decode_value(key: str, data: bytes) -> Any:
+    """Decode what is stored under a key of the state. Raises `StoreCorrupt`."""
+    try:
+        return _decode(data)
+    except msgspec.MsgspecError as exc:
+        raise StoreCorrupt(f"the value of the state key {key!r:.80} is damaged; set it again ({exc})") from exc
+
+
+def change_values(
+    scope: Scope, stored: Mapping[str, bytes], delta: Mapping[str, Change], *, keys: int, size: int
+) -> tuple[dict[str, bytes | None], int, int]:
+    """Return what is under each changed key afterwards, as JSON, and how many keys and bytes the scope has then.
+
+    Setting or deleting a key needs no old value.
+
+    Raises:
+        InvalidRequest: see `holdfast.domain.state.changed`.
+        TooLarge: a limit would be passed.
+        StoreCorrupt: a value that is added to cannot be decoded.
+    """
+    keys_before, size_before, after = keys, size, dict[str, bytes | None]()
+    for name, change in delta.items():
+        key, old = f"{scope}:{name}", stored.get(name)
+        relative = isinstance(change, Increment | Extend)
+        value = changed(key, decode_value(key, old) if relative and old is not None else None, change)
+        new = after[name] = None if value is None else encoded(key, value)
+        if new != old:
+            keys += (new is not None) - (old is not None)
+            size += sum(weight(name, one) * sign for one, sign in ((new, 1), (old, -1)) if one is not None)
+    check_room(scope, keys=keys, size=size + 1, grown=keys > keys_before, larger=size > size_before)
+    return after, keys, size
+
+
+class HeldName(NamedTuple):
+    """A name of artifacts that is in use; without a name one that is free."""
+
+    name: str = ""
+    next_version: int = 0
+    newest: int = NOTHING
+    versions: int = 0
+    bytes: int = 0
+
+
+def check_name(known: HeldName, new: NewArtifact) -> None:
+    """Refuse a name that differs from one in use in case or Unicode form alone. Raises `Conflict`."""
+    if known.name not in ("", new.name):
+        raise Conflict(
+            f"{new.name!r} differs from the artifact {known.name!r} in case or Unicode form alone:"
+            " save it under that name, or under one that is more different"
+        )
+
+
+def check_artifact_room(
+    known: HeldName, new: NewArtifact, *, names: int, versions: int, size: int, room: int | None
+) -> None:
+    """Refuse one name, version or byte too many; the scope has so many now. Raises `TooLarge`."""
+    where = "the user" if new.name.startswith("user:") else "the session"
+    if known.versions >= ARTIFACT_VERSIONS:
+        raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, as many as there may be", param="name")
+    if not known.name and names >= ARTIFACT_NAMES:
+        raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, as many as there may be", param="name")
+    if versions >= ARTIFACTS:
+        raise TooLarge(f"{where} has {ARTIFACTS} versions of artifacts, as many as there may be", param="name")
+    if room is not None and size + new.size > room:
+        raise TooLarge(
+            f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; it may have {room}",
+            param="data",
+        )
+
+
+def add_version(known: HeldName, new: NewArtifact) -> tuple[Artifact, HeldName]:
+    """Return the next version of a name, and what is known of the name then."""
+    version, size = known.next_version, known.bytes + new.size
+    fields = {name: getattr(new, name) for name in new.__struct_fields__}
+    return Artifact(version=version, **fields), HeldName(new.name, version + 1, version, known.versions + 1, size)
+
+
+def is_same_content(found: Artifact, new: NewArtifact) -> bool:
+    """Return True if a version is what is to be saved: it was saved by an attempt before."""
+    return (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type)
