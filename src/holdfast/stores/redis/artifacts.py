@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from holdfast.domain.artifact import NOTHING, Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
-from holdfast.errors import ArtifactNotFound, Conflict, SessionNotFound, StaleArtifact, TooLarge
-from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
+from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
+from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
 from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, name_part, number_part
 from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack, unpack_list
+from holdfast.stores.scope_changes import HeldName, add_version, check_artifact_room, check_name, is_same_content
 
 _BEHIND: Final = b"\xff" * 9
 """Follows a member's beginning where all that begin so are meant."""
 
 
-class _Name(NamedTuple):
-    """A name that is in use."""
-
-    name: str = ""
-    next_version: int = 0
-    newest: int = NOTHING
-    versions: int = 0
-    bytes: int = 0
+def scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
+    """Return the keys of what has artifacts."""
+    if isinstance(scope, UserRef):
+        checks.check_scope(scope)
+        return handle.database.keys.user(handle.tenant, scope.user_id)
+    return session_keys(handle, scope)
 
 
 class ArtifactMethods(Handle):
     """Artifacts; see `holdfast.stores.artifacts.ArtifactStore`."""
 
+    @write_transaction(scope_keys)
     async def add_artifact(
         self,
+        tx: Transaction,
         scope: Scope,
         new: NewArtifact,
         *,
@@ -42,114 +42,87 @@ class ArtifactMethods(Handle):
         identity: str | None = None,
     ) -> Artifact:
         checks.check_artifact(scope, new)
+        keys = tx.keys
+        done, names = await tx.read((b"HGET", keys.used, new.blob), (b"ZRANGEBYLEX", keys.names, b"-", b"+"))
+        # Before the session is looked for: an attempt with an unknown outcome is run again, and may have been done.
+        if done is not None:
+            return decode_member(done)
+        tx.check(keys.used, new.blob, None)
+        _check_scope(tx, identity)
+        held = [_decode_name(member) for member in names]
+        known = next((one for one in held if folded(one.name) == folded(new.name)), HeldName())
+        check_name(known, new)
+        if expect is not None and expect != known.newest:
+            return await _retried(tx, known, new, expect)
+        versions, size = sum(one.versions for one in held), sum(one.bytes for one in held)
+        check_artifact_room(known, new, names=len(held), versions=versions, size=size, room=room)
+        artifact, after = add_version(known, new)
+        member = name_part(folded(new.name)) + number_part(artifact.version) + encode_artifact(artifact)
+        tx.do("ZADD", keys.versions, 0, member)
+        tx.do("HSET", keys.used, new.blob, member)
+        tx.tell(b"b", new.blob.encode(), b"1")
+        _put_name(tx, known, after)
+        if tx.record is not None and not tx.record.artifacts:
+            tx.amend(artifacts=True)
+        return artifact
 
-        async def work(tx: Transaction) -> Artifact:
-            keys = tx.keys
-            (done, names) = await tx.read((b"HGET", keys.used, new.blob), (b"ZRANGEBYLEX", keys.names, b"-", b"+"))
-            # Before the session is looked for: an attempt with an unknown outcome is run again, and may have been done.
-            if done is not None:
-                return decode_member(done)
-            tx.check(keys.used, new.blob, None)
-            _check_scope(tx, identity)
-            held = [_decode_name(member) for member in names]
-            known = next((one for one in held if folded(one.name) == folded(new.name)), _Name())
-            if known.name not in ("", new.name):
-                raise Conflict(
-                    f"{new.name!r} differs from the artifact {known.name!r} in case or Unicode form alone:"
-                    " save it under that name, or under one that is more different"
-                )
-            if expect is not None and expect != known.newest:
-                return await _retried(tx, known, new, expect)
-            _check_room(held, known, new, room)
-            fields = {name: getattr(new, name) for name in new.__struct_fields__}
-            artifact = Artifact(version=known.next_version, **fields)
-            member = name_part(folded(new.name)) + number_part(artifact.version) + encode_artifact(artifact)
-            tx.do("ZADD", keys.versions, 0, member)
-            tx.do("HSET", keys.used, new.blob, member)
-            tx.tell(b"b", new.blob.encode(), b"1")
-            total = known.bytes + new.size
-            after = _Name(new.name, known.next_version + 1, known.next_version, known.versions + 1, total)
-            _put_name(tx, known, after)
-            if tx.record is not None and not tx.record.artifacts:
-                tx.amend(artifacts=True)
-            return artifact
-
-        return await self._write(self._artifact_keys(scope), work)
-
-    async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
+    @read_transaction(scope_keys)
+    async def artifact(self, tx: Transaction, scope: Scope, name: str, version: int | None = None) -> Artifact:
         checks.check_scope(scope, name)
+        known = await _known(tx, name, version)
+        return decode_member(await _version(tx, name, known.newest if version is None else version))
 
-        async def work(tx: Transaction) -> Artifact:
-            known = await _known(tx, name, version)
-            return decode_member(await _version(tx, name, known.newest if version is None else version))
-
-        return await self._read(self._artifact_keys(scope), work)
-
-    async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+    @read_transaction(scope_keys)
+    async def artifacts(
+        self, tx: Transaction, scope: Scope, *, limit: int = 100, after: str | None = None
+    ) -> ArtifactPage:
         checks.check_scope(scope, after)
         checks.check_limit(limit)
+        begin = b"(" + name_part(folded(after)) + _BEHIND if after else b"-"
+        (members,) = await tx.read((b"ZRANGEBYLEX", tx.keys.names, begin, b"+", b"LIMIT", 0, limit + 1))
+        _check_scope(tx)
+        names = [_decode_name(member) for member in members[:limit]]
+        found = await tx.read(*(_begins(tx.keys.versions, one.name, one.newest) for one in names))
+        return ArtifactPage(tuple(decode_member(some[0]) for some in found), len(members) > limit)
 
-        async def work(tx: Transaction) -> ArtifactPage:
-            begin = b"(" + name_part(folded(after)) + _BEHIND if after else b"-"
-            (members,) = await tx.read((b"ZRANGEBYLEX", tx.keys.names, begin, b"+", b"LIMIT", 0, limit + 1))
-            _check_scope(tx)
-            names = [_decode_name(member) for member in members[:limit]]
-            found = await tx.read(*(_begins(tx.keys.versions, one.name, one.newest) for one in names))
-            return ArtifactPage(tuple(decode_member(some[0]) for some in found), len(members) > limit)
-
-        return await self._read(self._artifact_keys(scope), work)
-
+    @read_transaction(scope_keys)
     async def artifact_versions(
-        self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
+        self, tx: Transaction, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
     ) -> ArtifactPage:
         checks.check_scope(scope, name)
         checks.check_limit(limit)
+        await _known(tx, name)
+        (found,) = await tx.read(_after(tx.keys, name, -1 if after is None else after, limit + 1))
+        return ArtifactPage(tuple(decode_member(member) for member in found[:limit]), len(found) > limit)
 
-        async def work(tx: Transaction) -> ArtifactPage:
-            await _known(tx, name)
-            (found,) = await tx.read(_after(tx.keys, name, -1 if after is None else after, limit + 1))
-            return ArtifactPage(tuple(decode_member(member) for member in found[:limit]), len(found) > limit)
-
-        return await self._read(self._artifact_keys(scope), work)
-
+    @write_transaction(scope_keys)
     async def drop_artifacts(
-        self, scope: Scope, name: str | None = None, version: int | None = None
+        self, tx: Transaction, scope: Scope, name: str | None = None, version: int | None = None
     ) -> tuple[Artifact, ...]:
         checks.check_scope(scope, name)
+        keys = tx.keys
+        if name is None:
+            (members,) = await tx.read(all_versions(keys))
+            _check_scope(tx)
+            if members:
+                _drop(tx, members)
+                tx.do("UNLINK", keys.names)
+            return tuple(map(decode_member, members))
+        known = await _known(tx, name, version)
+        (members,) = await tx.read(_begins(keys.versions, name))
+        gone = members if version is None else [await _version(tx, name, version)]
+        _drop(tx, gone)
+        left = [decode_member(member) for member in members if member not in gone]
+        size = sum(one.size for one in left)
+        _put_name(tx, known, HeldName(name, known.next_version, left[-1].version, len(left), size) if left else None)
+        return tuple(map(decode_member, gone))
 
-        async def work(tx: Transaction) -> tuple[Artifact, ...]:
-            keys = tx.keys
-            if name is None:
-                (members,) = await tx.read(all_versions(keys))
-                _check_scope(tx)
-                if members:
-                    _drop(tx, members)
-                    tx.do("UNLINK", keys.names)
-                return tuple(map(decode_member, members))
-            known = await _known(tx, name, version)
-            (members,) = await tx.read(_begins(keys.versions, name))
-            gone = members if version is None else [await _version(tx, name, version)]
-            _drop(tx, gone)
-            left = [decode_member(member) for member in members if member not in gone]
-            size = sum(one.size for one in left)
-            _put_name(tx, known, _Name(name, known.next_version, left[-1].version, len(left), size) if left else None)
-            return tuple(map(decode_member, gone))
-
-        return await self._write(self._artifact_keys(scope), work)
-
-    async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
+    @read_transaction()
+    async def blobs_in_use(self, tx: Transaction, blobs: Sequence[str]) -> frozenset[str]:
         checks.check_blobs(blobs)
-        await self._tidied()
-        used = self._tenant_keys.used
-
-        async def work(tx: Transaction) -> frozenset[str]:
-            found = await tx.read(*((b"HEXISTS", used, blob) for blob in blobs))
-            return frozenset(blob for blob, there in zip(blobs, found, strict=True) if there)
-
-        return await self._read(None, work)
-
-    def _artifact_keys(self, scope: Scope) -> ScopeKeys:
-        return self._scope_keys(scope.user_id) if isinstance(scope, UserRef) else self._session_keys(scope)
+        used = (await self._tidied()).used
+        found = await tx.read(*((b"HEXISTS", used, blob) for blob in blobs))
+        return frozenset(blob for blob, there in zip(blobs, found, strict=True) if there)
 
 
 # -- commands and members --------------------------------------------------------
@@ -177,12 +150,8 @@ def decode_member(member: bytes) -> Artifact:
     return decode_artifact(member[member.index(b"\0\1") + 2 + 8 :])
 
 
-def _decode_name(member: bytes) -> _Name:
-    return _Name(*_rest(member))
-
-
-def _rest(member: bytes) -> list[Any]:
-    return unpack_list(member[member.index(b"\0\1") + 2 :])
+def _decode_name(member: bytes) -> HeldName:
+    return HeldName(*unpack_list(member[member.index(b"\0\1") + 2 :]))
 
 
 # -- parts ---------------------------------------------------------------------
@@ -194,10 +163,10 @@ def _check_scope(tx: Transaction, identity: str | None = None) -> None:
         raise SessionNotFound(tx.keys.id)
 
 
-async def _known(tx: Transaction, name: str, version: int | None = None) -> _Name:
+async def _known(tx: Transaction, name: str, version: int | None = None) -> HeldName:
     (members,) = await tx.read(_begins(tx.keys.names, name))
     _check_scope(tx)
-    known = _decode_name(members[0]) if members else _Name()
+    known = _decode_name(members[0]) if members else HeldName()
     if known.name != name:
         raise ArtifactNotFound(name, version, called=known.name or None)
     return known
@@ -211,34 +180,17 @@ async def _version(tx: Transaction, name: str, version: int) -> bytes:
     return member
 
 
-async def _retried(tx: Transaction, known: _Name, new: NewArtifact, expect: int) -> Artifact:
+async def _retried(tx: Transaction, known: HeldName, new: NewArtifact, expect: int) -> Artifact:
     """Return the one version after `expect`, if it is what is to be saved."""
     if known.newest > expect:
         (members,) = await tx.read(_after(tx.keys, new.name, expect, 2))
         found = decode_member(members[0])
-        if len(members) == 1 and (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type):
+        if len(members) == 1 and is_same_content(found, new):
             return found
     raise StaleArtifact(new.name, newest=known.newest)
 
 
-def _check_room(held: Sequence[_Name], known: _Name, new: NewArtifact, room: int | None) -> None:
-    """Refuse one name, version or byte too many."""
-    where = "the user" if new.name.startswith("user:") else "the session"
-    size = sum(one.bytes for one in held)
-    if known.versions >= ARTIFACT_VERSIONS:
-        raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, as many as there may be", param="name")
-    if not known.name and len(held) >= ARTIFACT_NAMES:
-        raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, as many as there may be", param="name")
-    if sum(one.versions for one in held) >= ARTIFACTS:
-        raise TooLarge(f"{where} has {ARTIFACTS} versions of artifacts, as many as there may be", param="name")
-    if room is not None and size + new.size > room:
-        raise TooLarge(
-            f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; it may have {room}",
-            param="data",
-        )
-
-
-def _put_name(tx: Transaction, before: _Name, after: _Name | None) -> None:
+def _put_name(tx: Transaction, before: HeldName, after: HeldName | None) -> None:
     if before.name:
         tx.do("ZREM", tx.keys.names, name_part(folded(before.name)) + pack(before))
     if after is not None:

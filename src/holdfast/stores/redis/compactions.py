@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final, Self
 
-from msgspec.structs import asdict
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.session import ERASED, CompactionStatus, NewCompaction, SessionRef, StoredCompaction
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
-from holdfast.stores import checks
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.records import decode_compaction, entry_head, fit, pack
+from holdfast.stores.session_changes import is_late, record_compaction
 
 _IN_USE: Final = ("live", "superseded")
 _HISTORY: Final = ("superseded", "dropped", "dead")
@@ -24,41 +22,30 @@ _HISTORY: Final = ("superseded", "dropped", "dead")
 class CompactionMethods(Handle):
     """Compactions of sessions; see `holdfast.stores.log.LogStore`."""
 
-    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name
-        checks.check_ref(ref)
-        return await self._write(self._session_keys(ref), partial(_drop, id_=id, timestamp=timestamp))
+    @write_transaction(session_keys)
+    async def drop_compaction(self, tx: Transaction, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name
+        session, _ = await tx.session()
+        session.require_intact()
+        changes = await Changes.load(tx, needed=True)
+        if id not in changes.all or changes.all[id].status not in _IN_USE:
+            raise CompactionNotFound(session.id, id)
+        version = session.version + 1
+        tx.save(evolve(session, version=version, updated_at=timestamp, accessed_at=timestamp, reshaped=version))
+        changes.set_status("dropped", [id])
+        changes.revive()
+        # A compaction that is being made right now may be made from this one.
+        tx.amend(compactions_from=version)
+        tx.do("UNLINK", tx.keys.views)
+        changes.save()
+        return changes.all[id]
 
+    @read_transaction(session_keys)
     async def compactions(
-        self, ref: SessionRef, *, view: str | None = None, live: bool = False
+        self, tx: Transaction, ref: SessionRef, *, view: str | None = None, live: bool = False
     ) -> tuple[StoredCompaction, ...]:
-        checks.check_ref(ref)
-        keys = self._session_keys(ref)
-
-        async def work(tx: Transaction) -> tuple[StoredCompaction, ...]:
-            _, (found,) = await tx.session((b"HVALS", keys.compactions))
-            stored = sorted((decode_compaction(data)[1] for data in found), key=lambda one: one.id)
-            return tuple(
-                one for one in stored if (view is None or one.view == view) and (not live or one.status == "live")
-            )
-
-        return await self._read(keys, work)
-
-
-async def _drop(tx: Transaction, *, id_: int, timestamp: int) -> StoredCompaction:
-    session, _ = await tx.session()
-    session.require_intact()
-    changes = await Changes.load(tx, needed=True)
-    if id_ not in changes.all or changes.all[id_].status not in _IN_USE:
-        raise CompactionNotFound(session.id, id_)
-    version = session.version + 1
-    tx.save(evolve(session, version=version, updated_at=timestamp, accessed_at=timestamp, reshaped=version))
-    changes.set_status("dropped", [id_])
-    changes.revive()
-    # A compaction that is being made right now may be made from this one.
-    tx.amend(compactions_from=version)
-    tx.do("UNLINK", tx.keys.views)
-    changes.save()
-    return changes.all[id_]
+        _, (found,) = await tx.session((b"HVALS", tx.keys.compactions))
+        stored = sorted((decode_compaction(data)[1] for data in found), key=lambda one: one.id)
+        return tuple(one for one in stored if (view is None or one.view == view) and (not live or one.status == "live"))
 
 
 class Changes:
@@ -150,17 +137,11 @@ class Changes:
 
     def _lay_one(self, id_: int, new: NewCompaction) -> StoredCompaction:
         assert self._tx.record is not None
-        fields = asdict(new)
-        built_at = fields.pop("built_at")
-        late = built_at is not None and built_at < self._tx.record.compactions_from
-        if late:  # it may quote what was erased or dropped while it was made
-            fields |= {"text": "", "report": None, "error": new.error and ERASED}
-        if new.error is not None:
-            return StoredCompaction(id=id_, status="failed", **fields)
-        if late or not self._holds(new):
-            return StoredCompaction(id=id_, status="dead", **fields)
-        self.set_status("superseded", [one.id for one in self._live(new.view)])
-        return StoredCompaction(id=id_, status="live", **fields)
+        late = is_late(new, self._tx.record.compactions_from)
+        one = record_compaction(id_, new, late=late, holds=self._holds(new))
+        if one.status == "live":
+            self.set_status("superseded", [old.id for old in self._live(new.view)])
+        return one
 
     def _holds(self, new: NewCompaction) -> bool:
         """Return True if log and view are still as they were when `new` was made.

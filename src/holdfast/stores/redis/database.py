@@ -294,7 +294,7 @@ def _times(record: Record) -> tuple[int, int, int | None]:
 
 
 def _flag(record: Record | None, withdrawn: str) -> bytes:
-    """Return which of the tenant's indexes have a session, as `told_session` in `told.lua` takes it."""
+    """Return which of the tenant's indexes have a session, as `told.s` in `told.lua` takes it."""
     if record is None:
         return b"-"
     if withdrawn:
@@ -396,11 +396,7 @@ class Database:
     async def tidied(self, tenant: str) -> None:
         """Apply what dead processes left in outboxes of the tenant. On one server there is nothing to do."""
         if self.nodes.clustered:
-            self._enter()
-            try:
-                await self.outbox.tidy(tenant)
-            finally:
-                self._leave()
+            await self.outbox.tidy(tenant)
 
     # -- writing -----------------------------------------------------------------
 

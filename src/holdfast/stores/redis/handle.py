@@ -1,21 +1,29 @@
-"""What all parts of a handle on a Redis place share: a tenant, and the database that runs its operations."""
+"""What all parts of a handle on a Redis place share: a tenant, and methods that run as transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import StoreClosed, StoreCorrupt
+from holdfast.stores import checks
 from holdfast.stores.redis.database import Database, Transaction, head_command
 from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, TenantKeys
 from holdfast.stores.redis.records import decode_record, session_of
 
+P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", bound="Handle")
+_Work = Callable[[Transaction], Awaitable[T]]
+_KeysOf = Callable[["Handle", Any], ScopeKeys | None]
+"""Return what is guarded, by the first argument of a method."""
 
 
 class Handle:
-    """A handle of one tenant; its parts are in the modules beside this one."""
+    """A handle of one tenant; its parts are in the modules next to this one."""
 
     tenant: str
     database: Database
@@ -32,29 +40,65 @@ class Handle:
     def _tenant_keys(self) -> TenantKeys:
         return self.database.keys.tenant(self.tenant)
 
-    async def _read(self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def run(self, keys: ScopeKeys | None, work: _Work[T], *, write: bool, key: str | None = None) -> T:
+        """Return what `work` gives in a transaction, see `Database.read` and `Database.write`."""
         if self._closed:
             raise StoreClosed
+        database = self.database
         try:
-            return await self.database.read(keys, work)
+            return await (database.write(keys, work, key=key) if write else database.read(keys, work))
         except StoreCorrupt as exc:
-            raise naming(exc, keys) from exc
+            if isinstance(keys, SessionKeys) and exc.session_id is None:
+                raise exc.naming(keys.user_id, keys.id) from exc
+            raise
 
-    async def _write(
-        self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]], *, key: str | None = None
-    ) -> T:
-        if self._closed:
-            raise StoreClosed
-        try:
-            return await self.database.write(keys, work, key=key)
-        except StoreCorrupt as exc:
-            raise naming(exc, keys) from exc
-
-    async def _tidied(self) -> None:
-        """Have the tenant's indexes include what dead processes wrote."""
-        if self._closed:
-            raise StoreClosed
+    async def _tidied(self) -> TenantKeys:
+        """Return the tenant's keys, when its indexes include what dead processes wrote."""
         await self.database.tidied(self.tenant)
+        return self._tenant_keys
+
+
+def _unguarded(_handle: Handle, _subject: object) -> None:
+    return None
+
+
+def session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
+    """Return the keys of the session that a method is about."""
+    checks.check_ref(ref)
+    return handle._session_keys(ref)  # noqa: SLF001 - of this module
+
+
+class _Transactional:
+    """Make a method run as a transaction, which is its first parameter, and which its callers leave out."""
+
+    def __init__(self, keys_of: _KeysOf, *, write: bool) -> None:
+        self._keys_of = keys_of
+        self._write = write
+
+    def __call__(
+        self, method: Callable[Concatenate[H, Transaction, P], Coroutine[Any, Any, T]]
+    ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
+        keys_of, write = self._keys_of, self._write
+        own, _, *rest = signature(method).parameters.values()
+        subject = rest[0].name if rest else ""
+
+        @wraps(method)
+        async def call(handle: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            keys = keys_of(handle, args[0] if args else kwargs.get(subject))
+            return await handle.run(keys, lambda tx: method(handle, tx, *args, **kwargs), write=write)
+
+        call.__signature__ = Signature([own, *rest])  # type: ignore[attr-defined]  # what `inspect` reads
+        return call
+
+
+def read_transaction(keys_of: _KeysOf = _unguarded) -> _Transactional:
+    """Return a decorator of methods that read at one moment; `keys_of` says of what, by the first argument."""
+    return _Transactional(keys_of, write=False)
+
+
+def write_transaction(keys_of: _KeysOf = _unguarded) -> _Transactional:
+    """Return a decorator of methods that write. They are called again if another writer was faster."""
+    return _Transactional(keys_of, write=True)
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
@@ -62,10 +106,3 @@ async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Se
     heads = await tx.database.fetch([head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
     return [session_of(decode_record(one, record), profile) for one, (_, record, profile) in found]
-
-
-def naming(error: StoreCorrupt, keys: ScopeKeys | None) -> StoreCorrupt:
-    """Return the error with the session that it is about, if it is about one and does not name it yet."""
-    if not isinstance(keys, SessionKeys) or error.session_id is not None:
-        return error
-    return error.naming(keys.user_id, keys.id)

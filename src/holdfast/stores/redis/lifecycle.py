@@ -13,150 +13,123 @@ from holdfast.limits import ENDING_ERROR_CHARS
 from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import Transaction, whose
-from holdfast.stores.redis.handle import Handle, load_sessions
-from holdfast.stores.redis.keys import names_of, number_part
+from holdfast.stores.redis.handle import Handle, load_sessions, read_transaction, session_keys, write_transaction
+from holdfast.stores.redis.keys import ScopeKeys, names_of, number_part
 from holdfast.stores.redis.records import decode_ending, encode_ending, fit
 
 SCORES: Final = b"WITHSCORES"
 
 
+def _ended_keys(handle: Handle, ending: Ending) -> ScopeKeys:
+    checks.check_ending(ending)
+    return session_keys(handle, SessionRef(ending.user_id, ending.session_id))
+
+
 class LifecycleMethods(Handle):
     """The lifecycle of sessions; see `holdfast.stores.lifecycle.LifecycleStore`."""
 
-    async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
-        checks.check_ref(ref)
+    @write_transaction(session_keys)
+    async def touch(self, tx: Transaction, ref: SessionRef, *, timestamp: int) -> None:
+        session, _ = await tx.session()
+        if session.accessed_at < timestamp:
+            tx.save(evolve(session, accessed_at=fit(timestamp)))
 
-        async def work(tx: Transaction) -> None:
-            session, _ = await tx.session()
-            if session.accessed_at < timestamp:
-                tx.save(evolve(session, accessed_at=fit(timestamp)))
+    @write_transaction(_ended_keys)
+    async def end(self, tx: Transaction, ending: Ending, *, idle_since: int | None = None) -> bool:
+        session, _ = await tx.session()
+        if idle_since is not None and session.accessed_at > idle_since:
+            return False
+        if session.status == "closed" and not ending.withdrawn:
+            return False
+        put_end(tx, session, ending)
+        return True
 
-        await self._write(self._session_keys(ref), work)
+    @write_transaction(_ended_keys)
+    async def record_ending(self, tx: Transaction, ending: Ending) -> None:
+        session, _ = await tx.session()
+        _record(tx, session, ending)
 
-    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        checks.check_ending(ending)
-
-        async def work(tx: Transaction) -> bool:
-            session, _ = await tx.session()
-            if idle_since is not None and session.accessed_at > idle_since:
-                return False
-            if session.status == "closed" and not ending.withdrawn:
-                return False
-            put_end(tx, session, ending)
-            return True
-
-        return await self._write(self._session_keys(SessionRef(ending.user_id, ending.session_id)), work)
-
-    async def record_ending(self, ending: Ending) -> None:
-        checks.check_ending(ending)
-
-        async def work(tx: Transaction) -> None:
-            session, _ = await tx.session()
-            _record(tx, session, ending)
-
-        await self._write(self._session_keys(SessionRef(ending.user_id, ending.session_id)), work)
-
-    async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
+    @read_transaction()
+    async def endings(self, tx: Transaction, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         checks.check_limit(limit)
-        await self._tidied()
-        keys = self._tenant_keys
+        keys = await self._tidied()
+        (members,) = await tx.read((b"ZRANGEBYSCORE", keys.due, b"-inf", fit(due), b"LIMIT", 0, limit))
+        found = await tx.read(*((b"HGET", keys.endings, member[8:]) for member in members))
+        return tuple(decode_ending(data) for data in found if data is not None)
 
-        async def work(tx: Transaction) -> tuple[Ending, ...]:
-            (members,) = await tx.read((b"ZRANGEBYSCORE", keys.due, b"-inf", fit(due), b"LIMIT", 0, limit))
-            found = await tx.read(*((b"HGET", keys.endings, member[8:]) for member in members))
-            return tuple(decode_ending(data) for data in found if data is not None)
-
-        return await self._read(None, work)
-
-    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
+    @read_transaction()
+    async def endings_of(
+        self, tx: Transaction, user_id: str, *, after: str = "", limit: int = 100
+    ) -> tuple[Ending, ...]:
         """Reads all of the tenant: there are few at any time."""
         checks.check_id(user_id, "user_id")
         checks.check_limit(limit)
-        await self._tidied()
-        keys = self._tenant_keys
+        keys = await self._tidied()
+        (found,) = await tx.read((b"HVALS", keys.endings))
+        endings = sorted(map(decode_ending, found), key=lambda one: one.id.encode())
+        mine = [one for one in endings if one.user_id == user_id and one.id.encode() > after.encode()]
+        return tuple(mine[:limit])
 
-        async def work(tx: Transaction) -> tuple[Ending, ...]:
-            (found,) = await tx.read((b"HVALS", keys.endings))
-            endings = sorted(map(decode_ending, found), key=lambda one: one.id.encode())
-            mine = [one for one in endings if one.user_id == user_id and one.id.encode() > after.encode()]
-            return tuple(mine[:limit])
-
-        return await self._read(None, work)
-
+    @write_transaction()
     async def settle(
-        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
+        self,
+        tx: Transaction,
+        ending_id: str,
+        *,
+        delivered: str | None = None,
+        due_at: int | None = None,
+        error: str | None = None,
     ) -> Ending:
         checks.check_id(ending_id, "ending_id")
         keys = self._tenant_keys
+        (stored,) = await tx.read((b"HGET", keys.endings, ending_id))
+        if stored is None:
+            raise EndingNotFound(ending_id)
+        old = decode_ending(stored)
+        ending = evolve(
+            old,
+            due_at=old.due_at if due_at is None else due_at,
+            attempts=old.attempts + (error is not None),
+            hooks=tuple(hook for hook in old.hooks if hook != delivered),
+            error=None if error is None else error[:ENDING_ERROR_CHARS],
+        )
+        tx.check(keys.endings, ending_id, stored)
+        tx.do("HSET", keys.endings, ending_id, encode_ending(ending))
+        tx.do("ZADD", keys.due, ending.due_at, _due(ending))
+        return ending
 
-        async def work(tx: Transaction) -> Ending:
-            (stored,) = await tx.read((b"HGET", keys.endings, ending_id))
-            if stored is None:
-                raise EndingNotFound(ending_id)
-            old = decode_ending(stored)
-            ending = evolve(
-                old,
-                due_at=old.due_at if due_at is None else due_at,
-                attempts=old.attempts + (error is not None),
-                hooks=tuple(hook for hook in old.hooks if hook != delivered),
-                error=None if error is None else error[:ENDING_ERROR_CHARS],
-            )
-            tx.check(keys.endings, ending_id, stored)
-            tx.do("HSET", keys.endings, ending_id, encode_ending(ending))
-            tx.do("ZADD", keys.due, ending.due_at, _due(ending))
-            return ending
-
-        return await self._write(None, work)
-
-    async def forget_ending(self, ending_id: str) -> None:
+    @write_transaction()
+    async def forget_ending(self, tx: Transaction, ending_id: str) -> None:
         checks.check_id(ending_id, "ending_id")
         keys = self._tenant_keys
+        (stored,) = await tx.read((b"HGET", keys.endings, ending_id))
+        if stored is not None:
+            tx.tenant = keys
+            tx.check(keys.endings, ending_id, stored)
+            tx.do("f", b"", ending_id, _due(decode_ending(stored)))
 
-        async def work(tx: Transaction) -> None:
-            (stored,) = await tx.read((b"HGET", keys.endings, ending_id))
-            if stored is not None:
-                tx.tenant = keys
-                tx.check(keys.endings, ending_id, stored)
-                tx.do("f", b"", ending_id, _due(decode_ending(stored)))
-
-        await self._write(None, work)
-
-    async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
+    @read_transaction()
+    async def idle(self, tx: Transaction, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
-        await self._tidied()
-        keys = self._tenant_keys
+        keys = await self._tidied()
+        until: list[Command] = [(b"ZRANGEBYSCORE", keys.expiring, b"-inf", fit(now), b"LIMIT", 0, limit)]
+        if ttl:
+            until.append((b"ZRANGEBYSCORE", keys.idle, b"-inf", fit(now - ttl), b"LIMIT", 0, limit))
+        members = [member for some in await tx.read(*until) for member in some]
+        return tuple((await self._active_among(tx, members))[:limit])
 
-        async def work(tx: Transaction) -> tuple[Session, ...]:
-            until: list[Command] = [(b"ZRANGEBYSCORE", keys.expiring, b"-inf", fit(now), b"LIMIT", 0, limit)]
-            if ttl:
-                until.append((b"ZRANGEBYSCORE", keys.idle, b"-inf", fit(now - ttl), b"LIMIT", 0, limit))
-            members = [member for some in await tx.read(*until) for member in some]
-            return tuple((await self._active_among(tx, members))[:limit])
-
-        return await self._read(None, work)
-
-    async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
+    @read_transaction()
+    async def oldest(self, tx: Transaction, *, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
-        await self._tidied()
-        keys = self._tenant_keys
+        keys = await self._tidied()
+        found = await tx.read(*((b"ZRANGE", key, 0, limit - 1, SCORES) for key in (keys.idle, keys.owned)))
+        both = [(float(score), member) for flat in found for member, score in zip(flat[::2], flat[1::2], strict=True)]
+        return tuple(await self._active_among(tx, [member for _, member in sorted(both)[:limit]]))
 
-        async def work(tx: Transaction) -> tuple[Session, ...]:
-            found = await tx.read(*((b"ZRANGE", key, 0, limit - 1, SCORES) for key in (keys.idle, keys.owned)))
-            both = [
-                (float(score), member) for flat in found for member, score in zip(flat[::2], flat[1::2], strict=True)
-            ]
-            return tuple(await self._active_among(tx, [member for _, member in sorted(both)[:limit]]))
-
-        return await self._read(None, work)
-
-    async def active(self) -> int:
-        await self._tidied()
-        keys = self._tenant_keys
-
-        async def work(tx: Transaction) -> int:
-            return sum(await tx.read((b"ZCARD", keys.idle), (b"ZCARD", keys.owned)))
-
-        return await self._read(None, work)
+    @read_transaction()
+    async def active(self, tx: Transaction) -> int:
+        keys = await self._tidied()
+        return sum(await tx.read((b"ZCARD", keys.idle), (b"ZCARD", keys.owned)))
 
     async def _active_among(self, tx: Transaction, members: Sequence[bytes]) -> list[Session]:
         keys = [self.database.keys.session(self.tenant, *names_of(member)) for member in members]

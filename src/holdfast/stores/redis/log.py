@@ -23,7 +23,7 @@ from holdfast.stores.log import Append, Appended, SavedView, WindowRows
 from holdfast.stores.redis import compactions, matching, media, state
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MARKED, Transaction
-from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.redis.records import (
     CALLS,
@@ -55,14 +55,15 @@ class LogMethods(Handle):
     """The log of sessions; see `holdfast.stores.log.LogStore`."""
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        checks.check_ref(ref)
+        keys = session_keys(self, ref)
         checks.check_append(write)
-        payloads = checks.payloads_of(write.entries)
-        keys, key = self._session_keys(ref), write.idempotency_key
-        return await self._write(keys, partial(_append, write=write, payloads=payloads), key=key)
+        work = partial(_append, write=write, payloads=checks.payloads_of(write.entries))
+        return await self.run(keys, work, write=True, key=write.idempotency_key)
 
+    @write_transaction(session_keys)
     async def annotate(
         self,
+        tx: Transaction,
         ref: SessionRef,
         seq: int,
         *,
@@ -71,55 +72,82 @@ class LogMethods(Handle):
         refused_by: Mapping[str, str] | None = None,
         facts: Mapping[int, Choice] | None = None,
     ) -> Entry:
-        checks.check_ref(ref)
         checks.check_int(seq, "seq")
         checks.check_importance(importance)
+        session, (found,) = await tx.session(_at(tx.keys, [seq]))
+        session.require_intact()
+        if not found:
+            raise EntryNotFound(ref.id, seq)
+        old = decode_entry(found[0])
+        metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
+        metadata = metadata if facts is None else with_choices(metadata, facts)
+        entry = evolve(
+            old,
+            pinned=old.pinned if pinned is None else pinned,
+            importance=given_or(importance, old.importance),
+            metadata=metadata,
+        )
+        stored = None if entry.metadata is None else to_json(entry.metadata)
+        fields: dict[str, Any] = {"pinned": int(entry.pinned), "importance": entry.importance, "metadata": stored}
+        tx.do("rewrite", tx.keys.log, seq, change_entry(found[0], **fields))
+        tx.save(evolve(session, version=session.version + 1, reshaped=session.version + 1))
+        tx.do("UNLINK", tx.keys.views)
+        return entry
 
-        async def work(tx: Transaction) -> Entry:
-            session, (found,) = await tx.session(_at(tx.keys, [seq]))
-            session.require_intact()
-            if not found:
-                raise EntryNotFound(ref.id, seq)
-            old = decode_entry(found[0])
-            metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
-            metadata = metadata if facts is None else with_choices(metadata, facts)
-            entry = evolve(
-                old,
-                pinned=old.pinned if pinned is None else pinned,
-                importance=given_or(importance, old.importance),
-                metadata=metadata,
-            )
-            stored = None if entry.metadata is None else to_json(entry.metadata)
-            fields: dict[str, Any] = {"pinned": int(entry.pinned), "importance": entry.importance, "metadata": stored}
-            tx.do("rewrite", tx.keys.log, seq, change_entry(found[0], **fields))
-            tx.save(evolve(session, version=session.version + 1, reshaped=session.version + 1))
-            tx.do("UNLINK", tx.keys.views)
-            return entry
-
-        return await self._write(self._session_keys(ref), work)
-
-    async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
-        checks.check_ref(ref)
+    @write_transaction(session_keys)
+    async def rate(self, tx: Transaction, ref: SessionRef, importances: Mapping[int, float]) -> int:
         checks.check_importances(importances)
+        _, found = await tx.session(*_among(tx.keys, sorted(importances)))
+        unrated = [entry for some in found for entry in some if entry_field(entry, "importance") is None]
+        for entry in unrated:
+            seq = entry_head(entry)[0]
+            tx.do("rewrite", tx.keys.log, seq, change_entry(entry, importance=float(importances[seq])))
+        return len(unrated)
 
-        async def work(tx: Transaction) -> int:
-            _, found = await tx.session(*_among(tx.keys, sorted(importances)))
-            unrated = [entry for some in found for entry in some if entry_field(entry, "importance") is None]
-            for entry in unrated:
-                seq = entry_head(entry)[0]
-                tx.do("rewrite", tx.keys.log, seq, change_entry(entry, importance=float(importances[seq])))
-            return len(unrated)
-
-        return await self._write(self._session_keys(ref), work)
-
-    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        checks.check_ref(ref)
+    @write_transaction(session_keys)
+    async def erase(self, tx: Transaction, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         checks.check_int(seq, "seq")
         checks.check_int(tokens, "tokens", none=True, low=0)
-        return await self._write(self._session_keys(ref), partial(_erase, seq=seq, tokens=tokens))
+        single = (b"ZRANGEBYSCORE", tx.keys.retired, seq, seq)
+        session, (live, retired) = await tx.session(_at(tx.keys, [seq]), single)
+        session.require_intact()
+        if not live and not retired:
+            raise EntryNotFound(session.id, seq)
+        is_live, data = bool(live), (live or retired)[0]
+        old = decode_entry(data, retired=not is_live)
+        before = entry_field(data, "payload", retired=not is_live)
+        message = erased_message(old.message)
+        payload, count = encode_payload(message), old.tokens if tokens is None else tokens
+        shift = count - old.tokens
+        changes = await compactions.Changes.load(tx, needed=True)
+        uses = await media.uses_of(tx, seq)
+        fields: dict[str, Any] = {"payload": payload, "tokens": count, "erased": 1, "metadata": None}
+        changed = change_entry(data, retired=not is_live, **fields)
+        if is_live:
+            tx.do("rewrite", tx.keys.log, seq, changed)
+        else:
+            tx.do("ZREMRANGEBYSCORE", tx.keys.retired, seq, seq)
+            tx.do("ZADD", tx.keys.retired, seq, changed)
+        matching.unmark_alias(tx, seq)
+        if shift:
+            # What was written while the entry was on the live path counts it: up to the entry that retired it.
+            end = -1 if old.retired_by is None else old.retired_by
+            tx.do("shift", tx.keys.log, seq, end, shift)
+            tx.do("shift_retired", tx.keys.retired, seq, end, shift)
+        moved = shift if is_live else 0
+        tail = evolve(session.tail, total=session.tail.total + moved)
+        version, size = session.version + 1, session.bytes - len(before) + len(payload)
+        tx.save(evolve(session, version=version, tail=tail, bytes=size, reshaped=version))
+        tx.do("UNLINK", tx.keys.views)
+        changes.erase(seq, moved, version)
+        changes.save()
+        media.forget(tx, seq, uses)
+        return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
+    @read_transaction(session_keys)
     async def entries(
         self,
+        tx: Transaction,
         ref: SessionRef,
         *,
         start: int = 0,
@@ -128,73 +156,58 @@ class LogMethods(Handle):
         descending: bool = False,
         retired: bool = False,
     ) -> tuple[Entry, ...]:
-        checks.check_ref(ref)
         if limit is not None:
             checks.check_limit(limit, lowest=0, highest=None)
-        keys = self._session_keys(ref)
+        keys = tx.keys
         bounds = (max(start, 0), stop if stop is None else max(stop, 0), limit)
+        commands = [live_range(keys, *bounds, descending=descending)]
+        if retired:
+            commands.append(_retired_range(keys, *bounds, descending=descending))
+        _, found = await tx.session(*commands)
+        entries = [decode_entry(data) for data in found[0]]
+        if retired:
+            entries += [decode_entry(data, retired=True) for data in found[1]]
+            entries.sort(key=lambda entry: entry.seq, reverse=descending)
+        return tuple(entries if limit is None else entries[:limit])
 
-        async def work(tx: Transaction) -> tuple[Entry, ...]:
-            commands = [live_range(keys, *bounds, descending=descending)]
-            if retired:
-                commands.append(_retired_range(keys, *bounds, descending=descending))
-            _, found = await tx.session(*commands)
-            entries = [decode_entry(data) for data in found[0]]
-            if retired:
-                entries += [decode_entry(data, retired=True) for data in found[1]]
-                entries.sort(key=lambda entry: entry.seq, reverse=descending)
-            return tuple(entries if limit is None else entries[:limit])
-
-        return await self._read(keys, work)
-
-    async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
-        checks.check_ref(ref)
-        keys = self._session_keys(ref)
+    @read_transaction(session_keys)
+    async def window(self, tx: Transaction, ref: SessionRef, view: str | None) -> WindowRows:
+        keys = tx.keys
         others = (Key(keys.lives), Key(keys.compactions), Key(keys.log))
         command: Command = live_range(keys) if view is None else (b"window", keys.views, view, *others)
+        session, (found,) = await tx.session(command)
+        session.require_intact()
+        if view is None:
+            return WindowRows(session, None, (), tuple(map(decode_entry, found)))
+        saved, laid, kept, entries = found
+        stored = decode_view(saved)
+        if saved is not None and stored is None:  # damaged: it is built again from the whole log
+            (entries,) = await tx.read(live_range(keys))
+        compaction = None if laid is None else decode_compaction(laid)[1]
+        head, rest = tuple(map(decode_entry, kept)), tuple(map(decode_entry, entries))
+        return WindowRows(session, stored, head if stored else (), rest, compaction)
 
-        async def work(tx: Transaction) -> WindowRows:
-            session, (found,) = await tx.session(command)
-            session.require_intact()
-            if view is None:
-                return WindowRows(session, None, (), tuple(map(decode_entry, found)))
-            saved, laid, kept, entries = found
-            stored = decode_view(saved)
-            if saved is not None and stored is None:  # damaged: it is built again from the whole log
-                (entries,) = await tx.read(live_range(keys))
-            compaction = None if laid is None else decode_compaction(laid)[1]
-            head, rest = tuple(map(decode_entry, kept)), tuple(map(decode_entry, entries))
-            return WindowRows(session, stored, head if stored else (), rest, compaction)
-
-        return await self._read(keys, work)
-
-    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
-        checks.check_ref(ref)
+    @read_transaction(session_keys)
+    async def calls(
+        self, tx: Transaction, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None
+    ) -> tuple[ModelCall, ...]:
         checks.check_limit(limit)
-        keys = self._session_keys(ref)
+        keys = tx.keys
         command: Command = (b"ZREVRANGE", keys.calls, 0, limit - 1)
         if turn_id is not None:
             command = (b"ZREVRANGEBYSCORE", keys.calls, turn_id, turn_id, b"LIMIT", 0, limit)
+        _, (found,) = await tx.session(command)
+        if turn_id is None and tx.record is not None and tx.record.calls_mixed:
+            # One was recorded after one of a later turn: all are looked at.
+            (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
+            found = sorted(found, reverse=True)[:limit]
+        return tuple(decode_call(data) for data in found)
 
-        async def work(tx: Transaction) -> tuple[ModelCall, ...]:
-            _, (found,) = await tx.session(command)
-            if turn_id is None and tx.record is not None and tx.record.calls_mixed:
-                # One was recorded after one of a later turn: all are looked at.
-                (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
-                found = sorted(found, reverse=True)[:limit]
-            return tuple(decode_call(data) for data in found)
-
-        return await self._read(keys, work)
-
-    async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        checks.check_ref(ref)
-        keys, wanted = self._session_keys(ref), sorted(set(hashes))
-
-        async def work(tx: Transaction) -> Mapping[bytes, bytes]:
-            _, found = await tx.session(*((b"HGET", keys.media, sha256) for sha256 in wanted))
-            return {sha256: data for sha256, data in zip(wanted, found, strict=True) if data is not None}
-
-        return await self._read(keys, work)
+    @read_transaction(session_keys)
+    async def media(self, tx: Transaction, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
+        wanted = sorted(set(hashes))
+        _, found = await tx.session(*((b"HGET", tx.keys.media, sha256) for sha256 in wanted))
+        return {sha256: data for sha256, data in zip(wanted, found, strict=True) if data is not None}
 
 
 # -- commands ------------------------------------------------------------------
@@ -375,44 +388,3 @@ async def _trim_views(tx: Transaction, saved: Mapping[bytes, SavedView]) -> None
     frontiers |= {name: view.frontier for name, view in saved.items()}
     for name in sorted(frontiers, key=lambda name: frontiers[name])[:-VIEWS_KEPT]:
         tx.do("HDEL", tx.keys.views, name)
-
-
-# -- erase -----------------------------------------------------------------------
-
-
-async def _erase(tx: Transaction, *, seq: int, tokens: int | None) -> Entry:
-    single = (b"ZRANGEBYSCORE", tx.keys.retired, seq, seq)
-    session, (live, retired) = await tx.session(_at(tx.keys, [seq]), single)
-    session.require_intact()
-    if not live and not retired:
-        raise EntryNotFound(session.id, seq)
-    is_live, data = bool(live), (live or retired)[0]
-    old = decode_entry(data, retired=not is_live)
-    before = entry_field(data, "payload", retired=not is_live)
-    message = erased_message(old.message)
-    payload, count = encode_payload(message), old.tokens if tokens is None else tokens
-    shift = count - old.tokens
-    changes = await compactions.Changes.load(tx, needed=True)
-    uses = await media.uses_of(tx, seq)
-    fields: dict[str, Any] = {"payload": payload, "tokens": count, "erased": 1, "metadata": None}
-    changed = change_entry(data, retired=not is_live, **fields)
-    if is_live:
-        tx.do("rewrite", tx.keys.log, seq, changed)
-    else:
-        tx.do("ZREMRANGEBYSCORE", tx.keys.retired, seq, seq)
-        tx.do("ZADD", tx.keys.retired, seq, changed)
-    matching.unmark_alias(tx, seq)
-    if shift:
-        # What was written while the entry was on the live path counts it: up to the entry that retired it.
-        end = -1 if old.retired_by is None else old.retired_by
-        tx.do("shift", tx.keys.log, seq, end, shift)
-        tx.do("shift_retired", tx.keys.retired, seq, end, shift)
-    moved = shift if is_live else 0
-    tail = evolve(session.tail, total=session.tail.total + moved)
-    version, size = session.version + 1, session.bytes - len(before) + len(payload)
-    tx.save(evolve(session, version=version, tail=tail, bytes=size, reshaped=version))
-    tx.do("UNLINK", tx.keys.views)
-    changes.erase(seq, moved, version)
-    changes.save()
-    media.forget(tx, seq, uses)
-    return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)

@@ -7,7 +7,7 @@ there. So a look-up is a search in that set, whatever is in it, and a session le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.limits import SIGHTINGS
@@ -16,6 +16,7 @@ from holdfast.stores.matching import Sighting, end_key_of, key_of, scope_of
 from holdfast.stores.redis.connection import Argument, Command, Key
 from holdfast.stores.redis.database import Transaction, head_command
 from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.keys import ScopeKeys
 from holdfast.stores.redis.records import HEAD_BYTES, decode_record, entry_head
 
 USUAL: Final = 16
@@ -48,9 +49,10 @@ class MatchingMethods(Handle):
         if not marks or (session is not None and session.user_id != user_id):
             return ()
         scope = scope_of(self.tenant, user_id)
+        head = None if session is None else self._session_keys(session).head
 
         async def work(tx: Transaction) -> tuple[Sighting, ...]:
-            search = _Search(self, tx, user_id, session, limit, alias=alias, ends=ends)
+            search = _Search(tx, self._scope_keys(user_id), head, limit, alias, ends)
             wanted = [*marks]
             while wanted:
                 keys = [end_key_of(scope, one) if ends else key_of(scope, one) for one in wanted]
@@ -60,50 +62,37 @@ class MatchingMethods(Handle):
                 del wanted[at:]  # its places were others' that meet it by chance
             return ()
 
-        keys = None if session is None else self._session_keys(session)
-        return await self._read(keys, work)
+        return await self.run(None if session is None else self._session_keys(session), work, write=False)
 
 
-class _Search:
+class _Search(NamedTuple):
     """One look for places of digests."""
 
-    def __init__(
-        self,
-        handle: Handle,
-        tx: Transaction,
-        user_id: str,
-        session: SessionRef | None,
-        limit: int,
-        *,
-        alias: bool,
-        ends: bool,
-    ) -> None:
-        self._keys = handle._scope_keys(user_id)  # noqa: SLF001 - of the same handle
-        self._session_keys = handle._session_keys  # noqa: SLF001 - the same
-        self._tx = tx
-        self._user_id = user_id
-        self._session = session
-        self._limit = limit
-        self._alias = alias
-        self._ends = ends
+    tx: Transaction
+    keys: ScopeKeys
+    head: bytes | None
+    """Of the one session in which to look."""
+    limit: int
+    alias: bool
+    ends: bool
 
     async def last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
         """Return the index of the last key that is anywhere, with its places that are not there by chance; -1: none is."""
-        at, places, more = await self._sighted(keys, min(USUAL, self._limit) if self._alias else USUAL)
+        at, places, more = await self._sighted(keys, min(USUAL, self.limit) if self.alias else USUAL)
         if at < 0:
             return at, []
         found = await self._sightings(at, marks[at], places)
-        if more and len(found) < self._limit:
-            _, places, _ = await self._sighted([keys[at]], max(self._limit, USUAL))
+        if more and len(found) < self.limit:
+            _, places, _ = await self._sighted([keys[at]], max(self.limit, USUAL))
             found = await self._sightings(at, marks[at], places)
         return at, found
 
     async def _sighted(self, keys: Sequence[int], limit: int) -> tuple[int, list[_Place], bool]:
         """Return the index of the last key that is anywhere, its newest places, and whether there may be more."""
-        scores = [score_of(key, alias=self._alias) for key in reversed(keys)]
-        head: Argument = 0 if self._session is None else Key(self._session_keys(self._session).head)
-        command: Command = (b"sighted", self._keys.marks, Key(self._keys.numbers), limit, head, *scores)
-        (found,) = await self._tx.database.fetch([command])
+        scores = [score_of(key, alias=self.alias) for key in reversed(keys)]
+        head: Argument = 0 if self.head is None else Key(self.head)
+        command: Command = (b"sighted", self.keys.marks, Key(self.keys.numbers), limit, head, *scores)
+        (found,) = await self.tx.database.fetch([command])
         if not found:
             return -1, [], False
         rank, members, ids = found
@@ -112,39 +101,32 @@ class _Search:
         return len(keys) - rank, places, len(members) == limit
 
     async def _sightings(self, mark: int, digest: bytes, places: Sequence[_Place]) -> list[Sighting]:
-        wanted = [place for place in places if (place[0] == _END_SEQ) == self._ends]
-        sessions = [self._session_keys(SessionRef(self._user_id, id_)) for _, id_ in wanted]
+        wanted = [place for place in places if (place[0] == _END_SEQ) == self.ends]
+        sessions = [self.tx.database.keys.session(self.keys.tenant, self.keys.user_id, id_, "") for _, id_ in wanted]
         commands: list[Command] = [head_command(keys) for keys in sessions]
-        if not self._ends:
+        if not self.ends:
             commands += [
                 (b"placed", keys.log, Key(keys.retired), seq, HEAD_BYTES)
                 for (seq, _), keys in zip(wanted, sessions, strict=True)
             ]
-        answers = await self._tx.database.fetch(commands)
+        answers = await self.tx.database.fetch(commands)
         found: list[Sighting] = []
         for at, (seq, _) in enumerate(wanted):
-            head, placed = answers[at], None if self._ends else answers[len(wanted) + at]
+            head, placed = answers[at], None if self.ends else answers[len(wanted) + at]
             if head[1] is None or (placed is not None and placed[1] is None):
                 continue
             session = decode_record(sessions[at], head[1]).session
             live, own = (True, session.tail.digest) if placed is None else (bool(placed[0]), entry_head(placed[1])[2])
-            if self._alias or own == digest:
-                place = session.tail.last_seq if self._ends else seq
-                found.append(self._sighting(session, mark, place, own, live=live))
-        return sorted(found, key=lambda one: one.updated_at, reverse=True) if self._ends else found
+            if self.alias or own == digest:
+                place = session.tail.last_seq if self.ends else seq
+                found.append(_sighting(session, mark, place, own, live=live))
+        return sorted(found, key=lambda one: one.updated_at, reverse=True) if self.ends else found
 
-    @staticmethod
-    def _sighting(session: Session, mark: int, seq: int, digest: bytes, *, live: bool) -> Sighting:
-        return Sighting(
-            ref=session.ref,
-            identity=session.identity,
-            mark=mark,
-            seq=seq,
-            digest=digest,
-            live=live,
-            last=live and digest == session.tail.digest,
-            updated_at=session.updated_at,
-        )
+
+def _sighting(session: Session, mark: int, seq: int, digest: bytes, *, live: bool) -> Sighting:
+    last = live and digest == session.tail.digest
+    fields: dict[str, Any] = {"mark": mark, "seq": seq, "digest": digest, "live": live, "last": last}
+    return Sighting(ref=session.ref, identity=session.identity, updated_at=session.updated_at, **fields)
 
 
 def score_of(key: int, *, alias: bool) -> int:

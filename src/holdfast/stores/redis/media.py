@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.domain.history import OldEntry
+import msgspec
+
 from holdfast.domain.session import Entry, NewEntry
-from holdfast.errors import InvalidMessage
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.records import pack, unpack_list
+from holdfast.stores.redis.records import pack
+from holdfast.stores.session_changes import named_media, refuse_missing_media
 
 _HASH_BYTES: Final = 32
 Uses = dict[bytes, tuple[int, int]]
 """How many entries name a content, and its size."""
-
-
-def named_by(entry: NewEntry) -> tuple[bytes, ...]:
-    """Return the contents that `entry` names: an erased one none."""
-    return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
+_decode_use = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 async def admit(
@@ -39,22 +36,15 @@ async def admit(
     Raises:
         InvalidMessage: an entry names what is neither there nor brought.
     """
-    named = sorted({sha256 for entry in new for sha256 in named_by(entry)})
+    named = sorted({sha256 for entry in new for sha256 in named_media(entry)})
     if not named:
         return {}
     found = [None] * len(named) if install else await tx.read(*((b"HGET", tx.keys.media_uses, one) for one in named))
     uses: Uses = {}
     for sha256, known in zip(named, found, strict=True):
         if known is not None:
-            count, size = unpack_list(known)
-            uses[sha256] = (count, size)
-    for at, entry in enumerate(new):
-        for sha256 in named_by(entry):
-            if sha256 not in uses and sha256 not in brought:
-                raise InvalidMessage(
-                    f"messages[{at}] names the content {sha256.hex()}, which the session does not have: bring it too",
-                    param=f"messages[{at}]",
-                )
+            uses[sha256] = _decode_use(known)
+    refuse_missing_media(new, uses.keys() | brought.keys())
     return uses
 
 
@@ -64,7 +54,7 @@ def keep(
     """Keep contents that are new, and note which entries name which; `uses` is what `admit` returned."""
     after = dict(uses)
     for came, entry in zip(new, written, strict=True):
-        named = list(dict.fromkeys(named_by(came)))
+        named = list(dict.fromkeys(named_media(came)))
         for sha256 in named:
             if sha256 not in after:
                 tx.do("HSET", tx.keys.media, sha256, brought[sha256])
@@ -83,8 +73,7 @@ async def uses_of(tx: Transaction, seq: int) -> Uses:
         return {}
     hashes = [named[at : at + _HASH_BYTES] for at in range(0, len(named), _HASH_BYTES)]
     found = await tx.read(*((b"HGET", tx.keys.media_uses, sha256) for sha256 in hashes))
-    known = [unpack_list(data) for data in found]
-    return {sha256: (count, size) for sha256, (count, size) in zip(hashes, known, strict=True)}
+    return {sha256: _decode_use(data) for sha256, data in zip(hashes, found, strict=True)}
 
 
 def forget(tx: Transaction, seq: int, uses: Uses) -> None:
@@ -101,5 +90,5 @@ def forget(tx: Transaction, seq: int, uses: Uses) -> None:
 
 def totals(flat: Sequence[bytes]) -> tuple[int, int]:
     """Return how many contents a session has and their bytes, from its whole hash of uses."""
-    known = [unpack_list(said) for field, said in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
+    known = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
     return len(known), sum(size for _, size in known)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +21,8 @@ from holdfast.stores.memories import MemoriesAsked, OwnedMemories
 from holdfast.stores.memory_checks import possible, stored_memory
 from holdfast.stores.redis.connection import Argument, Command
 from holdfast.stores.redis.database import Transaction, in_parts
-from holdfast.stores.redis.handle import Handle
-from holdfast.stores.redis.keys import OwnerKeys, TenantKeys, name_part, names_of, number_of, number_part
+from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
+from holdfast.stores.redis.keys import ScopeKeys, TenantKeys, name_part, names_of, number_of, number_part
 from holdfast.stores.redis.records import ENDLESS, fit, object_or, pack, to_json, unpack_list
 
 _END: Final = b"\xff" * 9
@@ -43,11 +42,19 @@ class _Held(NamedTuple):
     updated_at: int = 0
 
 
+def owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
+    """Return the keys of the owner that a method is about."""
+    memory_checks.check_owner(owner)
+    return handle.database.keys.owner(handle.tenant, owner)
+
+
 class MemoryMethods(Handle):
     """Memories; see `holdfast.stores.memories.MemoryStore`."""
 
+    @read_transaction(owner_keys)
     async def memories(
         self,
+        tx: Transaction,
         owner: Owner,
         *,
         ids: Collection[str] | None = None,
@@ -61,82 +68,109 @@ class MemoryMethods(Handle):
         filters: dict[str, Any] = {"ids": ids, "numbers": numbers, "since": since, "status": status}
         asked = MemoriesAsked(**filters, after=after, limit=limit, descending=descending)
         memory_checks.check_asked(owner, asked)
+        head, found = await _numbers(tx, asked)
+        if head is None:
+            return OwnedMemories(0, ())
+        rows = await _rows(tx, found[: asked.limit + 1])
+        memories, damaged = _decoded(owner, rows[: asked.limit])
+        held = _Held(*unpack_list(head))
+        return OwnedMemories(held.version, memories, held.held, len(rows) > asked.limit, damaged)
 
-        async def work(tx: Transaction) -> OwnedMemories:
-            head, found = await _numbers(tx, asked)
-            if head is None:
-                return OwnedMemories(0, ())
-            rows = await _rows(tx, found[: asked.limit + 1])
-            memories, damaged = _decoded(owner, rows[: asked.limit])
-            held = _Held(*unpack_list(head))
-            return OwnedMemories(held.version, memories, held.held, len(rows) > asked.limit, damaged)
-
-        return await self._read(self._owner_keys(owner), work)
-
-    async def find_memory(self, memory_id: str) -> Memory:
+    @read_transaction()
+    async def find_memory(self, tx: Transaction, memory_id: str) -> Memory:
         checks.check_id(memory_id, "memory_id")
-        (known,) = await self._fetch((b"HGET", self._tenant_keys.memory_ids, memory_id))
+        (known,) = await tx.read((b"HGET", self._tenant_keys.memory_ids, memory_id))
         if known is None or not possible((memory_id,)):
             raise MemoryNotFound(memory_id)
         kind, id_, _ = unpack_list(known)
-        owner = Owner(kind, id_)
+        found = await self.memories(Owner(kind, id_), ids=(memory_id,))
+        if found.damaged:
+            raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded")
+        if not found.memories:
+            raise MemoryNotFound(memory_id)
+        return found.memories[0]
 
-        async def work(tx: Transaction) -> Memory:
-            (number,) = await tx.read((b"HGET", tx.keys.ids, memory_id))
-            rows = [] if number is None else await _rows(tx, [int(number)])
-            if not rows:
-                raise MemoryNotFound(memory_id)
-            memories, _ = _decoded(owner, rows)
-            if not memories:
-                raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded")
-            return memories[0]
-
-        return await self._read(self._owner_keys(owner), work)
-
+    @write_transaction(owner_keys)
     async def change_memories(
-        self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
+        self, tx: Transaction, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
-        work = partial(_change, delta=delta, payloads=payloads, timestamp=timestamp, expect=expect)
-        return await self._write(self._owner_keys(owner), work)
+        stored, floor = await _load(tx, expect)
+        if stored is None and not (
+            delta.put or delta.diary
+        ):  # there is nothing to forget, or that a signal could be of
+            return OwnedMemories(0, ())
+        held = stored or _Held()
+        if stored is None:
+            _list_owner(tx)
+        here, elsewhere, known = await _places(tx, delta)
+        for memory in delta.put:
+            if memory.number and here.get(memory.id) != memory.number:
+                raise MemoryNotFound(memory.id)
+            if not memory.number and (memory.id in here or memory.id in elsewhere):
+                raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
+        gone = {id_: here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here}
+        first = held.next_memory if held.version else max(held.next_memory, floor + 1)
+        fresh = count(first)
+        numbers = [memory.number or next(fresh) for memory in delta.put]
+        new = next(fresh) - first
+        if new and held.held + new - len(gone) > MEMORIES:
+            raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
+        version = (held.version or floor) + 1 if delta.put or gone else held.version
+        statuses = await _statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
+        for memory, body, number in zip(delta.put, payloads, numbers, strict=True):
+            _put(tx, memory, number, version, body, statuses.get(number), known)
+        here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
+        await _forget(tx, gone, statuses)
+        told = await _signal(tx, held, delta, here)
+        _note(tx, held, delta.diary)
+        after = held._replace(
+            version=version,
+            held=held.held + new - len(gone),
+            next_memory=first + new if new else held.next_memory,
+            next_signal=held.next_signal + told,
+            next_entry=held.next_entry + len(delta.diary),
+        )
+        if after != held or delta.signals_before is not None:
+            tx.do("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
+        put = [
+            stored_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)
+        ]
+        return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
+    @read_transaction(owner_keys)
     async def signals(
-        self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
+        self, tx: Transaction, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
     ) -> tuple[Signal, ...]:
-        memory_checks.check_owner(owner)
         memory_checks.check_ids(memory_ids, "memory_ids")
         memory_checks.check_change(since or 0, None)
         begin = -ENDLESS if since is None else since
+        if memory_ids is None:
+            (found,) = await tx.read((b"ZRANGEBYSCORE", tx.keys.recalled, begin, b"+inf"))
+            numbers = [int(number) for number in found]
+            metas = await _fields(tx, tx.keys.metas, numbers)
+            named = {at: unpack_list(meta)[0] for at, meta in zip(numbers, metas, strict=True) if meta is not None}
+        else:
+            ids = possible(memory_ids)
+            stored = await _fields(tx, tx.keys.ids, ids)
+            named = {int(number): id_ for id_, number in zip(ids, stored, strict=True) if number is not None}
+        members = await tx.read(*((b"ZRANGE", tx.keys.signals_of(number), 0, -1) for number in named))
+        rows = sorted(
+            (tuple(unpack_list(member)), id_)
+            for id_, some in zip(named.values(), members, strict=True)
+            for member in some
+        )
+        return tuple(
+            Signal(memory_id=id_, at=at, query=query, score=score, session=session)
+            for (_, at, query, score, session), id_ in rows
+            if at >= begin
+        )
 
-        async def work(tx: Transaction) -> tuple[Signal, ...]:
-            if memory_ids is None:
-                (found,) = await tx.read((b"ZRANGEBYSCORE", tx.keys.recalled, begin, b"+inf"))
-                numbers = [int(number) for number in found]
-                metas = await _fields(tx, tx.keys.metas, numbers)
-                named = {at: unpack_list(meta)[0] for at, meta in zip(numbers, metas, strict=True) if meta is not None}
-            else:
-                ids = possible(memory_ids)
-                stored = await _fields(tx, tx.keys.ids, ids)
-                named = {int(number): id_ for id_, number in zip(ids, stored, strict=True) if number is not None}
-            members = await tx.read(*((b"ZRANGE", tx.keys.signals_of(number), 0, -1) for number in named))
-            rows = sorted(
-                (tuple(unpack_list(member)), id_)
-                for id_, some in zip(named.values(), members, strict=True)
-                for member in some
-            )
-            return tuple(
-                Signal(memory_id=id_, at=at, query=query, score=score, session=session)
-                for (_, at, query, score, session), id_ in rows
-                if at >= begin
-            )
-
-        return await self._read(self._owner_keys(owner), work)
-
-    async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
-        memory_checks.check_owner(owner)
+    @read_transaction(owner_keys)
+    async def diary(self, tx: Transaction, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
         checks.check_limit(limit)
-        (found,) = await self._fetch((b"ZREVRANGE", self._owner_keys(owner).diary, 0, limit - 1))
+        (found,) = await tx.read((b"ZREVRANGE", tx.keys.diary, 0, limit - 1))
         entries = []
         for _, id_, at, data in map(unpack_list, found):
             report = object_or(None, data)
@@ -144,7 +178,10 @@ class MemoryMethods(Handle):
                 entries.append(DiaryEntry(id=id_, at=at, report=report))
         return tuple(entries)
 
-    async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
+    @read_transaction()
+    async def memory_owners(
+        self, tx: Transaction, *, after: Owner | None = None, limit: int = 100
+    ) -> tuple[tuple[Owner, int], ...]:
         """Owners for whom nothing was written in the end are left out."""
         if after is not None:
             memory_checks.check_owner(after)
@@ -153,9 +190,9 @@ class MemoryMethods(Handle):
         owners: list[tuple[Owner, int]] = []
         while len(owners) < limit:
             begin = b"(" + place if place else b"-"
-            (found,) = await self._fetch((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit))
+            (found,) = await tx.read((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit))
             named = [Owner(*names_of(member)) for member in found]  # type: ignore[arg-type]  # its kind
-            heads = await self._fetch(*((b"HGET", self._owner_keys(one).head, b"m") for one in named))
+            heads = await tx.read(*((b"HGET", self.database.keys.owner(self.tenant, one).head, b"m") for one in named))
             owners += [
                 (one, _Held(*unpack_list(head)).updated_at) for one, head in zip(named, heads, strict=True) if head
             ]
@@ -164,18 +201,28 @@ class MemoryMethods(Handle):
             place = found[-1]
         return tuple(owners[:limit])
 
-    async def drop_memories(self, owner: Owner) -> int:
-        memory_checks.check_owner(owner)
-        return await self._write(self._owner_keys(owner), _drop)
-
-    def _owner_keys(self, owner: Owner) -> OwnerKeys:
-        return self.database.keys.owner(self.tenant, owner)
-
-    async def _fetch(self, *commands: Command) -> list[Any]:
-        async def work(tx: Transaction) -> list[Any]:
-            return await tx.read(*commands)
-
-        return await self._read(None, work)
+    @write_transaction(owner_keys)
+    async def drop_memories(self, tx: Transaction, owner: Owner) -> int:
+        """What its versions and numbers came to stays, under a key that is a digest."""
+        held, floor = await _load(tx)
+        if held is None:
+            return 0
+        keys, tenants, member = tx.keys, _tenants(tx), _member(tx.keys.owner)
+        metas, recalled = await tx.read((b"HVALS", keys.metas), (b"ZRANGE", keys.recalled, 0, -1))
+        await _disown(tx, [unpack_list(meta)[0] for meta in metas])
+        for key in (*(keys.signals_of(int(number)) for number in recalled), keys.recalled, keys.diary):
+            tx.do("UNLINK", key)
+        for key in (keys.bodies, keys.metas, keys.ids, keys.versions, keys.places):
+            tx.do("UNLINK", key)
+        ceiling = max(held.version + (1 if held.held else 0), held.next_memory - 1)
+        tx.do("HSET", keys.head, "f", max(floor, ceiling))
+        tx.do("HDEL", keys.head, "m")
+        if not _apart(tx):
+            tx.do("ZREM", tenants.memory_owners, member)
+        else:  # the tenant is told after the write, unless the owner was listed anew meanwhile
+            (token,) = await tx.read((b"HGET", tenants.memory_ids, _LISTED + member))
+            tx.behind += (_LISTED + member, token or b"")
+        return held.held
 
 
 # -- reading -----------------------------------------------------------------
@@ -264,49 +311,6 @@ async def _load(tx: Transaction, expect: int | None = None) -> tuple[_Held | Non
     if expect is not None and expect != version:
         raise StaleMemories(expected=expect, version=version)
     return held, int(floor or 0)
-
-
-async def _change(
-    tx: Transaction, *, delta: MemoryDelta, payloads: Sequence[bytes], timestamp: int, expect: int | None
-) -> OwnedMemories:
-    stored, floor = await _load(tx, expect)
-    if stored is None and not (delta.put or delta.diary):  # there is nothing to forget, or that a signal could be of
-        return OwnedMemories(0, ())
-    held = stored or _Held()
-    if stored is None:
-        _list_owner(tx)
-    here, elsewhere, known = await _places(tx, delta)
-    for memory in delta.put:
-        if memory.number and here.get(memory.id) != memory.number:
-            raise MemoryNotFound(memory.id)
-        if not memory.number and (memory.id in here or memory.id in elsewhere):
-            raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
-    gone = {id_: here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here}
-    first = held.next_memory if held.version else max(held.next_memory, floor + 1)
-    fresh = count(first)
-    numbers = [memory.number or next(fresh) for memory in delta.put]
-    new = next(fresh) - first
-    if new and held.held + new - len(gone) > MEMORIES:
-        raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
-    version = (held.version or floor) + 1 if delta.put or gone else held.version
-    statuses = await _statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
-    for memory, body, number in zip(delta.put, payloads, numbers, strict=True):
-        _put(tx, memory, number, version, body, statuses.get(number), known)
-    here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-    await _forget(tx, gone, statuses)
-    told = await _signal(tx, held, delta, here)
-    _note(tx, held, delta.diary)
-    after = held._replace(
-        version=version,
-        held=held.held + new - len(gone),
-        next_memory=first + new if new else held.next_memory,
-        next_signal=held.next_signal + told,
-        next_entry=held.next_entry + len(delta.diary),
-    )
-    if after != held or delta.signals_before is not None:
-        tx.do("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
-    put = [stored_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)]
-    return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
 
 async def _places(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
@@ -439,26 +443,3 @@ def _note(tx: Transaction, held: _Held, entries: Sequence[DiaryEntry]) -> None:
         tx.do("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
     if entries:
         tx.do("ZREMRANGEBYSCORE", tx.keys.diary, "-inf", f"({held.next_entry + len(entries) - DIARY_KEPT}")
-
-
-async def _drop(tx: Transaction) -> int:
-    """Delete all of an owner. What its versions and numbers came to stays, under a key that is a digest."""
-    held, floor = await _load(tx)
-    if held is None:
-        return 0
-    keys, tenants, member = tx.keys, _tenants(tx), _member(tx.keys.owner)
-    metas, recalled = await tx.read((b"HVALS", keys.metas), (b"ZRANGE", keys.recalled, 0, -1))
-    await _disown(tx, [unpack_list(meta)[0] for meta in metas])
-    for key in (*(keys.signals_of(int(number)) for number in recalled), keys.recalled, keys.diary):
-        tx.do("UNLINK", key)
-    for key in (keys.bodies, keys.metas, keys.ids, keys.versions, keys.places):
-        tx.do("UNLINK", key)
-    ceiling = max(held.version + (1 if held.held else 0), held.next_memory - 1)
-    tx.do("HSET", keys.head, "f", max(floor, ceiling))
-    tx.do("HDEL", keys.head, "m")
-    if not _apart(tx):
-        tx.do("ZREM", tenants.memory_owners, member)
-    else:  # the tenant is told after the write, unless the owner was listed anew meanwhile
-        (token,) = await tx.read((b"HGET", tenants.memory_ids, _LISTED + member))
-        tx.behind += (_LISTED + member, token or b"")
-    return held.held

@@ -260,51 +260,67 @@ decode_compaction = msgspec.msgpack.Decoder(tuple[int, StoredCompaction]).decode
 """Decode the version that a compaction was laid at, and the compaction."""
 
 
+_CALL: Final = (
+    *(
+        "timestamp",
+        "model",
+        "prompt_tokens",
+        "completion_tokens",
+        "cached_tokens",
+        "turn_id",
+        "through",
+        "view",
+        "hash",
+    ),
+    "build",
+)
+
+
 def encode_call(number: int, call: ModelCall) -> bytes:
     """Encode a model call: its number comes first, so that calls of a turn are sorted."""
-    used = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
-    rest = (call.timestamp, call.model, *used, call.turn_id, call.through, call.view, call.hash, call.build)
-    return struct.pack(">Q", number + (1 << 63)) + pack(rest)
+    return struct.pack(">Q", number + (1 << 63)) + _pack_fields(call, _CALL)
 
 
 def decode_call(data: bytes) -> ModelCall:
     """Decode a model call."""
-    timestamp, model, *rest = unpack_list(data[8:])
-    names = ("prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through", "view", "hash", "build")
-    return ModelCall(model=model, timestamp=timestamp, **dict(zip(names, rest, strict=True)))
+    return ModelCall(**dict(zip(_CALL, unpack_list(data[8:]), strict=True)))
 
 
 # -- others ------------------------------------------------------------------
 
 
+_ENDING: Final = (
+    *("id", "user_id", "session_id", "identity", "withdrawn", "reason", "ended_at", "due_at", "attempts", "hooks"),
+    "error",
+)
+_ARTIFACT: Final = ("name", "version", "blob", "mime_type", "size", "sha256", "author", "metadata", "created_at")
+
+
+def _pack_fields(one: msgspec.Struct, names: Sequence[str], **others: Any) -> bytes:
+    return pack([others[name] if name in others else getattr(one, name) for name in names])
+
+
 def encode_ending(ending: Ending) -> bytes:
     """Encode an end that hooks are to be notified of."""
-    names = (ending.id, ending.user_id, ending.session_id, ending.identity, int(ending.withdrawn), ending.reason)
-    due = (ending.ended_at, ending.due_at, ending.attempts, to_json(ending.hooks), ending.error)
-    return pack((*names, *due))
+    return _pack_fields(ending, _ENDING, withdrawn=int(ending.withdrawn), hooks=to_json(ending.hooks))
 
 
 def decode_ending(data: bytes) -> Ending:
     """Decode it. A damaged list of hooks is empty, so that the session is not kept for ever."""
-    id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = unpack_list(data)
+    fields = dict(zip(_ENDING, unpack_list(data), strict=True))
     try:
-        left = _ids(hooks)
+        hooks = _ids(fields["hooks"])
     except msgspec.MsgspecError:
-        left = ()
-    names = {"id": id_, "user_id": user_id, "session_id": session_id, "identity": identity}
-    due = {"ended_at": ended_at, "due_at": due_at, "attempts": attempts, "hooks": left, "error": error}
-    return Ending(withdrawn=withdrawn == 1, reason=reason, **names, **due)
+        hooks = ()
+    return Ending(**{**fields, "withdrawn": fields["withdrawn"] == 1, "hooks": hooks})
 
 
 def encode_artifact(one: Artifact) -> bytes:
     """Encode a version of an artifact."""
-    metadata = to_json(one.metadata) if one.metadata else None
-    said = (one.mime_type, one.size, one.sha256, one.author, metadata, one.created_at)
-    return pack((one.name, one.version, one.blob, *said))
+    return _pack_fields(one, _ARTIFACT, metadata=to_json(one.metadata) if one.metadata else None)
 
 
 def decode_artifact(data: bytes) -> Artifact:
     """Decode it; damaged metadata are empty."""
-    name, version, blob, mime_type, size, sha256, author, metadata, created_at = unpack_list(data)
-    said = {"mime_type": mime_type, "size": size, "sha256": sha256, "author": author, "created_at": created_at}
-    return Artifact(name=name, version=version, blob=blob, metadata=object_or({}, metadata) or {}, **said)
+    fields = dict(zip(_ARTIFACT, unpack_list(data), strict=True))
+    return Artifact(**{**fields, "metadata": object_or({}, fields["metadata"]) or {}})

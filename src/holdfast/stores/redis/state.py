@@ -17,20 +17,19 @@ from holdfast.domain.state import (
     Extend,
     Increment,
     Scope,
-    changed,
-    check_room,
     encoded,
     prefixed,
     split,
     weight,
 )
-from holdfast.errors import StaleState, StoreCorrupt
+from holdfast.errors import StaleState
 from holdfast.limits import STATE_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Transaction, in_parts
-from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import ScopeKeys
+from holdfast.stores.scope_changes import change_values, decode_value
 from holdfast.stores.session_changes import check_expected
 from holdfast.stores.state import ScopedState
 
@@ -41,34 +40,38 @@ _ID_BYTES: Final = 12
 _decode = msgspec.json.Decoder().decode
 
 
+def _state_keys(handle: Handle, user_id: str | None) -> ScopeKeys:
+    checks.check_state_names(user_id, ())
+    return handle.database.keys.user(handle.tenant, user_id or "")
+
+
 class StateMethods(Handle):
     """State that sessions share; see `holdfast.stores.state.StateStore`."""
 
+    @read_transaction()
     async def state(
-        self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
+        self, tx: Transaction, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
     ) -> ScopedState:
         checks.check_state_names(user_id, names or ())
         keys, wanted = await self._scope(user_id), list(names or ())
         commands = [(b"HGETALL", keys.state)] if names is None else _named(keys, wanted)
+        if known is not None:
+            version = _Held((await tx.database.fetch([_meta(keys)]))[0]).version
+            if version == known:
+                return ScopedState(version, None)
+        meta, *found = await tx.database.fetch([_meta(keys), *commands])
+        if names is None:
+            held = dict(zip(found[0][::2], found[0][1::2], strict=True))
+            meta = held.pop(b"", None)
+        else:
+            values = [value for some in found for value in some]
+            held = {name.encode(): value for name, value in zip(wanted, values, strict=True) if value is not None}
+        return _scoped(_Held(meta).version, held)
 
-        async def work(tx: Transaction) -> ScopedState:
-            if known is not None:
-                version = _Held((await tx.database.fetch([_meta(keys)]))[0]).version
-                if version == known:
-                    return ScopedState(version, None)
-            meta, *found = await tx.database.fetch([_meta(keys), *commands])
-            if names is None:
-                held = dict(zip(found[0][::2], found[0][1::2], strict=True))
-                meta = held.pop(b"", None)
-            else:
-                values = [value for some in found for value in some]
-                held = {name.encode(): value for name, value in zip(wanted, values, strict=True) if value is not None}
-            return _scoped(_Held(meta).version, held)
-
-        return await self._read(None, work)
-
+    @write_transaction(_state_keys)
     async def change_state(
         self,
+        tx: Transaction,
         user_id: str | None,
         delta: Mapping[str, Change],
         *,
@@ -79,39 +82,31 @@ class StateMethods(Handle):
         checks.check_scope_state(user_id, delta, values)
         scope: Scope = "app" if user_id is None else "user"
         keys, wanted = await self._scope(user_id), list({**delta, **(values or {})})
+        meta, *found = await tx.read(_meta(keys), *_named(keys, wanted))
+        held = _Held(meta)
+        if expect is not None and expect != held.version:
+            raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
+        stored = _stored(wanted, found)
+        known = {name: decode_value(name, data) for name, data in stored.items() if name in (values or {})}
+        check_expected(prefixed(values or {}, scope), prefixed(known, scope), held.version)
+        after, *_ = change_values(scope, stored, delta, keys=held.keys, size=held.size)
+        written = {name: after[name] for name in delta if after[name] != stored.get(name)}
+        if written:
+            tx.check(keys.state, b"", meta)
+            tx.do("share", keys.state, *_LIMITS, *_operations(written))
+        there = {name: _decode(value) for name, value in after.items() if value is not None}
+        return ScopedState(held.version + bool(written), there)
 
-        async def work(tx: Transaction) -> ScopedState:
-            meta, *found = await tx.read(_meta(keys), *_named(keys, wanted))
-            held = _Held(meta)
-            if expect is not None and expect != held.version:
-                raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
-            stored = _stored(wanted, found)
-            known = {name: _value(name, data) for name, data in stored.items() if name in (values or {})}
-            check_expected(prefixed(values or {}, scope), prefixed(known, scope), held.version)
-            after = _after_all(scope, held, stored, delta)
-            written = {name: after[name] for name in delta if after[name] != stored.get(name)}
-            if written:
-                tx.check(keys.state, b"", meta)
-                tx.do("share", keys.state, *_LIMITS, *_operations(written))
-            there = {name: _decode(value) for name, value in after.items() if value is not None}
-            return ScopedState(held.version + bool(written), there)
-
-        return await self._write(keys, work)
-
-    async def drop_state(self, user_id: str | None) -> int:
-        checks.check_state_names(user_id, ())
+    @write_transaction(_state_keys)
+    async def drop_state(self, tx: Transaction, user_id: str | None) -> int:
         keys = await self._scope(user_id)
-
-        async def work(tx: Transaction) -> int:
-            (meta,) = await tx.read(_meta(keys))
-            held = _Held(meta)
-            if held.keys:
-                tx.check(keys.state, b"", meta)
-                tx.do("UNLINK", keys.state)
-                tx.do("HSET", keys.state, b"", b"%d 0 0" % (held.version + 1))
-            return held.keys
-
-        return await self._write(keys, work)
+        (meta,) = await tx.read(_meta(keys))
+        held = _Held(meta)
+        if held.keys:
+            tx.check(keys.state, b"", meta)
+            tx.do("UNLINK", keys.state)
+            tx.do("HSET", keys.state, b"", b"%d 0 0" % (held.version + 1))
+        return held.keys
 
     async def _scope(self, user_id: str | None) -> ScopeKeys:
         if user_id is None:  # what sessions changed of it may still be in their users' outboxes
@@ -152,30 +147,6 @@ def _scoped(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
     return ScopedState(version, values, tuple(damaged))
 
 
-def _value(key: str, data: bytes) -> Any:
-    try:
-        return _decode(data)
-    except msgspec.MsgspecError as exc:
-        raise StoreCorrupt(f"the value of the state key {key!r:.80} is damaged; set it again ({exc})") from exc
-
-
-def _after_all(
-    scope: Scope, held: _Held, stored: Mapping[str, bytes], delta: Mapping[str, Change]
-) -> dict[str, bytes | None]:
-    """Return what is under each changed key afterwards, as JSON. Raises `InvalidRequest`, `TooLarge`."""
-    keys, size, after = held.keys, held.size, dict[str, bytes | None]()
-    for name, change in delta.items():
-        key, old = f"{scope}:{name}", stored.get(name)
-        relative = isinstance(change, Increment | Extend)
-        value = changed(key, _value(key, old) if relative and old is not None else None, change)
-        new = after[name] = None if value is None else encoded(key, value)
-        if new != old:
-            keys += (new is not None) - (old is not None)
-            size += sum(weight(name, one) * sign for one, sign in ((new, 1), (old, -1)) if one is not None)
-    check_room(scope, keys=keys, size=size + 1, grown=keys > held.keys, larger=size > held.size)
-    return after
-
-
 async def share(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
     """Add what a session's write changes of shared state. Raises `InvalidRequest`, `TooLarge`."""
     parts = split(delta) if delta else {}
@@ -185,8 +156,8 @@ async def share(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
         keys, part = tx.database.keys.user(tx.keys.tenant, tx.keys.user_id if scope == "user" else ""), parts[scope]
         names = list(part)
         meta, *found = await tx.read(_meta(keys), *_named(keys, names))
-        stored = _stored(names, found)
-        after = _after_all(scope, _Held(meta), stored, part)
+        stored, held = _stored(names, found), _Held(meta)
+        after, *_ = change_values(scope, stored, part, keys=held.keys, size=held.size)
         written = {name: value for name, value in after.items() if value != stored.get(name)}
         if not written:
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from holdfast.errors import StoreClosed
 from holdfast.stores import checks
 from holdfast.stores.logic.network import NAME, LastKnown
 from holdfast.stores.redis import health
@@ -116,9 +115,7 @@ class RedisStore(
             tx.do("HSET", layout, b"ping", b"1")
             tx.do("HDEL", layout, b"ping")
 
-        if self._closed:
-            raise StoreClosed
-        await self._write(None, work)
+        await self.run(None, work, write=True)
 
     async def close(self) -> None:
         self._closed = True

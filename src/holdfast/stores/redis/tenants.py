@@ -16,7 +16,7 @@ from holdfast.stores import checks
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.redis.connection import Key
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.handle import Handle
+from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import number_of, number_part
 from holdfast.stores.redis.records import fit, pack, unpack_list
 
@@ -31,139 +31,112 @@ class TenantMethods(Handle):
 
     durable = True
 
-    async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
+    @read_transaction()
+    async def tenants(self, tx: Transaction, *, after: str = "", limit: int = 100) -> Sequence[str]:
         checks.check_limit(limit)
         keys = self.database.keys
-
-        async def work(tx: Transaction) -> Sequence[str]:
-            found: list[str] = []
-            place = after.encode()
-            while len(found) < limit:
-                begin = b"(" + place if place else b"-"
-                (names,) = await tx.read((b"ZRANGEBYLEX", keys.tenants, begin, b"+", b"LIMIT", 0, limit))
-                for name in names:
-                    of = keys.tenant(name.decode())
-                    if any(await tx.read(*((b"ZCARD", key) for key in (of.named, of.withdrawn, of.memory_owners)))):
-                        found.append(name.decode())
-                if len(names) < limit:
-                    break
-                place = names[-1]
-            return tuple(found[:limit])
-
-        return await self._read(None, work)
+        found: list[str] = []
+        place = after.encode()
+        while len(found) < limit:
+            begin = b"(" + place if place else b"-"
+            (names,) = await tx.read((b"ZRANGEBYLEX", keys.tenants, begin, b"+", b"LIMIT", 0, limit))
+            for name in names:
+                of = keys.tenant(name.decode())
+                if any(await tx.read(*((b"ZCARD", key) for key in (of.named, of.withdrawn, of.memory_owners)))):
+                    found.append(name.decode())
+            if len(names) < limit:
+                break
+            place = names[-1]
+        return tuple(found[:limit])
 
     # -- leases --------------------------------------------------------------------
 
-    async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
+    @write_transaction()
+    async def lease(self, tx: Transaction, name: str, holder: str, *, now: int, until: int) -> bool:
         checks.check_lease(name, holder, now, until)
         keys = self._tenant_keys
+        (stored,) = await tx.read((b"HGET", keys.holders, name))
+        held = None if stored is None else unpack_list(stored)
+        if held is not None and held[0] != holder and held[1] > now:
+            return False
+        tx.check(keys.holders, name, stored)
+        tx.do("HSET", keys.holders, name, pack((holder, until)))
+        tx.do("ZADD", keys.leases, until, name)
+        tx.do("clean", keys.leases, Key(keys.holders), now - _STALE)
+        return True
 
-        async def work(tx: Transaction) -> bool:
-            (stored,) = await tx.read((b"HGET", keys.holders, name))
-            held = None if stored is None else unpack_list(stored)
-            if held is not None and held[0] != holder and held[1] > now:
-                return False
-            tx.check(keys.holders, name, stored)
-            tx.do("HSET", keys.holders, name, pack((holder, until)))
-            tx.do("ZADD", keys.leases, until, name)
-            tx.do("clean", keys.leases, Key(keys.holders), now - _STALE)
-            return True
-
-        return await self._write(None, work)
-
-    async def leased_by(self, name: str, *, now: int) -> str | None:
+    @read_transaction()
+    async def leased_by(self, tx: Transaction, name: str, *, now: int) -> str | None:
         checks.check_id(name, "name")
+        (stored,) = await tx.read((b"HGET", self._tenant_keys.holders, name))
+        holder, until = ("", now) if stored is None else unpack_list(stored)
+        return holder if until > now else None
 
-        async def work(tx: Transaction) -> str | None:
-            (stored,) = await tx.read((b"HGET", self._tenant_keys.holders, name))
-            holder, until = ("", now) if stored is None else unpack_list(stored)
-            return holder if until > now else None
-
-        return await self._read(None, work)
-
-    async def release(self, name: str, holder: str) -> None:
+    @write_transaction()
+    async def release(self, tx: Transaction, name: str, holder: str) -> None:
         checks.check_id(name, "name")
         checks.check_id(holder, "holder")
         keys = self._tenant_keys
-
-        async def work(tx: Transaction) -> None:
-            (stored,) = await tx.read((b"HGET", keys.holders, name))
-            if stored is not None and unpack_list(stored)[0] == holder:
-                tx.check(keys.holders, name, stored)
-                tx.do("HDEL", keys.holders, name)
-                tx.do("ZREM", keys.leases, name)
-
-        await self._write(None, work)
+        (stored,) = await tx.read((b"HGET", keys.holders, name))
+        if stored is not None and unpack_list(stored)[0] == holder:
+            tx.check(keys.holders, name, stored)
+            tx.do("HDEL", keys.holders, name)
+            tx.do("ZREM", keys.leases, name)
 
     # -- what was learned ------------------------------------------------------------
 
-    async def learned(self, model: str) -> bytes | None:
+    @read_transaction()
+    async def learned(self, tx: Transaction, model: str) -> bytes | None:
         checks.check_id(model, "model")
+        (stored,) = await tx.read((b"HGET", self._tenant_keys.learned, model))
+        return None if stored is None else bytes(stored[8:])
 
-        async def work(tx: Transaction) -> bytes | None:
-            (stored,) = await tx.read((b"HGET", self._tenant_keys.learned, model))
-            return None if stored is None else bytes(stored[8:])
-
-        return await self._read(None, work)
-
-    async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
+    @write_transaction()
+    async def learn(self, tx: Transaction, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
         checks.check_id(model, "model")
         checks.check_size(len(data), "data", LEARNED_BYTES)
         keys = self._tenant_keys
-
-        async def work(tx: Transaction) -> bool:
-            (stored,) = await tx.read((b"HGET", keys.learned, model))
-            if (None if stored is None else stored[8:]) != expect:
-                return False
-            tx.check(keys.learned, model, stored)
-            tx.do("HSET", keys.learned, model, number_part(timestamp) + data)
-            if stored is not None:
-                tx.do("ZREM", keys.learned_at, stored[:8] + model.encode())
-            tx.do("ZADD", keys.learned_at, 0, number_part(timestamp) + model.encode())
-            if stored is None:
-                tx.do("trim", keys.learned_at, Key(keys.learned), LEARNED_MODELS)
-            return True
-
-        return await self._write(None, work)
+        (stored,) = await tx.read((b"HGET", keys.learned, model))
+        if (None if stored is None else stored[8:]) != expect:
+            return False
+        tx.check(keys.learned, model, stored)
+        tx.do("HSET", keys.learned, model, number_part(timestamp) + data)
+        if stored is not None:
+            tx.do("ZREM", keys.learned_at, stored[:8] + model.encode())
+        tx.do("ZADD", keys.learned_at, 0, number_part(timestamp) + model.encode())
+        if stored is None:
+            tx.do("trim", keys.learned_at, Key(keys.learned), LEARNED_MODELS)
+        return True
 
     # -- API keys ----------------------------------------------------------------------
 
-    async def add_key(self, key: ApiKey) -> None:
+    @write_transaction()
+    async def add_key(self, tx: Transaction, key: ApiKey) -> None:
         checks.check_key(key)
         keys = self._tenant_keys
+        if any(await tx.read((b"HGET", keys.api_keys, key.id), (b"HGET", keys.api_hashes, key.hash))):
+            raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
+        tx.check(keys.api_keys, key.id, None)
+        tx.check(keys.api_hashes, key.hash, None)
+        tx.do("HSET", keys.api_keys, key.id, _encode_key(key))
+        tx.do("HSET", keys.api_hashes, key.hash, key.id)
+        tx.do("ZADD", keys.api_ids, 0, key.id)
 
-        async def work(tx: Transaction) -> None:
-            if any(await tx.read((b"HGET", keys.api_keys, key.id), (b"HGET", keys.api_hashes, key.hash))):
-                raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
-            tx.check(keys.api_keys, key.id, None)
-            tx.check(keys.api_hashes, key.hash, None)
-            tx.do("HSET", keys.api_keys, key.id, _encode_key(key))
-            tx.do("HSET", keys.api_hashes, key.hash, key.id)
-            tx.do("ZADD", keys.api_ids, 0, key.id)
-
-        await self._write(None, work)
-
-    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name
+    @read_transaction()
+    async def key_of(self, tx: Transaction, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name
         checks.check_hash(hash, "hash")
         keys = self._tenant_keys
+        (id_,) = await tx.read((b"HGET", keys.api_hashes, hash))
+        stored = None if id_ is None else (await tx.read((b"HGET", keys.api_keys, id_)))[0]
+        return None if stored is None else _decode_key(stored)
 
-        async def work(tx: Transaction) -> ApiKey | None:
-            (id_,) = await tx.read((b"HGET", keys.api_hashes, hash))
-            stored = None if id_ is None else (await tx.read((b"HGET", keys.api_keys, id_)))[0]
-            return None if stored is None else _decode_key(stored)
-
-        return await self._read(None, work)
-
-    async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+    @read_transaction()
+    async def keys(self, tx: Transaction, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         checks.check_limit(limit)
         keys, begin = self._tenant_keys, b"(" + after.encode() if after else b"-"
-
-        async def work(tx: Transaction) -> Sequence[ApiKey]:
-            (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, limit))
-            found = await tx.read(*((b"HGET", keys.api_keys, id_) for id_ in ids))
-            return tuple(_decode_key(stored) for stored in found if stored is not None)
-
-        return await self._read(None, work)
+        (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, limit))
+        found = await tx.read(*((b"HGET", keys.api_keys, id_) for id_ in ids))
+        return tuple(_decode_key(stored) for stored in found if stored is not None)
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
         checks.check_id(key_id, "key_id")
@@ -176,80 +149,65 @@ class TenantMethods(Handle):
         checks.check_id(key_id, "key_id")
         await self._change_key(key_id, "used_at", fit(timestamp), lambda before: before is None or before < timestamp)
 
-    async def _change_key(self, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
+    @write_transaction()
+    async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
         """Set a time of a key where that applies to the one before; return the key as it is then."""
         keys = self._tenant_keys
-
-        async def work(tx: Transaction) -> ApiKey | None:
-            (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
-            if stored is None:
-                return None
-            key = _decode_key(stored)
-            if applies(getattr(key, name)):
-                key = evolve(key, **{name: timestamp})
-                tx.check(keys.api_keys, key_id, stored)
-                tx.do("HSET", keys.api_keys, key_id, _encode_key(key))
-            return key
-
-        return await self._write(None, work)
+        (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
+        if stored is None:
+            return None
+        key = _decode_key(stored)
+        if applies(getattr(key, name)):
+            key = evolve(key, **{name: timestamp})
+            tx.check(keys.api_keys, key_id, stored)
+            tx.do("HSET", keys.api_keys, key_id, _encode_key(key))
+        return key
 
     # -- contents --------------------------------------------------------------------
 
-    async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
+    @write_transaction()
+    async def put_blob(self, tx: Transaction, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
         checks.check_blobs((blob,))
         checks.check_size(len(data), "data", BLOB_PART_BYTES)
         keys = self._tenant_keys
+        (stored,) = await tx.read((b"HGET", keys.written, blob))
+        # When the last of its parts was written: which part that is does not matter.
+        newest = timestamp if stored is None else max(timestamp, number_of(stored))
+        tx.do("HSET", keys.parts(blob), part, data)
+        tx.do("HSET", keys.written, blob, number_part(newest))
+        tx.do("ZADD", keys.blobs, 0, blob)
 
-        async def work(tx: Transaction) -> None:
-            (stored,) = await tx.read((b"HGET", keys.written, blob))
-            # When the last of its parts was written: which part that is does not matter.
-            newest = timestamp if stored is None else max(timestamp, number_of(stored))
-            tx.do("HSET", keys.parts(blob), part, data)
-            tx.do("HSET", keys.written, blob, number_part(newest))
-            tx.do("ZADD", keys.blobs, 0, blob)
-
-        await self._write(None, work)
-
-    async def blob(self, blob: str, part: int) -> bytes | None:
+    @read_transaction()
+    async def blob(self, tx: Transaction, blob: str, part: int) -> bytes | None:
         checks.check_blobs((blob,))
+        found: bytes | None = (await tx.read((b"HGET", self._tenant_keys.parts(blob), part)))[0]
+        return found
 
-        async def work(tx: Transaction) -> bytes | None:
-            found: bytes | None = (await tx.read((b"HGET", self._tenant_keys.parts(blob), part)))[0]
-            return found
-
-        return await self._read(None, work)
-
-    async def delete_blobs(self, blobs: Sequence[str]) -> None:
+    @write_transaction()
+    async def delete_blobs(self, tx: Transaction, blobs: Sequence[str]) -> None:
         checks.check_blobs(blobs)
         keys = self._tenant_keys
+        for blob in blobs:
+            tx.do("UNLINK", keys.parts(blob))
+            tx.do("HDEL", keys.written, blob)
+            tx.do("ZREM", keys.blobs, blob)
 
-        async def work(tx: Transaction) -> None:
-            for blob in blobs:
-                tx.do("UNLINK", keys.parts(blob))
-                tx.do("HDEL", keys.written, blob)
-                tx.do("ZREM", keys.blobs, blob)
-
-        await self._write(None, work)
-
-    async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
+    @read_transaction()
+    async def blobs(self, tx: Transaction, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
         checks.check_limit(limit)
         keys = self._tenant_keys
-
-        async def work(tx: Transaction) -> tuple[str, ...]:
-            found: list[str] = []
-            place = after.encode()
-            while len(found) < limit:
-                begin = b"(" + place if place else b"-"
-                (blobs,) = await tx.read((b"ZRANGEBYLEX", keys.blobs, begin, b"+", b"LIMIT", 0, limit))
-                times = await tx.read(*((b"HGET", keys.written, blob) for blob in blobs))
-                old = (blob for blob, time in zip(blobs, times, strict=True) if time and number_of(time) < before)
-                found += (blob.decode() for blob in old)
-                if len(blobs) < limit:
-                    break
-                place = blobs[-1]
-            return tuple(found[:limit])
-
-        return await self._read(None, work)
+        found: list[str] = []
+        place = after.encode()
+        while len(found) < limit:
+            begin = b"(" + place if place else b"-"
+            (blobs,) = await tx.read((b"ZRANGEBYLEX", keys.blobs, begin, b"+", b"LIMIT", 0, limit))
+            times = await tx.read(*((b"HGET", keys.written, blob) for blob in blobs))
+            old = (blob for blob, time in zip(blobs, times, strict=True) if time and number_of(time) < before)
+            found += (blob.decode() for blob in old)
+            if len(blobs) < limit:
+                break
+            place = blobs[-1]
+        return tuple(found[:limit])
 
 
 def _encode_key(key: ApiKey) -> bytes:
