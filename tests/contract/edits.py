@@ -336,13 +336,13 @@ async def test_the_head_has_nothing_retired(store: Store) -> None:
 
 
 async def test_the_views_saved_longest_ago_are_forgotten(store: Store) -> None:
-    """Where a write saves a view and nothing else. One that is saved again stays."""
+    """Where a write saves a view and nothing else, however far the views have come. One that is saved again stays."""
     await store.create(session())
     await store.append(REF, Append(entries=[user(str(at)) for at in range(60)], timestamp=2))
     for at in range(limits.VIEWS_KEPT):
-        await store.append(REF, Append(views={f"v{at}": SavedView(at + 1, b"")}, timestamp=3 + at))
-    await store.append(REF, Append(views={"v0": SavedView(30, b"")}, timestamp=40))
-    await store.append(REF, Append(views={"new": SavedView(31, b"")}, timestamp=41))
+        await store.append(REF, Append(views={f"v{at}": SavedView(50 - at, b"")}, timestamp=3 + at))
+    await store.append(REF, Append(views={"v0": SavedView(2, b"")}, timestamp=40))
+    await store.append(REF, Append(views={"new": SavedView(1, b"")}, timestamp=41))
     kept = {key for key in ("new", *(f"v{at}" for at in range(limits.VIEWS_KEPT))) if await _has_view(store, key)}
     assert kept == {"new", "v0", *(f"v{at}" for at in range(2, limits.VIEWS_KEPT))}
 

@@ -19,7 +19,7 @@ from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, Store
 from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
 from holdfast.limits import VIEWS_KEPT
 from holdfast.stores import checks
-from holdfast.stores.log import Append, Appended, SavedView, WindowRows
+from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.redis import compactions, matching, media, state
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MARKED, Transaction
@@ -43,7 +43,7 @@ from holdfast.stores.redis.records import (
     retired_prefix,
     to_json,
     unpack_list,
-    view_frontier,
+    view_order,
 )
 from holdfast.stores.session_changes import advance, claim_after, given_or, refuse_stale
 
@@ -367,24 +367,23 @@ async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Seq
     """Save the views that were built on what still holds, and know of their live compaction."""
     assert tx.record is not None
     fates = {one.view: one.status for one in laid if one.status != "failed"}
-    saved: dict[bytes, SavedView] = {}
+    saved: dict[bytes, bytes] = {}
     for name, view in (write.views or {}).items():
         laid_at = tx.record.live.get(name, (0, -1))[1]
         knows = view.built_at is None or fates.get(name) == "live" or laid_at <= view.built_at
         if (view.built_at is None or view.built_at >= views_from) and fates.get(name) != "dead" and knows:
-            tx.do("HSET", tx.keys.views, name, encode_view(view))
-            saved[name.encode()] = view
+            saved[name.encode()] = encode_view(view, write.timestamp)
+            tx.do("HSET", tx.keys.views, name, saved[name.encode()])
     if saved and not (write.entries or write.calls or write.compactions):
         await _trim_views(tx, saved)
 
 
-async def _trim_views(tx: Transaction, saved: Mapping[bytes, SavedView]) -> None:
-    """Keep the views that have come furthest: mostly those that were saved last."""
+async def _trim_views(tx: Transaction, saved: Mapping[bytes, bytes]) -> None:
+    """Keep the views that were saved last."""
     (number,) = await tx.read((b"HLEN", tx.keys.views))
     if number + len(saved) <= VIEWS_KEPT:
         return
     (flat,) = await tx.read((b"HGETALL", tx.keys.views))
-    frontiers = {name: view_frontier(data) for name, data in zip(flat[::2], flat[1::2], strict=True)}
-    frontiers |= {name: view.frontier for name, view in saved.items()}
-    for name in sorted(frontiers, key=lambda name: frontiers[name])[:-VIEWS_KEPT]:
+    views = {**dict(zip(flat[::2], flat[1::2], strict=True)), **saved}
+    for name in sorted(sorted(views), key=lambda name: view_order(views[name]), reverse=True)[VIEWS_KEPT:]:
         tx.do("HDEL", tx.keys.views, name)

@@ -233,15 +233,18 @@ def retired_prefix(by: int) -> bytes:
 _seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-def encode_view(view: SavedView) -> bytes:
-    """Encode a saved view: frontier and kept entries come first, for a script."""
-    return b"%d %s\n" % (view.frontier, to_json(view.keep) if view.keep else b"") + view.state
+def encode_view(view: SavedView, saved_at: int) -> bytes:
+    """Encode a saved view: frontier, kept entries and time come first; a script reads the first two."""
+    return b"%d %s %d\n" % (view.frontier, to_json(view.keep) if view.keep else b"", saved_at) + view.state
 
 
-def view_frontier(data: bytes) -> int:
-    """Return the frontier of a saved view; -1 for one that is damaged."""
-    frontier = data.partition(b" ")[0]
-    return int(frontier) if frontier.isdigit() else -1
+def view_order(data: bytes) -> tuple[int, int]:
+    """Return when a view was saved, and its frontier; the lowest for one that an older release wrote, or that is damaged."""
+    try:
+        frontier, _, saved_at = data.partition(b"\n")[0].split(b" ")
+        return int(saved_at), int(frontier)
+    except ValueError:
+        return 0, -1
 
 
 def decode_view(data: bytes | None) -> SavedView | None:
@@ -249,7 +252,8 @@ def decode_view(data: bytes | None) -> SavedView | None:
     if data is None:
         return None
     head, _, state = data.partition(b"\n")
-    frontier, _, kept = head.partition(b" ")
+    frontier, _, rest = head.partition(b" ")
+    kept = rest.partition(b" ")[0]
     try:
         return SavedView(int(frontier), state, _seqs(kept) if kept else ())
     except (ValueError, msgspec.MsgspecError):
