@@ -146,7 +146,7 @@ PASSING: Final = ("LOADING", "READONLY", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "T
 """What may be over in a moment."""
 
 
-def refused(exc: Exception) -> Refused:
+def parse_refusal(exc: Exception) -> Refused:
     """What the server said."""
     text = str(exc)
     if "Authentication required" in text:
@@ -161,7 +161,7 @@ def refused(exc: Exception) -> Refused:
     return Refused(inner[0] if inner else code, text)
 
 
-def translated(exc: Refused, name: str) -> HoldfastError:
+def translate(exc: Refused, name: str) -> HoldfastError:
     """The one place where what a server refused becomes an error of ours. Its own words may quote a key, and stay behind."""
     words = _WORDS.get(exc.code)
     if words is not None:
@@ -179,7 +179,7 @@ _Call = tuple[Command, asyncio.Future[Any]]
 
 
 class PipelinedConnection:
-    """An open connection and its two tasks. Made by `opened`."""
+    """An open connection and its two tasks. Made by `open_connection`."""
 
     def __init__(self, raw: Connection, ended: Callable[[PipelinedConnection], None]) -> None:
         self._raw = raw
@@ -247,7 +247,7 @@ class PipelinedConnection:
         for task in self._tasks:
             task.cancel()
         try:
-            self._tasks.append(asyncio.get_running_loop().create_task(hung_up(self._raw)))
+            self._tasks.append(asyncio.get_running_loop().create_task(hang_up(self._raw)))
         except RuntimeError:  # its loop has ended before it
             pass
         self._ended(self)
@@ -276,9 +276,9 @@ class PipelinedConnection:
                 except exceptions.ConnectionError as exc:
                     if not isinstance(exc, _ANSWERS):
                         raise
-                    error = refused(exc)
+                    error = parse_refusal(exc)
                 except exceptions.ResponseError as exc:
-                    error = refused(exc)
+                    error = parse_refusal(exc)
                 future = sent.popleft()[1]
                 if future.done():  # whoever asked has gone
                     continue
@@ -307,7 +307,9 @@ _ANSWERS: Final = (exceptions.BusyLoadingError, exceptions.AuthenticationError, 
 """Kinds of connection errors that are answers of a server all the same."""
 
 
-async def opened(login: Login, place: Place, ended: Callable[[PipelinedConnection], None]) -> PipelinedConnection:
+async def open_connection(
+    login: Login, place: Place, ended: Callable[[PipelinedConnection], None]
+) -> PipelinedConnection:
     """A connection to a server that answers.
 
     Raises:
@@ -321,9 +323,10 @@ async def opened(login: Login, place: Place, ended: Callable[[PipelinedConnectio
             await raw.send_command("CLIENT", "ID", check_health=False)
             number = await raw.read_response()
     except BaseException as exc:
-        await hung_up(raw)
+        await hang_up(raw)
         if isinstance(exc, exceptions.ResponseError | exceptions.AuthenticationError):
-            raise _at_the_door(refused(exc)) from exc
+            refusal = parse_refusal(exc)
+            raise (Lost(refusal.code) if refusal.code in PASSING else refusal) from exc
         if isinstance(exc, exceptions.RedisError | OSError | TimeoutError):
             raise Lost(f"{type(exc).__name__}") from exc
         raise
@@ -332,11 +335,7 @@ async def opened(login: Login, place: Place, ended: Callable[[PipelinedConnectio
     return connection
 
 
-def _at_the_door(exc: Refused) -> Exception:
-    return Lost(exc.code) if exc.code in PASSING else exc
-
-
-async def hung_up(raw: Connection) -> None:
+async def hang_up(raw: Connection) -> None:
     """Close a connection, whatever it is doing."""
     try:
         await raw.disconnect(nowait=True)
@@ -344,7 +343,7 @@ async def hung_up(raw: Connection) -> None:
         pass
 
 
-def counted(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argument]:
+def flatten(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argument]:
     """Commands as arguments of a script; `keys` gets the place of each key, from 1. Their second part is the key.
 
     An argument that is a `Key` is one as well.

@@ -80,6 +80,11 @@ class _OldRecord(msgspec.Struct, array_like=True, gc=False):
     claim: tuple[str, int, int] = ("", 0, 0)
 
 
+_UNCHANGED: Final = (
+    *("agent", "version", "created_at", "updated_at", "accessed_at", "status", "ended_at", "end_reason", "ttl"),
+    "identity",
+)
+"""Fields of a session that are called the same in both releases."""
 _old_record = msgspec.msgpack.Decoder(_OldRecord).decode
 _old_profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
 _old_texts = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, bytes]).decode
@@ -164,7 +169,10 @@ class _Converter:
             return self._done
         if dry_run:
             async for head in self._heads():
-                await self._count(head)
+                self._done.sessions += 1
+                self._done.entries += await self._call(_old_key(head, b"l"), b"ZCARD")
+                self._done.compactions += await self._call(_old_key(head, b"c"), b"HLEN")
+                self._report()
             return self._done
         await check_alone(self._nodes, self._prefix)
         if layouts.get(LAYOUT) != DONE:
@@ -192,13 +200,7 @@ class _Converter:
                 seen.add(key)
                 yield key
 
-    async def _count(self, head: bytes) -> None:
-        self._done.sessions += 1
-        self._done.entries += await self._call(_old_key(head, b"l"), b"ZCARD")
-        self._done.compactions += await self._call(_old_key(head, b"c"), b"HLEN")
-        self._tick()
-
-    def _tick(self) -> None:
+    def _report(self) -> None:
         if self._done.sessions % PAGE == 0:
             self._progress(self._done)
 
@@ -221,7 +223,7 @@ class _Converter:
         self._done.sessions += 1
         self._done.damaged += damaged
         self._done.compactions += len(compactions)
-        self._tick()
+        self._report()
 
     async def _compactions(self, head: bytes) -> dict[bytes, bytes]:
         bodies = await _fields(self._nodes, _old_key(head, b"b"))
@@ -314,36 +316,29 @@ def _large_fields(profile: bytes) -> dict[str, Any]:
 def _new_record(data: bytes, names: tuple[str, str, str, str], large: dict[str, Any]) -> tuple[Session, Record]:
     old = _old_record(data)
     holder, until, wanted = old.claim
-    next_seq, turn_id, total, digest, last_seq, kind, unit, open_calls, anchor = old.counters[6:]
-    tail: dict[str, Any] = {"next_seq": next_seq, "turn_id": turn_id, "total": total, "digest": digest}
+    *_, next_seq, turn_id, total, digest, last_seq, kind, unit, open_calls, anchor = old.counters
+    tail = Tail(
+        next_seq=next_seq,
+        turn_id=turn_id,
+        total=total,
+        digest=digest,
+        last_seq=last_seq,
+        last_kind=None if kind is None else KINDS[kind],
+        unit=unit,
+        open_calls=() if open_calls is None else _ids(open_calls),
+        anchor=anchor,
+    )
+    same: dict[str, Any] = {name: getattr(old, name) for name in _UNCHANGED}
+    named: dict[str, Any] = dict(zip(("tenant", "user_id", "id", "withdrawn"), names, strict=True))
     session = Session(
-        tenant=names[0],
-        user_id=names[1],
-        id=names[2],
-        withdrawn=names[3],
-        agent=old.agent,
-        version=old.version,
-        created_at=old.created_at,
-        updated_at=old.updated_at,
-        accessed_at=old.accessed_at,
-        status=old.status,  # type: ignore[arg-type]  # one of two
-        ended_at=old.ended_at,
-        end_reason=old.end_reason,  # type: ignore[arg-type]  # one of a few
-        ttl=old.ttl,
-        identity=old.identity,
         reshaped=old.views_from,
         claim=Claim(holder, until, wanted == 1) if holder else None,
         messages=old.counters[0],
         bytes=old.counters[1],
         usage=Usage(*old.counters[2:6]),
-        tail=Tail(
-            last_seq=last_seq,
-            last_kind=None if kind is None else KINDS[kind],
-            unit=unit,
-            open_calls=() if open_calls is None else _ids(open_calls),
-            anchor=anchor,
-            **tail,
-        ),
+        tail=tail,
+        **named,
+        **same,
         **large,
     )
     live = {view: (id_, laid_at) for view, (id_, laid_at, *_) in old.live.items()}

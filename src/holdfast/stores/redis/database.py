@@ -31,7 +31,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.stores.logic.network import NAME, PATIENCE, LastKnown, Turnstile, check_loop, unknown
-from holdfast.stores.redis.connection import Argument, Command, Key, Unsure, counted
+from holdfast.stores.redis.connection import Argument, Command, Key, Unsure, flatten
 from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys, tag_of
 from holdfast.stores.redis.nodes import Nodes, script
 from holdfast.stores.redis.outbox import News, Outbox, noted
@@ -380,12 +380,12 @@ class Database:
         if len(commands) == 1 and commands[0][0] not in _SCRIPTED:
             return [await self.nodes.call(key_of(commands[0]), commands[0])]
         keys: dict[bytes, int] = {}
-        arguments = counted(commands, keys)
+        arguments = flatten(commands, keys)
         answers: list[Any] = await self.nodes.run(_FETCH, list(keys), arguments, once=False)
         return answers
 
     async def _worked(self, transaction: Transaction) -> Any:
-        """Return what the transaction's work gives, with errors of encoding and decoding translated."""
+        """Return what the transaction's work gives, with errors of encoding and decoding translate."""
         try:
             return await transaction.job.work(transaction)
         except OverflowError as exc:
@@ -574,7 +574,7 @@ class Database:
         checked: list[Argument] = []
         for key, field, value in checks:
             checked += (places.setdefault(key, len(places) + 1), field, b"-" if value is None else b"=" + value)
-        flat = counted(commands, places)
+        flat = flatten(commands, places)
         # Keys whose types were right when this process wrote to them last are not looked at again.
         types = "" if transaction.job.remembered else "".join(map(_type_of, places))
         listed = list(places)

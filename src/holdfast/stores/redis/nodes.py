@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cache
 from hashlib import sha1
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -31,9 +32,9 @@ from holdfast.stores.redis.connection import (
     Place,
     Refused,
     Unsure,
-    opened,
+    open_connection,
     slot_of,
-    translated,
+    translate,
 )
 from holdfast.stores.redis.keys import tag_of
 
@@ -56,30 +57,6 @@ def script(*names: str) -> Script:
     folder = Path(__file__).parent / "scripts"
     text = b"\n".join((folder / f"{name}.lua").read_bytes() for name in names)
     return Script(text, sha1(text).hexdigest().encode())  # noqa: S324  # what Redis knows it by
-
-
-class _Way:
-    """Where a command goes, and how often it was tried."""
-
-    __slots__ = ("asking", "attempt", "give_up", "moves", "place")
-
-    def __init__(self, place: Place | None) -> None:
-        self.place = place
-        self.asking = False
-        """Whether that server has the slot for this command only."""
-        self.moves = self.attempt = 0
-        self.give_up = 0.0
-
-    @property
-    def late(self) -> bool:
-        """Whether it was tried for long enough, from the first time on that it failed."""
-        self.give_up = self.give_up or monotonic() + RECONNECTING
-        return monotonic() > self.give_up
-
-    async def pause(self) -> None:
-        """Wait before the next attempt."""
-        self.attempt, self.moves, self.asking = self.attempt + 1, 0, False
-        await asyncio.sleep(min(0.005 * 2**self.attempt, 0.2) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads rivals
 
 
 class Nodes:
@@ -106,63 +83,59 @@ class Nodes:
     # -- asking ----------------------------------------------------------------
 
     async def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, once: bool) -> Any:
-        """What a script answers. All keys are in one slot; `once` as with `call`."""
+        """Return what a script answers. All keys are in one slot; `once` as with `call`."""
         rest = (len(keys), *keys, *arguments)
         try:
             return await self.call(keys[0], ("EVALSHA", script.sha, *rest), once=once)
-        except _NoScript:
+        except Refused:  # the server does not know the script yet, or not any more
             return await self.call(keys[0], ("EVAL", script.text, *rest), once=once)
 
     async def call(self, key: bytes, command: Command, *, once: bool = False) -> Any:
-        """The answer to a command about `key`.
+        """Return the answer to a command.
 
         Args:
             key: where it goes.
             command: its parts.
-            once: not to be sent again when nobody knows whether it was executed.
+            once: not to be sent again when it is not known whether it was executed.
 
         Raises:
-            Unsure: with `once`, when nobody knows.
+            Unsure: with `once`, when that is not known.
+            Refused: the server does not know the script.
             HoldfastError: the server refused it, or cannot be reached.
         """
-        way = _Way(self._place(key))
+        place: Place | None = None
+        asking, attempt, moves, give_up = False, 0, 0, inf
         while True:
             try:
-                connection = self._ready(way.place) or await self._connection(way.place or await self._found(key))
-                return await (connection.call(("ASKING",), command) if way.asking else connection.call(command))
+                connection = await self._connection(place or await self._home(key))
+                return await (connection.call(("ASKING",), command) if asking else connection.call(command))
             except Refused as exc:
-                if self._moved(way, exc):
+                if self.clustered and exc.code in ("MOVED", "ASK") and moves < MOVES:
+                    moves, place, asking = moves + 1, self._follow(exc), exc.code == "ASK"
                     continue
+                self._refuse(exc, late=monotonic() > give_up)
                 if exc.code == "READONLY":
                     connection.kill(exc)
             except (Lost, Unsure) as exc:
                 if once and isinstance(exc, Unsure):
                     raise
-                if way.late:
-                    raise self._unreached(exc) from exc.__cause__
-            await way.pause()
+                self._give_up(exc, give_up)
+            give_up = min(give_up, monotonic() + RECONNECTING)
+            attempt, moves, place, asking = attempt + 1, 0, None, False
+            await asyncio.sleep(min(0.005 * 2**attempt, 0.2) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads rivals
             if self.clustered:
                 await self._refresh()
-            way.place = self._place(key)
 
-    def _moved(self, way: _Way, exc: Refused) -> bool:
-        """Whether the command is to be asked elsewhere at once; False where it is worth another attempt.
-
-        Raises:
-            HoldfastError: it is neither.
-        """
+    def _refuse(self, exc: Refused, *, late: bool) -> None:
+        """Raise what a server answered, unless another attempt may do better."""
         if exc.code == "NOSCRIPT":
-            raise _NoScript from exc
-        if self.clustered and exc.code in ("MOVED", "ASK") and way.moves < MOVES:
-            way.moves += 1
-            way.place, way.asking = self._followed(exc), exc.code == "ASK"
-            return True
-        if exc.code not in PASSING or way.late:
-            raise translated(exc, self.name) from exc
-        return False
+            raise exc
+        if late or exc.code not in PASSING:
+            raise translate(exc, self.name) from exc
 
-    def _unreached(self, exc: Exception) -> StoreUnavailable:
-        return StoreUnavailable(f"{self.name} cannot be reached: {exc}")
+    def _give_up(self, exc: Exception, at: float) -> None:
+        if monotonic() > at:
+            raise StoreUnavailable(f"{self.name} cannot be reached: {exc}") from exc.__cause__
 
     async def everywhere(self, *command: Argument) -> dict[Place, Any]:
         """The answer of every server that has slots; a `Refused` in place of one that was none."""
@@ -179,7 +152,7 @@ class Nodes:
             while True:
                 answer = await self._answer(place, ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
                 if isinstance(answer, Refused):
-                    raise translated(answer, self.name)
+                    raise translate(answer, self.name)
                 cursor, keys = answer
                 for key in keys:
                     yield key
@@ -194,26 +167,25 @@ class Nodes:
             except Refused as exc:
                 return exc
             except (Lost, Unsure) as exc:
-                if monotonic() > give_up:
-                    raise self._unreached(exc) from exc.__cause__
+                self._give_up(exc, give_up)
                 await asyncio.sleep(0.02)
 
     # -- where -----------------------------------------------------------------
 
-    def _place(self, key: bytes) -> Place | None:
-        """The server that has `key`, as far as it is known."""
-        return self._slots[slot_of(tag_of(key))] if self.clustered else self._seeds[0]
-
-    async def _found(self, key: bytes) -> Place:
-        """The same, asked for."""
-        await self._refresh()
-        place = self._place(key)
+    async def _home(self, key: bytes) -> Place:
+        """Return the server that has `key`; ask which one it is if that is not known."""
+        if not self.clustered:
+            return self._seeds[0]
+        slot = slot_of(tag_of(key))
+        if self._slots[slot] is None:
+            await self._refresh()
+        place = self._slots[slot]
         if place is None:
             raise Lost("no server has this slot")
         return place
 
-    def _followed(self, exc: Refused) -> Place:
-        """Where a server says that a slot is, for good or for one command: `… 3999 10.0.0.7:6381`."""
+    def _follow(self, exc: Refused) -> Place:
+        """Return where a server says that a slot is, for good or for one command: `… 3999 10.0.0.7:6381`."""
         slot, address = str(exc).split()[-2:]
         host, _, port = address.rpartition(":")
         place = Place(host.strip("[]") or self._seeds[0].host, int(port))
@@ -250,11 +222,6 @@ class Nodes:
 
     # -- connections -----------------------------------------------------------
 
-    def _ready(self, place: Place | None) -> PipelinedConnection | None:
-        """The one connection to a server, where there is one and it has little to do: nothing has to be waited for."""
-        connections = self._connections.get(place, ()) if place is not None else ()
-        return connections[0] if len(connections) == 1 and connections[0].pending < BUSY else None
-
     async def _connection(self, place: Place) -> PipelinedConnection:
         """A connection to a server: the one with the least to do."""
         connections = self._connections.get(place)
@@ -276,7 +243,7 @@ class Nodes:
 
     async def _open(self, place: Place) -> PipelinedConnection:
         try:
-            connection = await opened(self._login, place, lambda connection: self._ended(place, connection))
+            connection = await open_connection(self._login, place, lambda connection: self._ended(place, connection))
         finally:
             self._opening.pop(place, None)
         for number in self._dead.pop(place, ()):
@@ -325,10 +292,6 @@ def open_nodes(address: RedisAddress, remembered: LastKnown[Any]) -> Nodes:
     return Nodes(
         address.login, address.places, clustered=address.clustered, size=address.pool, name=address.name, lost=lost
     )
-
-
-class _NoScript(Exception):  # not an error: an outcome
-    """The server does not know the script yet, or not any more."""
 
 
 def _load(connection: PipelinedConnection) -> int:
