@@ -2,21 +2,27 @@
 
 Each user has one sorted set of them. A member is a session's number and a place in its log; its score is the key of what was said
 there. So a look-up is a search in that set, whatever is in it, and a session leaves it by what its members begin with.
+
+Each user also has a hash of the origins of entries: the ranges of a session as JSON under its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from holdfast.domain.origins import Origin, origins_or_own
 from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.errors import SessionNotFound
 from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.matching import Sighting, end_key_of, key_of, scope_of
 from holdfast.stores.redis.connection import Argument, Command, Key
-from holdfast.stores.redis.database import Transaction, head_command
-from holdfast.stores.redis.handle import Handle
-from holdfast.stores.redis.keys import ScopeKeys
+from holdfast.stores.redis.database import Transaction, head_command, in_parts
+from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
+from holdfast.stores.redis.keys import ScopeKeys, names_of
 from holdfast.stores.redis.records import HEAD_BYTES, decode_record, entry_head
 
 USUAL: Final = 16
@@ -29,10 +35,11 @@ _END_PLACE: Final = b"\xff" * _PLACE_BYTES
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]
 """Place in the log, and id of the session."""
+_decode_origins: Final = msgspec.json.Decoder(list[Origin]).decode
 
 
 class MatchingMethods(Handle):
-    """Digests in logs; see `holdfast.stores.matching.MatchingStore`."""
+    """Digests in logs, and origins of entries; see `holdfast.stores.matching.MatchingStore`."""
 
     async def sightings(
         self,
@@ -63,6 +70,36 @@ class MatchingMethods(Handle):
             return ()
 
         return await self.run(None if session is None else self._session_keys(session), work, write=False)
+
+    @write_transaction(session_keys)
+    async def share(self, tx: Transaction, ref: SessionRef, identity: str) -> None:
+        checks.check_id(identity, "identity")
+        session, (found,) = await tx.session((b"HGET", tx.keys.shared, tx.keys.field))
+        if session.identity != identity:
+            raise SessionNotFound(ref.id)
+        if found is None:
+            keep_origins(tx, origins_or_own((), identity))
+
+    @read_transaction()
+    async def origins(self, tx: Transaction, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
+        checks.check_id(user_id, "user_id")
+        for id_ in sessions:
+            checks.check_id(id_, "session_id")
+        ids = sorted(set(sessions))
+        fields = [self._session_keys(SessionRef(user_id, id_)).field for id_ in ids]
+        shared = self._scope_keys(user_id).shared
+        found = [data for some in await tx.read(*in_parts(b"HMGET", shared, fields)) for data in some]
+        return {id_: _decode_origins(data) for id_, data in zip(ids, found, strict=True) if data is not None}
+
+    @read_transaction()
+    async def sharing(self, tx: Transaction, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
+        """Reads what all forks of the user have."""
+        checks.check_id(user_id, "user_id")
+        checks.check_id(source, "source")
+        shared = self._scope_keys(user_id).shared
+        (flat,) = await tx.read((b"HGETALL", shared))
+        named = ((names_of(field)[1], _decode_origins(data)) for field, data in zip(flat[::2], flat[1::2], strict=True))
+        return {id_: ranges for id_, ranges in named if any(one.source == source for one in ranges)}
 
 
 class _Search(NamedTuple):
@@ -167,3 +204,9 @@ def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
 def unmark_alias(tx: Transaction, seq: int) -> None:
     """Have an entry no longer found by its alias."""
     tx.do("unmark", tx.keys.marks, _place_of(seq, alias=True))
+
+
+def keep_origins(tx: Transaction, origins: Sequence[Origin]) -> None:
+    """Note the origins of a session that has none."""
+    if origins:
+        tx.do("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))

@@ -36,7 +36,7 @@ _UNMARK = script("unmark")
 _APPLY = script("told", "apply")
 _SHARE = script("told", "state", "apply")
 """The same where a tenant's state is changed."""
-_CLEAR = script("clear")
+_DISCARD = script("discard")
 _SETTLE = script("settle")
 _STATE: Final = b"v"
 """The kind of changes of the tenant's state: unlike the others they may be done only once, and each has a name of its own."""
@@ -119,10 +119,10 @@ class Outbox:
         await self._nodes.run(_SHARE if shares else _APPLY, places, arguments, once=False)
 
     async def _clear(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
-        arguments = [part for kind, name, _ in news for part in (kind + name, number)]
+        arguments = [part for one in news for part in (one[0] + one[1], number + b" " + noted(one))]
         changes = [name for kind, name, _ in news if kind == _STATE]
         try:
-            await self._nodes.run(_CLEAR, [scope.outbox], arguments, once=False)
+            await self._nodes.run(_DISCARD, [scope.outbox], arguments, once=False)
             if changes:
                 await self._nodes.run(_SETTLE, [self._keys.tenant(scope.tenant).delivered], changes, once=False)
         except StoreError:  # whoever looks at it next finds that it is known

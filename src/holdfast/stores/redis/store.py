@@ -14,12 +14,10 @@ from holdfast.stores.redis.convert import LAYOUT, UNFINISHED, check_converted, c
 from holdfast.stores.redis.database import Database, Head, Transaction
 from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.lifecycle import LifecycleMethods
-from holdfast.stores.redis.lists import ListMethods
 from holdfast.stores.redis.log import LogMethods
 from holdfast.stores.redis.matching import MatchingMethods
 from holdfast.stores.redis.memories import MemoryMethods
 from holdfast.stores.redis.nodes import open_nodes
-from holdfast.stores.redis.origins import OriginMethods
 from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.tenants import TenantMethods
@@ -38,7 +36,6 @@ LAYOUTS: Final = (
 
 class RedisStore(
     SessionMethods,
-    ListMethods,
     LogMethods,
     CompactionMethods,
     LifecycleMethods,
@@ -46,7 +43,6 @@ class RedisStore(
     StateMethods,
     ArtifactMethods,
     MemoryMethods,
-    OriginMethods,
     TenantMethods,
 ):
     """A handle of one tenant on a Redis server or cluster; see `holdfast.stores.base.Store`."""

@@ -1,5 +1,5 @@
 -- Fields of a hash, as far as they are still what they were. What stands behind a NUL goes from the sorted set as well.
---   KEYS: 1 the hash, 2 the set.  ARGV: for each: field, value
+--   KEYS: 1 the hash, 2 the set, if fields begin so.  ARGV: for each: field, value
 
 for i = 1, #ARGV, 2 do
   local found = redis.call('HGET', KEYS[1], ARGV[i]) or ''

@@ -130,7 +130,7 @@ function special.placed(key, retired, seq, length)
   return {0, found and string.sub(found, 9, 8 + tonumber(length))}
 end
 
--- Members of `recent` from a rank on, of sessions that count as active or closed: see `_status` in `lists`. Where to go on, or -1
+-- Members of `recent` from a rank on, of sessions that count as active or closed: see `_status` in `sessions`. Where to go on, or -1
 -- at the end, and the members.
 function special.standing(key, idle, owned, expiring, begin, wanted, most, descending, status, now, since)
   local command = descending == '1' and 'ZREVRANGE' or 'ZRANGE'
