@@ -77,7 +77,6 @@ def _steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
         for entry in entries[length:]:
             before = view.frontier
             ANALYSES.clear()
-            corrections._features.cache_clear()  # noqa: SLF001
             corrections._values.cache_clear()  # noqa: SLF001
             started = clock()
             view.extend([entry])

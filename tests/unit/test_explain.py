@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context import explain
+from holdfast.context.digest.pool import EMPTY
 from holdfast.context.explain import RECALLED_BYTES, BuildRecord, Run, decode_record, encode_record
 from holdfast.context.policies import policy
 from holdfast.context.settings import parse
 from holdfast.context.trail import Prefix
-from holdfast.context.window import Compaction, Room, Window
+from holdfast.context.window import Compaction, Room, Window, WrittenBlock
 from holdfast.tokens import STORED
 
 
@@ -40,7 +41,7 @@ def test_compactions_are_told_in_their_order() -> None:
     """Each with the tokens of the messages that it stands for, and no others."""
     window = Window(Room(100, STORED))
     assert explain.compactions(window, []) == []
-    window.compaction = Compaction(4, 9, "kelp", 7)
+    window.digest = WrittenBlock(Compaction(4, 9, "kelp", 7), EMPTY, most=7, last=9)
     window.summary = Compaction(0, 3, "They spoke.", 5, "summary")
     runs = [
         explain.Run(0, 0, "anchored", "the task", 1000),

@@ -11,6 +11,8 @@ from holdfast.limits import ANALYSIS_CACHE_BYTES
 
 ENTRY_BYTES: Final = 200
 """What an entry takes besides its value: key, links, objects."""
+STRING_BYTES: Final = 64
+"""What a short string takes besides its characters, and its place in a tuple."""
 
 
 class AnalysisCache:
@@ -60,8 +62,5 @@ ANALYSES: Final = AnalysisCache(ANALYSIS_CACHE_BYTES)
 
 def analysis_key(*parts: bytes) -> bytes:
     """Return the key of an analysis of `parts`, the first of which names its kind."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        hasher.update(len(part).to_bytes(8, "little"))
-        hasher.update(part)
-    return hasher.digest()
+    lengths = b"".join([len(part).to_bytes(8, "little") for part in parts])
+    return hashlib.blake2b(b"".join((lengths, *parts)), digest_size=16, salt=len(parts).to_bytes(8, "little")).digest()

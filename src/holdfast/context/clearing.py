@@ -36,13 +36,13 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
 
         A batch is all that can go at once, so that the prompt is rewritten seldom.
         """
-        if window.tokens <= (window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)):
+        if window.allotted <= (window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)):
             return window
         found = list(self._clearable(window))
         if not found or sum(entry.tokens for entry, _ in found) < self.clear_at_least:
             return window  # the notes take room too: not even without them would it be enough
         after = window.clear({entry.seq: note for entry, note in found})
-        return after if window.tokens - after.tokens >= self.clear_at_least else window
+        return after if window.allotted - after.allotted >= self.clear_at_least else window
 
     def _clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
         """Results that may go, each with its note, oldest first."""

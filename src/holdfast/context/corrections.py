@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
+from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, analysis_key
 from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
 from holdfast.context.statements import Position, Statement
 from holdfast.recall.terms import terms_of
@@ -139,9 +140,17 @@ def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after
     return topic + sum(same) + (SAME_KIND if changes else 0.0 if same else -NO_VALUE)
 
 
-@lru_cache(maxsize=2_048)
 def _features(text: str) -> tuple[str, ...]:
     """Return the terms that say what a sentence is about, without digits, days and cue words, and its values, each with `=` before it."""
+    key = analysis_key(b"features", text.encode(errors="surrogatepass"))
+    kept: tuple[str, ...] | None = ANALYSES.get(key)
+    if kept is None:
+        kept = _read_features(text)
+        ANALYSES.put(key, kept, sum(STRING_BYTES + len(feature) for feature in kept))
+    return kept
+
+
+def _read_features(text: str) -> tuple[str, ...]:
     language = spoken_language(text)
     topic = cues_of(language)["correction"].sub(" ", cues_of(language)["time"].sub(" ", text))
     terms = (term for term in terms_of(topic).counts if not any(map(str.isdigit, term)))

@@ -44,7 +44,10 @@ _LONG_CALL = 110
 """Characters up to which the arguments of a call are never cut: their cut would be about as long."""
 _CLOSE_ENOUGH = 0.97
 """Part of the tokens allowed that ends the search for the largest cut."""
-_HALVINGS = 24
+_HALVINGS, _BY_LINE, _GROWTH = 24, 6, 4
+"""Shares that are tried at most, those of them that are found by a line, and how much larger the next one is at most."""
+_AIM, _EDGE, _NO_SHARE = 0.985, 0.02, 1e-7
+"""Part of the tokens allowed that a line is asked for; how near to the ends of what is possible it may point; and what is no difference."""
 _SURE_CHARS = 2
 """Characters for each token allowed up to which a cut is tried first: less than most texts have, so that little is counted in vain."""
 
@@ -161,30 +164,36 @@ def _first_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Mess
 def _largest(made: _Made, tokens: int, count: Count) -> Message:
     """Return the largest of a family that fits, or nearly; `made(0.0)` where none does.
 
-    The shares that are tried are those of halving 1.0. The first ones are tried from the small end: of a message of megabytes
-    each larger share would take megabytes to count.
+    The first share that is tried is a small one: of a message of megabytes each larger one would take megabytes to count. From there on
+    the next share is where a line through what was counted meets what is allowed, or the middle where that does not end soon.
     """
-    low, best = 0.0, made(0.0)
-    if count.message(best) > tokens:
+    best = made(0.0)
+    low, low_size = 0.0, count.message(best)
+    if low_size > tokens:
         return best
+    least = low_size
     halvings = _HALVINGS
     while halvings > 1 and len(made(0.5**halvings).text) < tokens * _SURE_CHARS:
         halvings -= 1
-    while halvings < _HALVINGS and count.message(made(0.5**halvings)) > tokens:
-        halvings += 1
-    while halvings > 1 and count.message(made(0.5 ** (halvings - 1))) <= tokens:
-        halvings -= 1
-    high = 0.5 ** (halvings - 1)
-    for _ in range(_HALVINGS - halvings + 1):
-        share = (low + high) / 2
+    share, high, high_size = 0.5**halvings, 1.0, 0
+    for tried in range(_HALVINGS):
         candidate = made(share)
         size = count.message(candidate)
         if size > tokens:
-            high = share
-            continue
-        low, best = share, candidate
-        if size >= tokens * _CLOSE_ENOUGH:
+            high, high_size = share, size
+        else:
+            low, low_size, best = share, size, candidate
+        if low == 1.0 or high - low < _NO_SHARE or low_size >= tokens * _CLOSE_ENOUGH:
             break
+        if not high_size:
+            slope = (low_size - least) / low
+            share = min(1.0, _GROWTH * low, low + (tokens * _AIM - low_size) / slope if slope else 1.0)
+        elif tried > _BY_LINE:
+            share = (low + high) / 2
+        else:
+            edge = (high - low) * _EDGE
+            aim = low + (tokens * _AIM - low_size) * (high - low) / (high_size - low_size)
+            share = min(max(aim, low + edge), high - edge)
     return best
 
 

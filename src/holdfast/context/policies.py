@@ -121,12 +121,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             window = with_stub(window.drop(_surplus(window, self.window_size)), self._floor(window))
         if self._over(window):
             moved, reserved = self._step(window), window.room.reserved()
-            if moved.tokens <= reserved.tokens:
+            if moved.allotted <= reserved.tokens or reserved is window.room:
                 return moved
             return self._step(window.within(reserved)).within(window.room)
         if self.facts:
-            window = lay_facts(window, window.room.tokens - window.body)
-        return window if self.condense else window.overlay(None, window.pool)
+            window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
+        return window if self.condense else window.without_digest()
 
     def summarized(self, window: Window, summary: Compaction) -> Window:
         """The window with a model's summary laid over it; a task that stands before it takes its share at most."""
@@ -137,14 +137,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def _over(self, window: Window) -> bool:
         room = (window.room.reserved() if window.has_left else window.room).tokens
-        return self.bounded and window.tokens > (room if self.threshold is None else int(self.threshold * room))
+        return self.bounded and window.allotted > (room if self.threshold is None else int(self.threshold * room))
 
     def _step(self, window: Window) -> Window:
         """Return the window after a step, with what stands for all that has left."""
         window = self._stepped(window)
         if self.facts:
-            window = lay_facts(window, window.room.tokens - window.body)
-        return condensed(window) if self.condense else window.overlay(None, window.pool)
+            window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
+        return condensed(window) if self.condense else window.without_digest()
 
     def _stepped(self, window: Window) -> Window:
         """Move the frontier by a whole step, then cut what must stay if it is still too long."""

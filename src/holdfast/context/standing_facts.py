@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from bisect import insort
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
@@ -22,7 +23,7 @@ from holdfast.context.digest.page import count_piece
 from holdfast.context.escaping import END, escape_inline, tag
 from holdfast.context.statements import Position, Statement, statements_of
 from holdfast.context.units import Unit
-from holdfast.context.window import Compaction, Room, Window
+from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.domain.fact_choices import Choice, choices_of
 from holdfast.domain.messages import Message
 from holdfast.limits import FACT_DROPS, FACT_PINS
@@ -35,7 +36,7 @@ LEAST_ROOM: Final = 768
 """Tokens of a room below which there is no block: its heading would take half of it, and the digest has what people said."""
 CANDIDATES: Final = 500
 """Most statements that are remembered; the least promising leave first."""
-_KEPT: Final[Mapping[Choice | None, int]] = {None: CANDIDATES, "pinned": FACT_PINS, "dropped": FACT_DROPS}
+_KEPT_BY_HAND: Final[Mapping[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 LEAST: Final = math.log(0.03 / 0.97)
 """Log odds of being worth keeping below which a statement is not sent, however much room there is: of 3 in 100."""
 POWER: Final = 0.6
@@ -95,47 +96,155 @@ def decode_candidates(saved: bytes) -> Candidates:
     return _decoder.decode(saved)
 
 
+class StatementPool:
+    """The statements that may still be sent, and about what they would take; not changed once it is made.
+
+    Args:
+        statements: by position. The least promising of too many are left out.
+    """
+
+    def __init__(self, statements: Iterable[Statement] = ()) -> None:
+        self.by_position = {_position(one): one for one in statements}
+        self._ranked = sorted(_rank(one) for one in self.by_position.values() if one.choice is None)
+        self._by_hand = len(self._ranked) < len(self.by_position)
+        self._trim()
+
+    def after(self, new: Iterable[Statement]) -> StatementPool:
+        """Return the pool with more statements in it."""
+        added = [one for one in new if self.by_position.get(_position(one)) != one]
+        if self._by_hand or any(one.choice is not None or _position(one) in self.by_position for one in added):
+            return StatementPool([*self.by_position.values(), *added])
+        after = StatementPool()
+        after.by_position, after._ranked = {**self.by_position}, [*self._ranked]
+        for one in added:
+            after.by_position[_position(one)] = one
+            insort(after._ranked, _rank(one))
+        after._trim()
+        return after
+
+    def sorted(self) -> list[Statement]:
+        """Return the statements in the order of the log."""
+        return sorted(self.by_position.values(), key=_position)
+
+    def _trim(self) -> None:
+        """Leave out the least promising of too many; whatever order they came in, the same ones stay."""
+        for _, (seq, place) in self._ranked[CANDIDATES:]:
+            del self.by_position[-seq, -place]
+        del self._ranked[CANDIDATES:]
+        for choice, most in _KEPT_BY_HAND.items() if self._by_hand else ():
+            same = [one for one in self.by_position.values() if one.choice == choice]
+            for one in sorted(same, key=_rank)[most:]:
+                del self.by_position[_position(one)]
+
+
+class StandingFacts(Block):
+    """The block of the user's statements, as of one step.
+
+    Args:
+        pool: statements of all that has left.
+        head: units whose statements the prompt has anyway.
+        most: tokens that it may take.
+        room: how tokens are counted, and the session's marker.
+    """
+
+    def __init__(self, pool: StatementPool, head: Sequence[Unit], *, most: int, room: Room) -> None:
+        super().__init__(most)
+        self.pool = pool
+        self._head, self._room = head, room
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """See `Block.compaction`."""
+        return self._written[0]
+
+    @property
+    def saved(self) -> bytes:
+        """See `Block.saved`: the candidates."""
+        return self._written[1]
+
+    @cached_property
+    def _written(self) -> tuple[Compaction | None, bytes]:
+        statements, task = self.pool.sorted(), [*_stated_in(self._head)]
+        corrected = find_corrections(sorted((*task, *statements), key=_position))
+        first = {corrected[one.position].position for one in task if one.position in corrected}
+        block, chosen = _compose(statements, corrected, first, self.most, self._room)
+        self._head = ()
+        return block, _encoder.encode(Candidates(statements, [*map(_position, chosen)], sorted(corrected)))
+
+
 def limit_of(room: int) -> int:
     """Return the most tokens that the block may take of a room of so many."""
     return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
 
 
 def reserve_for_facts(window: Window) -> int:
-    """Return about how many tokens the block will take after a step, whatever leaves in it."""
+    """Return the most tokens that the block may take after a step, whatever leaves in it."""
     limit = limit_of(window.room.tokens)
     if not limit:
         return 0
-    costs: dict[Position, float] = {}
-    total, overhead = 0.0, 2 * len(HEADER) // 5
-    for one in chain(decode_candidates(window.candidates).statements, _stated_in(window.units)):
-        if _is_worth_it(one) and (position := _position(one)) not in costs:
-            costs[position] = one.cost
-            total += one.cost
-            if total + overhead > limit:
-                return limit
-    return int(total + overhead) if costs else 0
+    pool = _pool_of(window.statements)
+    coming = (one for unit in window.units for one in _statements_in(window, unit))
+    new = (one for one in coming if _position(one) not in pool.by_position)
+    return _estimate(chain(pool.by_position.values(), new), limit, window.room)
 
 
-def lay_facts(window: Window, room: int) -> Window:
+def lay_facts(window: Window, room: int, *, exact: bool = False) -> Window:
     """Return the window with the statements of what has left in its block; the same one if nothing changes.
 
     Args:
         window: what has left is in `left`.
         room: tokens that the block may take, besides its own limit.
+        exact: whether it counts what it takes, because no digest has the rest.
     """
     limit = max(0, min(limit_of(window.room.tokens), room))
-    known = decode_candidates(window.candidates)
-    new = [*_stated_in(window.left)]
-    if not new and (window.facts is None or window.facts.tokens <= limit):
+    new = [one for unit in window.left for one in _statements_in(window, unit)]
+    for unit in window.left:
+        window.analysed.pop(unit.first, None)
+    if not new and window.statements.most <= limit:
         return window
-    merged = {_position(one): one for one in (*known.statements, *new)}
-    statements = sorted(_most_promising(merged.values()), key=_position)
-    task = [*_stated_in(window.head)]
-    corrected = find_corrections(sorted((*task, *statements), key=_position))
-    first = {corrected[one.position].position for one in task if one.position in corrected}
-    block, chosen = _compose(statements, corrected, first, limit, window.room)
-    saved = _encoder.encode(Candidates(statements, [*map(_position, chosen)], sorted(corrected)))
-    return window.with_facts(block, saved)
+    pool = _pool_of(window.statements).after(new)
+    most = _estimate(pool.by_position.values(), limit, window.room)
+    block = StandingFacts(pool, window.head, most=most, room=window.room)
+    if exact:
+        block.most = block.compaction.tokens if block.compaction else 0
+    return window.with_statements(block)
+
+
+def _pool_of(block: Block) -> StatementPool:
+    return block.pool if isinstance(block, StandingFacts) else _read_pool(block.saved)
+
+
+@lru_cache(maxsize=8)
+def _read_pool(saved: bytes) -> StatementPool:
+    return StatementPool(decode_candidates(saved).statements)
+
+
+def _estimate(statements: Iterable[Statement], limit: int, available: Room) -> int:
+    """Return the tokens that a block of all worthy statements may take, or `limit` if it is less."""
+    total = 0
+    for one in filter(_is_worth_it, statements):
+        total += count_piece(available.count, one.text) + LINE_TOKENS
+        if total > limit:
+            return limit
+    return min(limit, total + _count_heading(cast(Hashable, available.count), available.marker)) if total else 0
+
+
+@lru_cache(maxsize=64)
+def _count_heading(count: Any, marker: str) -> int:
+    tokens: int = count.message(Message(role="user", content=_text((), {}, marker)))
+    return tokens
+
+
+def _statements_in(window: Window, unit: Unit) -> Sequence[Statement]:
+    """Return the statements of the user's own message in a unit of a window, which remembers them."""
+    if not unit.asks:
+        return ()
+    entry = unit.entries[0]
+    known = window.analysed.get(unit.first)
+    if known is None or known[0] is not entry:
+        known = window.analysed[unit.first] = (entry, tuple(_stated_in((unit,))))
+    found: tuple[Statement, ...] = known[1]
+    return found
 
 
 def facts_of(window: Window) -> list[Fact]:
@@ -209,15 +318,6 @@ def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Posit
     return -math.inf if by_hand else -_promise(one.score, one.cost), (-seq, -place)
 
 
-def _most_promising(statements: Collection[Statement]) -> list[Statement]:
-    """Keep `CANDIDATES` of them, and those that were chosen by hand; whatever order they come in, the same ones stay."""
-    kept: list[Statement] = []
-    for choice, most in _KEPT.items():
-        same = [one for one in statements if one.choice == choice]
-        kept += same if len(same) <= most else sorted(same, key=_rank)[:most]
-    return kept
-
-
 # -- the block -----------------------------------------------------------------
 
 
@@ -239,7 +339,7 @@ def _compose(
     """
     count, marker = available.count, available.marker
     pinned = _pinned(statements, corrected, first)
-    room = limit - count.message(Message(role="user", content=_text((), {}, marker)))
+    room = limit - _count_heading(cast(Hashable, count), marker)
     chosen: dict[Position, Statement] = {}
     worthy = [one for one in statements if one.choice != "dropped" and (_is_worth_it(one) or _position(one) in pinned)]
     ranked = [(_rank(one, pinned), one) for one in worthy]

@@ -20,7 +20,7 @@ from holdfast.context.standing_facts import lay_facts, reserve_for_facts
 from holdfast.context.units import Unit, spoken, units_of
 from holdfast.context.values import DATE, NUMBERED, weight_of, words_of
 from holdfast.context.view import FoldedView, ViewState
-from holdfast.context.window import ANCHOR_SHARE, NO_CANDIDATES, Compaction, Room, Window
+from holdfast.context.window import ANCHOR_SHARE, NO_CANDIDATES, Compaction, Room, Window, WrittenBlock
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, StoredCompaction
 
@@ -138,7 +138,7 @@ def _covered(window: Window, allowed: int) -> int:
     """
     tail, share = window.tail_tokens, int(ANCHOR_SHARE * window.room.tokens)
     head = sum(window.size(unit) for unit in window.head if window.protected(unit))
-    stood = window.compaction is not None or not all(map(window.protected, window.head))
+    stood = window.digest.last >= 0 or not all(map(window.protected, window.head))
     fewest, most = 1 if stood else 0, len(window.units) - 1
     if window.units and not window.units[-1].answered:
         most -= 1
@@ -211,7 +211,7 @@ def summarized(
     held = _held(policy, room, [entry for entry in entries if entry.seq <= summary.last], behind, anchor)
     if policy.facts:
         gone = [unit for unit in policy.seen(units_of(entries)) if unit.last <= summary.last and unit not in held.head]
-        held.left, held.candidates = tuple(gone), candidates
+        held.left, held.statements = tuple(gone), WrittenBlock(None, candidates)
         held = lay_facts(held, room.tokens - held.head_tokens)
     held = with_stub(held, least(room.tokens) if policy.condense else MIN_CUT)
     kept = [entry for unit in held.head for entry in unit.entries]
@@ -224,6 +224,7 @@ def summarized(
         summary=summary,
         facts=held.facts,
         candidates=msgspec.Raw(held.candidates),
+        allotted=(0, held.statements.most),
     )
     return FoldedView(policy, room, state, kept, behind)
 

@@ -16,14 +16,14 @@ from holdfast.context.digest.pool import EMPTY
 from holdfast.context.policies import Policy
 from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
-from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window
+from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window, WrittenBlock
 from holdfast.domain.footprint import message_bytes, text_bytes
 from holdfast.domain.session import Entry
 
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
 
-VERSION = 14
+VERSION = 15
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
 
 
@@ -49,6 +49,10 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     facts: Compaction | None = None
     candidates: msgspec.Raw = msgspec.Raw(NO_CANDIDATES)
     """What the next statements can be chosen from; the same goes for it."""
+    allotted: tuple[int, int] = (0, 0)
+    """Tokens that the digest and the statements may take."""
+    covered: tuple[int, int] = (-1, 0)
+    """`seq` of the last entry that the digest stands for, -1 for none, and the tokens of the live path up to and with it."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -155,12 +159,15 @@ class FoldedView:
         window = self._window.copy() if self._open else self._window
         for unit in units_of(self._open):
             _grow(self._policy, window, unit, self._policy.sees(unit))
-        return self._policy(window) if self._policy.due(window) else window
+        if not self._policy.due(window):
+            return window
+        window.digest.settle()  # or what has left until now would be folded in twice: for this build, and for the next
+        return self._policy(window)
 
     def summarize(self, summary: Compaction) -> bool:
         """Lay a model's summary over the log up to its last entry; False where the frontier has gone further since."""
         window = self._window
-        further = window.compaction is not None and window.compaction.last > summary.last
+        further = window.digest.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
             return False
         self._window, self.summary = self._policy.summarized(window, summary), summary
@@ -191,6 +198,8 @@ class FoldedView:
             pool=msgspec.Raw(window.pool),
             facts=window.facts,
             candidates=msgspec.Raw(window.candidates),
+            allotted=(window.digest.most, window.statements.most),
+            covered=(window.digest.last, window.digest.total),
         )
 
 
@@ -217,10 +226,10 @@ def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry
     window = Window(room, anchor=state.anchor, anchored=policy.anchored)
     window.cuts = dict(state.cuts)
     window.summary = state.summary
-    window.compaction = state.compaction
     window.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
-    window.pool = bytes(state.pool)
-    window.facts, window.candidates = state.facts, bytes(state.candidates)
+    (digest, statements), (last, total) = state.allotted, state.covered
+    window.digest = WrittenBlock(state.compaction, bytes(state.pool), most=digest, last=last, total=total)
+    window.statements = WrittenBlock(state.facts, bytes(state.candidates), most=statements)
     window.hold(policy.seen(units_of(kept)))
     for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
         _grow(policy, window, unit, policy.sees(unit))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -76,6 +77,53 @@ class Compaction(msgspec.Struct, frozen=True, gc=False):
         return hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
+class Block(ABC):
+    """A compaction that may be written later: a cold build goes through many steps, and sends the blocks of the last one only.
+
+    Attributes:
+        most: tokens that it may take. A window counts these, so that no step depends on what an earlier one wrote.
+        last: `seq` of the last entry that it stands for; -1: there is none.
+        total: tokens of the live path up to and with that entry, as stored.
+    """
+
+    def __init__(self, most: int, last: int = -1, total: int = 0) -> None:
+        self.most, self.last, self.total = most, last, total
+
+    @property
+    @abstractmethod
+    def compaction(self) -> Compaction | None:
+        """Return what is sent; None if there is nothing to say, or no room for it."""
+
+    @property
+    @abstractmethod
+    def saved(self) -> bytes:
+        """Return what the next block can be made from."""
+
+    def settle(self) -> None:
+        """Work out now what blocks that follow it in different ways are made from."""
+        _ = self.saved
+
+
+class WrittenBlock(Block):
+    """A block that is known: there is none, or it was saved with its view."""
+
+    def __init__(
+        self, compaction: Compaction | None, saved: bytes, *, most: int = 0, last: int = -1, total: int = 0
+    ) -> None:
+        super().__init__(most, last, total)
+        self._compaction, self._saved = compaction, saved
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """See `Block.compaction`."""
+        return self._compaction
+
+    @property
+    def saved(self) -> bytes:
+        """See `Block.saved`."""
+        return self._saved
+
+
 class Outside(msgspec.Struct, frozen=True, gc=False):
     """What of a log a policy does not get to see; see `holdfast.context.buffer`."""
 
@@ -125,16 +173,15 @@ class Window:
         units: the verbatim rest, oldest first; the last one is the newest unit.
         left: what was dropped since the last compaction was laid, oldest first.
         summary: what a model wrote of the oldest that left; the log behind its range is `compaction`'s.
-        compaction: the digest of all that left before that.
-        facts: statements of the user from all that left, the summary's range included.
-        candidates: what `facts` can be made from.
+        digest: the digest of all that left before that, and what the next one can be made from.
+        statements: statements of the user from all that left, the summary's range included, and their candidates.
         cuts: by `seq`, the messages that are sent cut or cleared, as they are sent.
         anchored: whether the task anchor is more than an ordinary unit.
-        pool: what the next compaction can be made from.
         outside: what of the log is not to be seen; None: all of it is.
         beyond: the last entry behind the newest unit, where what stands there is not seen; None: nothing does.
         standing: places of the system messages of the log that are in force: they stay until a later one comes.
         left_out: the newest units that no prompt has, oldest first, at most `LEFT_OUT_EXPLAINED`.
+        analysed: by place, what is known of units beyond their sizes; windows that follow each other share it.
         refused: by `seq`, the reasons for which upstreams refused a message of the window.
     """
 
@@ -147,16 +194,15 @@ class Window:
         self.units: list[Unit] = []
         self.left: tuple[Unit, ...] = ()
         self.summary: Compaction | None = None
-        self.compaction: Compaction | None = None
-        self.pool = EMPTY
-        self.facts: Compaction | None = None
-        self.candidates = NO_CANDIDATES
+        self.digest: Block = WrittenBlock(None, EMPTY)
+        self.statements: Block = WrittenBlock(None, NO_CANDIDATES)
         self.cuts: dict[int, Cut] = {}
         self.outside: Outside | None = None
         self.beyond: Entry | None = None
         self.standing: tuple[int, ...] = ()
         self.left_out: tuple[LeftOut, ...] = ()
         self.refused: Mapping[int, Mapping[str, str]] = {}
+        self.analysed: dict[int, Any] = {}
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
         self._front: tuple[list[Message], int] = ([], 0)
@@ -169,15 +215,39 @@ class Window:
     @property
     def tokens(self) -> int:
         """Tokens of the conversation as it would be sent."""
-        facts, digest, summary = self.facts, self.compaction, self.summary
-        laid = (facts.tokens if facts else 0) + (digest.tokens if digest else 0) + (summary.tokens if summary else 0)
-        return self._head + self._tail + laid
+        facts, digest = self.facts, self.compaction
+        return self.body + (facts.tokens if facts else 0) + (digest.tokens if digest else 0)
+
+    @property
+    def allotted(self) -> int:
+        """Tokens of the conversation with as many as its blocks may take: what decides when the window changes."""
+        return self.body + self.statements.most + self.digest.most
+
+    @property
+    def facts(self) -> Compaction | None:
+        """The user's statements as they are sent."""
+        return self.statements.compaction
+
+    @property
+    def candidates(self) -> bytes:
+        """What the next `facts` can be made from."""
+        return self.statements.saved
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """The digest as it is sent."""
+        return self.digest.compaction
+
+    @property
+    def pool(self) -> bytes:
+        """What the next digest can be made from."""
+        return self.digest.saved
 
     @property
     def has_left(self) -> bool:
         """Return True if something is not sent as it was said: only then may it be recalled."""
         slid = not self.anchored and bool(self.units) and self.units[0].first > 0
-        return bool(self.head or self.cuts or self.summary or self.compaction) or slid
+        return bool(self.head or self.cuts or self.summary or self.digest.last >= 0) or slid
 
     @property
     def body(self) -> int:
@@ -244,6 +314,10 @@ class Window:
         """One that can grow by itself."""
         return self._with(units=list(self.units), _sizes=list(self._sizes))
 
+    def snapshot(self, newest: int) -> Window:
+        """Return what a block is written from later: the head and so many of the newest units, with the sizes of all."""
+        return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=WrittenBlock(None, EMPTY))
+
     def hold(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a policy's move either."""
         self.head = tuple(units)
@@ -298,7 +372,7 @@ class Window:
 
     def summarize(self, summary: Compaction) -> Window:
         """With a model's summary in place of all that left, up to its last entry, an earlier summary and the digest included."""
-        window = self.overlay(None, EMPTY)
+        window = self.with_digest(WrittenBlock(None, EMPTY))
         window.summary = summary
         return window
 
@@ -306,18 +380,17 @@ class Window:
         """Without the summary."""
         return self._with(summary=None)
 
-    def overlay(self, compaction: Compaction | None, pool: bytes) -> Window:
-        """With `compaction` for all that left, the earlier compaction's range included.
+    def with_digest(self, digest: Block) -> Window:
+        """With a digest for all that left, the earlier digest's range included."""
+        return self._with(digest=digest, left=())
 
-        Args:
-            compaction: None when there is no room for one.
-            pool: what the next compaction can be made from.
-        """
-        return self._with(compaction=compaction, pool=pool, left=())
+    def without_digest(self) -> Window:
+        """Without a digest; what the next one can be made from stays."""
+        return self.with_digest(WrittenBlock(None, self.digest.saved)) if self.digest.most or self.left else self
 
-    def with_facts(self, facts: Compaction | None, candidates: bytes) -> Window:
+    def with_statements(self, statements: Block) -> Window:
         """With these statements of the user, and what the next ones can be made from."""
-        return self._with(facts=facts, candidates=candidates)
+        return self._with(statements=statements)
 
     def within(self, room: Room) -> Window:
         """With another room."""
@@ -384,7 +457,8 @@ class Window:
 
     def smallest(self) -> Window:
         """The least that can be sent: head and newest unit, everything cut as far as it may be."""
-        least = self.unsummarized().drop(len(self.units)).overlay(None, self.pool).with_facts(None, self.candidates)
+        least = self.unsummarized().drop(len(self.units)).without_digest()
+        least = least.with_statements(WrittenBlock(None, self.candidates))
         return least.cut({seq: MIN_CUT for seq, _ in least.cuttable((*least.head, *least.units))})
 
     # -- inside ------------------------------------------------------------

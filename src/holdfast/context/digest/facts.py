@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from itertools import islice
-from typing import Any
+from collections.abc import Collection, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.context.analysis_cache import ANALYSES, analysis_key
+from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, analysis_key
 from holdfast.context.digest.handles import head_of, name_call, names_in
 from holdfast.context.digest.lines import Fact, Line
 from holdfast.context.digest.listings import is_source
 from holdfast.context.digest.speech import said_lines
 from holdfast.context.digest.text_facts import MAX_LEAVES, ends_of, numbered, text_facts
+from holdfast.context.digest.wording import is_idle
 from holdfast.context.perspective import is_hand_over
 from holdfast.context.units import Unit
 from holdfast.context.values import (
@@ -38,11 +40,12 @@ from holdfast.context.values import (
     tells_error,
     weight_of,
     weight_under,
+    words_in,
 )
 from holdfast.domain.messages import ToolCall, encode_payload
 from holdfast.domain.session import TRANSFER
 
-__all__ = ["ends_of", "lines_of"]
+__all__ = ["ends_of", "lines_of", "read_unit", "said_words"]
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Line])
@@ -65,20 +68,51 @@ CONSTANT = 3
 # -- a unit ------------------------------------------------------------------
 
 
+class Reading(NamedTuple):
+    """What is read of a unit, besides what depends on other units."""
+
+    lines: list[Line]
+    """A line a source, in order; to be changed by the reader."""
+    words: Sequence[Sequence[str]]
+    """For each line the words in it that later results may matter for, folded to one case; none for a call or a user's line."""
+    idle: Collection[str]
+    """Sentences of the user that say nothing once they are answered."""
+
+
+class _Kept(NamedTuple):
+    lines: bytes
+    words: tuple[tuple[str, ...], ...]
+    idle: frozenset[str]
+
+
 def lines_of(unit: Unit) -> list[Line]:
-    """What `unit` says, a line a source, in order."""
+    """Return what `unit` says, a line a source, in order."""
+    return read_unit(unit).lines
+
+
+def read_unit(unit: Unit) -> Reading:
+    """Return what `unit` says; read once in this process, as long as there is room to remember it."""
     if unit.instructs or unit.refused:
-        return []  # the one is no data, and a provider refused the other
+        return Reading([], (), ())  # the one is no data, and a provider refused the other
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
     messages = (encode_payload(entry.message) for entry in unit.entries)
     key = analysis_key(b"lines", str(unit.first).encode(), unit.by.encode(errors="replace"), handed_over, *messages)
-    saved = ANALYSES.get(key)
-    if saved is not None:
-        return _decoder.decode(saved)
+    kept: _Kept | None = ANALYSES.get(key)
+    if kept is not None:
+        return Reading(_decoder.decode(kept.lines), kept.words, kept.idle)
     lines = _read(unit)
-    saved = _encoder.encode(lines)
-    ANALYSES.put(key, saved, len(saved))
-    return lines
+    words = tuple(() if line.kind in ("call", "user") else said_words(line) for line in lines)
+    said = (fact.value for line in lines if line.kind == "user" for fact in line.facts)
+    kept = _Kept(_encoder.encode(lines), words, frozenset(filter(is_idle, said)))
+    strings = chain(*words, kept.idle)
+    ANALYSES.put(key, kept, len(kept.lines) + sum(STRING_BYTES + len(string) for string in strings))
+    return Reading(lines, words, kept.idle)
+
+
+def said_words(line: Line) -> tuple[str, ...]:
+    """Return the words of a line, folded to one case, without the shortest."""
+    found = words_in([fact.value for fact in line.facts])
+    return tuple(dict.fromkeys(folded for word in found if len(folded := word.casefold()) > 2))
 
 
 def _read(unit: Unit) -> list[Line]:

@@ -286,9 +286,9 @@ class Weighed:
 
 FAIR = 0.1
 """Part of the pool that one source may take before all others have had theirs."""
-_Ranked = tuple[float, int, float, bool, Fact]
+_Ranked = tuple[float, int, float, bool, int, Fact]
 """A fact with what it is worth for its cost, negated, so that the best sort first; a number, so that facts are never
-compared; what it costs, and whether it is the user's."""
+compared; what it costs, whether it is the user's, and the number of its line."""
 
 
 def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
@@ -299,23 +299,21 @@ def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> s
     now = max([line.seq for line in lines], default=0)
     asking = _Asking(asked.keys())
     ranked: list[_Ranked] = []
-    for line in lines:
+    for at, line in enumerate(lines):
         if line.kind == "call":
-            _rank_call(line, now, asking, ranked)
+            _rank_call(line, at, now, asking, ranked)
         else:
-            _rank_said(line, now, asking, ranked)
+            _rank_said(line, at, now, asking, ranked)
     ranked.sort()
     kept: set[int] = set()
     share = share_of(lines)
     spent, room = [0.0, 0.0], (limit * (1 - share), limit * share)
-    source = {id(fact): at for at, line in enumerate(lines) for fact in line.facts}
     taken = [0.0] * len(lines)
     waiting: list[_Ranked] = []
     # First each source within its fair share of its side's room, then what is left to whichever is worth most.
     for fair in (FAIR * limit, limit):
         for one in ranked:
-            _, _, cost, user, fact = one
-            at = source[id(fact)]
+            _, _, cost, user, at, fact = one
             if taken[at] + cost <= fair and spent[user] + cost <= room[user]:
                 spent[user] += cost
                 taken[at] += cost
@@ -325,23 +323,24 @@ def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> s
         ranked, waiting = waiting, []
     # What one side does not use, the other has.
     left = limit - sum(spent)
-    for _, _, cost, _, fact in ranked:
+    for _, _, cost, _, _, fact in ranked:
         if cost <= left:
             left -= cost
             kept.add(id(fact))
     return kept
 
 
-def _rank_said(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
+def _rank_said(line: Line, at: int, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
     user = line.kind in SAID
     base = -BASE[line.kind] * _lately(now - max(line.last, line.seq), said=user)
+    handle = line.cost / max(1, len(line.facts))
     for fact in line.facts:
-        cost = line.cost / len(line.facts) + fact.cost
+        cost = handle + fact.cost
         worth = base * fact.weight * asking[fact.key] * _USED[min(fact.used, 4)]
-        ranked.append((worth / cost**POWER, len(ranked), cost, user, fact))
+        ranked.append((worth / cost**POWER, len(ranked), cost, user, at, fact))
 
 
-def _rank_call(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
+def _rank_call(line: Line, at: int, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
     facts, base = _untold(line), -BASE["call"]
     lately = _lately(now - max(line.last, line.seq))
     many: dict[str, int] = {}
@@ -350,15 +349,18 @@ def _rank_call(line: Line, now: int, asking: _Asking, ranked: list[_Ranked]) -> 
         many[fact.key] = many.get(fact.key, 0) + 1
         if fact.last > line.seq and fact.group and fact.weight >= ROW_NAME:
             rows[fact.group] = max(_lately(now - fact.last), rows.get(fact.group, lately))
+    handle = line.cost / max(1, len(facts))
     for fact in facts:
-        key, group = fact.key, fact.group
-        cost = line.cost / len(facts) + fact.cost
-        worth = base * fact.weight * asking[key] * _USED[min(fact.used, 4)] * rows.get(group, lately)
+        key = fact.key
+        cost = handle + fact.cost
+        worth = base * fact.weight * asking[key] * (rows.get(fact.group, lately) if rows else lately)
+        if fact.used:
+            worth *= _USED[min(fact.used, 4)]
         if fact.again:
             worth *= AGAIN
-        if many[key] > 1 and key and fact.last < 0 and group not in rows:
+        if fact.last < 0 and key and many[key] > 1 and fact.group not in rows:
             worth /= many[key] ** MANY
-        ranked.append((worth / cost**POWER, len(ranked), cost, False, fact))
+        ranked.append((worth / cost**POWER, len(ranked), cost, False, at, fact))
 
 
 def _pieces_said(lines: list[Line]) -> set[str]:
