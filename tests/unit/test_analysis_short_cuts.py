@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from holdfast.recall import details, time_expressions
 from holdfast.recall.chunks import MOST, SENTENCE_CHARS, find_sentences, split_chunks
-from holdfast.recall.details import LONG, analyse, find_mentions, write_detail
+from holdfast.recall.details import LONG, Sentence, analyse, find_mentions, write_detail
 from holdfast.recall.terms import terms_of, words_language, words_of
-from holdfast.recall.time_expressions import Rule, match_rule, possible_rules
+from holdfast.recall.time_expressions import Rule, Rules, fold, match_rule, read_words
 from tests.amounts import examples
 
 AT = 1_700_000_000_000
@@ -124,24 +124,34 @@ def test_no_sentence_ends_at_an_abbreviation(text: str, sentences: list[str]) ->
     assert [text[start:stop] for start, stop in find_sentences(text)] == sentences
 
 
+def sentence_of(text: str) -> Sentence:
+    return Sentence(fold(text), read_words(fold(text)))
+
+
 @given(text=texts)
 def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
-    sentences = [text[start:stop] for start, stop in find_sentences(text)]
+    sentences = [sentence_of(text[start:stop]) for start, stop in find_sentences(text)]
     assert [*details.find_dated_sentences(text)] == [one for one in sentences if details.may_name_time(one)]
 
 
 def test_half_a_word_may_name_a_time() -> None:
     text = "x" * (SENTENCE_CHARS - 4) + " mon" + "key"
-    assert [*details.find_dated_sentences(text)] == [text[:SENTENCE_CHARS]]
+    assert [*details.find_dated_sentences(text)] == [sentence_of(text[:SENTENCE_CHARS])]
+
+
+@given(text=texts | st.text(max_size=40))
+def test_folding_a_text_keeps_each_character_in_its_place(text: str) -> None:
+    assert len(fold(text)) == len(text)
+    assert [*map(fold, text)] == [*fold(text)]
 
 
 @settings(max_examples=examples(20))
 @given(data=st.data())
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text[:40])
 def test_a_rule_needs_no_word_that_its_pattern_does_not(rule: Rule, data: st.DataObject) -> None:
-    said = data.draw(st.from_regex(rule.pattern))
+    said = fold(data.draw(st.from_regex(rule.pattern)))
     if [*match_rule(rule, said, NOW)]:
-        assert rule in possible_rules([rule], said)
+        assert Rules([rule]).find(read_words(said)) == [rule]
 
 
 def test_a_turkish_i_is_no_error() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -51,18 +52,20 @@ from holdfast.recall.time_expressions import (
     UNIT_WORDS,
     WEEKDAY,
     WEEKDAY_WORDS,
+    YEAR,
     Named,
     Rule,
+    Rules,
     Span,
     any_of,
     dense_rule,
+    find_spans,
     fold,
     inflect_german,
     match_rule,
-    possible_rules,
     read_number,
     read_unit,
-    spans_in,
+    read_words,
     whole_days,
     whole_unit,
     word_rule,
@@ -118,47 +121,54 @@ def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, in
     return tuple(sorted(list(found)[:MAX_MENTIONS]))
 
 
-def find_dated_sentences(text: str) -> Iterator[str]:
+class Sentence(NamedTuple):
+    """A sentence, folded, and its words (`read_words`)."""
+
+    folded: str
+    words: AbstractSet[str]
+
+
+def find_dated_sentences(text: str) -> Iterator[Sentence]:
     """Yield the sentences that may name a time. Most do not, which is seen by the few hints that the whole text has."""
     folded = fold(text)
-    hints = [
-        *_HINTS.intersection(_WORDS.findall(folded)),
-        *(word for word in _AHEAD_WORDS if word in folded),
-    ]
+    words = read_words(folded)
+    hints = [*_HINTS.intersection(words), *(word for word in _AHEAD_WORDS if word in folded)]
     patterns = [one for one in (_AHEAD_NUMBER, _YEAR) if one.search(folded)]
-    dense = not text.isascii() and _DENSE_HINT.search(text) is not None
+    dense = not folded.isascii() and _DENSE_HINT.search(folded) is not None
     # What is left of a sentence that is too long may begin or end with half a word, which is none of the whole text's.
-    cut = any(len(line) >= SENTENCE_CHARS for line in text.split("\n"))
+    cut = any(len(line) >= SENTENCE_CHARS for line in folded.split("\n"))
     if not (hints or patterns or dense or cut):
         return
     for start, stop in find_sentences(text):
-        sentence = text[start:stop]
-        said = fold(sentence)
+        said = folded[start:stop]
         likely = dense or stop - start == SENTENCE_CHARS or any(hint in said for hint in hints)
-        if (likely or any(one.search(said) for one in patterns)) and may_name_time(sentence):
-            yield sentence
+        if likely or any(one.search(said) for one in patterns):
+            sentence = Sentence(said, words if len(said) == len(folded) else read_words(said))
+            if may_name_time(sentence):
+                yield sentence
 
 
-def may_name_time(sentence: str) -> bool:
+def may_name_time(sentence: Sentence) -> bool:
     """Return True if a sentence has a word that a time is named with."""
-    words = set(_WORDS.findall(sentence.casefold()))
-    if not _HINTS.isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(sentence) is not None):
+    folded, words = sentence
+    if not _HINTS.isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(folded) is not None):
         return True
-    return _YEAR.search(sentence) is not None or (not sentence.isascii() and _DENSE_HINT.search(sentence) is not None)
+    return words >= YEAR or (not folded.isascii() and _DENSE_HINT.search(folded) is not None)
 
 
 _AHEAD_WORDS: Final = "tomorrow morgen mañana demain amanhã domani next coming nächst kommend próxim prochain".split()  # noqa: SIM905 - words
 _NUMBERED: Final = rf"\d(?:st|nd|rd|th)\b|\d\.|\bin {NUMBER}"
 _AHEAD_NUMBER: Final = re.compile(_NUMBERED)
-_AHEAD: Final = re.compile(rf"{'|'.join(_AHEAD_WORDS)}|{_NUMBERED}", re.IGNORECASE)
+_AHEAD: Final = re.compile(rf"{'|'.join(_AHEAD_WORDS)}|{_NUMBERED}")
 
 
-def _spans(sentence: str, now: datetime) -> Iterator[Span]:
-    ahead = [named for rule in possible_rules(RULES, sentence) for named in match_rule(rule, sentence, now)]
-    for named in spans_in(sentence, now):
+def _spans(sentence: Sentence, now: datetime) -> Iterator[Span]:
+    folded, words = sentence
+    ahead = [named for rule in _AHEAD_GRAMMAR.find(words) for named in match_rule(rule, folded, now)]
+    for named in find_spans(folded, words, now):
         if any(named.start < other.stop and other.start < named.stop for other in ahead):
             continue
-        yield from _both_ways(named, sentence[named.start : named.stop], now)
+        yield from _both_ways(named, folded[named.start : named.stop], now)
     for named in ahead:
         yield named.span
 
@@ -177,7 +187,7 @@ def _both_ways(named: Named, said: str, now: datetime) -> Iterator[Span]:
 
 
 def _names_weekday(said: str) -> bool:
-    return any(word in ALL_WEEKDAYS for word in _WORDS.findall(said.casefold()))
+    return any(word in ALL_WEEKDAYS for word in _WORDS.findall(said))
 
 
 # -- what lies ahead -----------------------------------------------------------
@@ -194,7 +204,7 @@ def _next_unit(match: re.Match[str], now: datetime) -> Span | None:
 
 def _next_weekday(match: re.Match[str], now: datetime) -> Span | None:
     """Return the next day of that name; where a word for "next week" is before it, the one of that week."""
-    number = ALL_WEEKDAYS[match["weekday"].casefold()]
+    number = ALL_WEEKDAYS[match["weekday"]]
     if match.groupdict().get("week"):
         return whole_days(whole_unit("week", now, -1)[0].date() + timedelta(days=number))
     return whole_days(now.date() + timedelta(days=(number - now.weekday() - 1) % 7 + 1))
@@ -286,6 +296,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     dense_rule(r"(?<![\d月/.-])(?P<d>[12]?\d|3[01]) ?[号號](?![楼樓线線])", _day_of_month, relative=False),
 )
+_AHEAD_GRAMMAR: Final = Rules(RULES)
 
 
 LONG: Final = 300

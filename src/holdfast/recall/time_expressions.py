@@ -47,16 +47,15 @@ class Rule:
     """A way to name a time.
 
     Args:
-        text: the pattern of it.
-        flags: of the pattern.
+        text: the pattern of it, for text without capitals.
         read: what it means.
         relative: whether that is as seen from now.
         needs: sets of words, folded. The pattern only matches a text that has a word of each; this is a hundred times
             quicker to see than whether the pattern matches.
     """
 
-    def __init__(self, text: str, flags: re.RegexFlag, read: Read, *, relative: bool, needs: Needs) -> None:
-        self.text, self._flags = text, flags
+    def __init__(self, text: str, read: Read, *, relative: bool, needs: Needs) -> None:
+        self.text = text
         self.read = read
         self.relative = relative
         self.needs = needs
@@ -64,42 +63,66 @@ class Rule:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Made when it is first asked for: all of them together would be a tenth of a server's start."""
-        return re.compile(self.text, self._flags)
+        return re.compile(self.text)
+
+
+class Rules:
+    """Some rules, found by the words that they need.
+
+    Args:
+        rules: in the order in which `find` returns them.
+    """
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._by_word: dict[str, set[int]] = {}
+        self._needing_nothing: set[int] = set()
+        for at, rule in enumerate(self._rules):
+            if not rule.needs:
+                self._needing_nothing.add(at)
+            for word in rule.needs[0] if rule.needs else ():
+                self._by_word.setdefault(word, set()).add(at)
+        self._words = self._by_word.keys()
+
+    def find(self, words: AbstractSet[str]) -> list[Rule]:
+        """Return the rules that may match in a text with these words; see `read_words`."""
+        found = self._needing_nothing.union(*(self._by_word[word] for word in self._words & words))
+        return [
+            rule for rule in (self._rules[at] for at in sorted(found)) if not any(map(words.isdisjoint, rule.needs))
+        ]
 
 
 def fold(text: str) -> str:
-    """Return a text folded so far that whatever a pattern finds in it that ignores case is there letter by letter."""
-    folded = text.casefold()
-    return folded if folded.isascii() else folded.replace("i\u0307", "i").replace("\u0131", "i")
+    """Return a text without capitals, each character in its place: rules match in it."""
+    folded = text.lower()
+    if folded.isascii():
+        return folded
+    if len(folded) != len(text):
+        folded = "".join(character.lower()[:1] for character in text)
+    return folded.translate(_ALIKE)
 
 
-def possible_rules(rules: Iterable[Rule], text: str) -> list[Rule]:
-    """Return the rules that may match in a text, by what they need."""
-    words = set(WORDS.findall(fold(text)))
-    if _A_DIGIT.search(text):
+_ALIKE: Final = str.maketrans("ıſ", "is")  # noqa: RUF001 - the letters
+
+
+def read_words(folded: str) -> set[str]:
+    """Return the words of a folded text, and what a rule may need beside words."""
+    words = set(WORDS.findall(folded))
+    if _A_DIGIT.search(folded):
         words |= DIGIT
-        if _A_YEAR.search(text):
+        if _A_YEAR.search(folded):
             words |= YEAR
-    if not text.isascii() and _A_DENSE.search(text):
+    if not folded.isascii() and _A_DENSE.search(folded):
         words |= DENSE
-    found = []
-    for rule in rules:
-        for need in rule.needs:
-            if need.isdisjoint(words):
-                break
-        else:
-            found.append(rule)
-    return found
+    return words
 
 
-def match_rule(rule: Rule, text: str, now: datetime) -> Iterator[Named]:
-    """Yield the times that a rule finds in a text; dates that do not exist are left out."""
-    for match in rule.pattern.finditer(text):
+def match_rule(rule: Rule, folded: str, now: datetime) -> Iterator[Named]:
+    """Yield the times that a rule finds in a folded text; dates that do not exist are left out."""
+    for match in rule.pattern.finditer(folded):
         try:
             span = rule.read(match, now)
         except (ValueError, OverflowError):  # the 31st of June, the year 0
-            continue
-        except KeyError:  # no word of ours: a Turkish i without a dot, which a pattern that ignores case takes for one
             continue
         if span is not None:
             yield Named(match.start(), match.end(), span, rule.relative)
@@ -118,12 +141,12 @@ def word_rule(pattern: str, read: Read, *needs: str | Iterable[str], relative: b
     """Return a rule for scripts that put spaces between words; of `needs`, a text is the words in it."""
     sets = tuple(frozenset(need.split() if isinstance(need, str) else need) for need in needs)
     text = rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))"
-    return Rule(text, re.IGNORECASE, read, relative=relative, needs=sets)
+    return Rule(text, read, relative=relative, needs=sets)
 
 
 def dense_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
     """Return a rule for scripts that show no bounds of words."""
-    return Rule(pattern, re.NOFLAG, read, relative=relative, needs=(DENSE,))
+    return Rule(pattern, read, relative=relative, needs=(DENSE,))
 
 
 Value = TypeVar("Value", int, str)
@@ -265,13 +288,18 @@ def spans_in(text: str, now: datetime) -> list[Named]:
         text: as `holdfast.recall.terms.normal` gives it.
         now: local time, without a zone.
     """
-    words = set(WORDS.findall(text.casefold()))
-    rules: tuple[Rule, ...] = () if HINTS.isdisjoint(words) else RULES
+    folded = fold(text)
+    return find_spans(folded, read_words(folded), now)
+
+
+def find_spans(folded: str, words: AbstractSet[str], now: datetime) -> list[Named]:
+    """Do as `spans_in` does, for a folded text with these words."""
+    rules = [] if HINTS.isdisjoint(words) else _GRAMMAR.find(words)
     if not _FURTHER_HINTS.isdisjoint(words):
         rules += FURTHER_RULES
-    if not text.isascii() and _DENSE_HINT.search(text):
-        rules += DENSE_RULES
-    found = [named for rule in possible_rules(rules, text) for named in match_rule(rule, text, now)]
+    if not folded.isascii() and _DENSE_HINT.search(folded):
+        rules += _DENSE_GRAMMAR.find(words)
+    found = [named for rule in rules for named in match_rule(rule, folded, now)]
     found.sort(key=lambda named: (named.start - named.stop, named.start))
     kept: list[Named] = []
     for named in found:
@@ -311,13 +339,13 @@ def whole_unit(unit: str, now: datetime, back: int) -> Span:
 
 def read_number(match: re.Match[str]) -> int:
     """Return the number in the group `n`, in digits or as a word."""
-    word = match["n"].casefold().removeprefix("a ").removesuffix(" of")
+    word = match["n"].removeprefix("a ").removesuffix(" of")
     return int(word) if word.isdecimal() else _ALL_NUMBERS[word]
 
 
 def read_unit(match: re.Match[str]) -> str:
     """Return the unit in the group `unit`: minute, hour, day, week, month or year."""
-    return ALL_UNITS[match["unit"].casefold()]
+    return ALL_UNITS[match["unit"]]
 
 
 def _ago(match: re.Match[str], now: datetime) -> Span:
@@ -360,7 +388,7 @@ def _past_one(match: re.Match[str], now: datetime) -> Span:
 
 def _romance(match: re.Match[str], now: datetime) -> Span | None:
     """Los últimos tres días: only with the word that says so."""
-    said = match.group().casefold()
+    said = match.group()
     return _past(match, now) if "últim" in said or "dernièr" in said or "dernier" in said else None
 
 
@@ -378,7 +406,7 @@ def _week_or_more(match: re.Match[str], now: datetime) -> Span:
 
 def _part_of(back: int) -> Read:
     def read(match: re.Match[str], now: datetime) -> Span:
-        return _hours(now.date() - back * _DAY, *_PARTS[match["part"].casefold()])
+        return _hours(now.date() - back * _DAY, *_PARTS[match["part"]])
 
     return read
 
@@ -406,21 +434,21 @@ def _weekend(match: re.Match[str], now: datetime) -> Span:
 
 def _weekday(match: re.Match[str], now: datetime) -> Span:
     """The last day of that name before today; in "last week" that week's."""
-    number = ALL_WEEKDAYS[match["weekday"].casefold()]
+    number = ALL_WEEKDAYS[match["weekday"]]
     groups = match.groupdict()
     if groups.get("week"):
         day = whole_unit("week", now, 1)[0].date() + number * _DAY
     else:
         day = now.date() - ((now.weekday() - number - 1) % 7 + 1) * _DAY
     part = groups.get("part")
-    return _hours(day, *_PARTS[part.casefold()]) if part else whole_days(day)
+    return _hours(day, *_PARTS[part]) if part else whole_days(day)
 
 
 def _dated(match: re.Match[str], now: datetime) -> Span:
     """A day of a month, or a month; without a year the newest that has begun."""
     groups = match.groupdict()
     name = groups.get("month")
-    month = _ALL_MONTHS[name.casefold()] if name else _month_number(match["m"])
+    month = _ALL_MONTHS[name] if name else _month_number(match["m"])
     day = int(groups.get("d") or 0)
     if groups.get("y"):
         year = int(match["y"])
@@ -575,3 +603,5 @@ DENSE_RULES: Final = (
         relative=False,
     ),
 )
+_GRAMMAR: Final = Rules(RULES)
+_DENSE_GRAMMAR: Final = Rules(DENSE_RULES)
