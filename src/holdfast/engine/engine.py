@@ -170,8 +170,10 @@ class Engine:
         Raises:
             SessionNotFound: it is gone for another reason.
         """
+        if self.life.durable:
+            return
         memory = self.warm.get(ref)
-        if self.life.durable or (memory is not None and not self.life.expired(memory.session)):
+        if memory is not None and not self.life.expired(memory.session):
             return
         try:
             await self.store.get(ref)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self
 
@@ -109,8 +109,13 @@ class MediaReferringStore(StoreWrapper):
         """The same around another handle."""
         return type(self)(inner, self._remembered)
 
-    async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """See `Store`."""
+    def append(self, ref: SessionRef, write: Append) -> Coroutine[Any, Any, Appended]:
+        """Append entries that refer to their media, which are kept once."""
+        if len(write.entries) <= INLINE_MESSAGES and not has_media([entry.message for entry in write.entries]):
+            return self.inner.append(ref, write)
+        return self._append_media(ref, write)
+
+    async def _append_media(self, ref: SessionRef, write: Append) -> Appended:
         entries, media = await _referring(write.entries, write.media)
         if not media and entries is write.entries:
             return await self.inner.append(ref, write)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import UnsetType
@@ -178,9 +178,10 @@ def check_patch(patch: SessionPatch) -> None:
 
 def check_append(write: Append) -> None:
     """Refuse what comes with the entries of `write` and cannot be stored."""
-    check_int(write.timestamp, "timestamp")
+    if type(write.timestamp) is not int:
+        check_int(write.timestamp, "timestamp")
     for name, value in (("expect", write.expect), ("retire_from", write.retire_from), ("ttl", write.ttl)):
-        if value is not None:
+        if value is not None and type(value) is not int:
             check_int(value, name)
     if write.idempotency_key is not None:
         check_id(write.idempotency_key, "idempotency_key")
@@ -306,12 +307,17 @@ def check_key(key: ApiKey) -> None:
             raise InvalidRequest(f"{name} must be at least 1, not {value}", param=name)
 
 
+_NUMBERS_OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through")
+
+
 def _check_call(call: ModelCall) -> None:
     check_id(call.model, "model")
     if call.view:
         check_id(call.view, "view")
-    for name in ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through"):
-        check_int(getattr(call, name), name)
+    tokens = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
+    for name, value in zip(_NUMBERS_OF_A_CALL, (call.timestamp, *tokens, call.turn_id, call.through), strict=True):
+        if type(value) is not int:
+            check_int(value, name)
     if len(call.hash) not in (0, 16):
         raise InvalidRequest(f"hash must have 16 bytes or none, not {len(call.hash)}", param="hash")
     check_size(len(call.build), "build", CALL_BUILD_BYTES)

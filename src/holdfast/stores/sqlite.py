@@ -8,7 +8,7 @@ and one thread for both. Another process on the same file is waited for, never m
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -44,11 +44,32 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 # -- batches, on one thread ------------------------------------------------------
 
 
-class _Reader:
+class _Runner:
+    """Runs operations on a connection of its own to the database at `path`, which may be for an index alone."""
+
+    def __init__(self, path: str, *, index: bool) -> None:
+        self._connection = Connection(path)
+        self._path = path
+        self._is_index = index
+
+    def _run_one(self, work: Work) -> Outcome:
+        """Return what `work` gives or raises; the transaction is the caller's."""
+        try:
+            return self._connection.drive(work.steps()), None
+        except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
+            error = translated(exc)
+            return None, explain_damage(error, self._path) if self._is_index else error
+
+    def close(self) -> None:
+        """Close the connection. The last one to a file moves what the write-ahead log holds into it."""
+        self._connection.raw.close()
+
+
+class _Reader(_Runner):
     """Runs batches of reads, each batch seeing one moment."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
-        self._connection = Connection(path)
+        super().__init__(path, index=index)
         self._connection.ask("PRAGMA query_only=ON; PRAGMA temp_store=MEMORY")
         if index:
             self._connection.prepare_index()
@@ -61,22 +82,18 @@ class _Reader:
             return [(None, translated(exc)) for _ in works]
         outcomes = []
         for work in works:
-            outcomes.append(_outcome(self._connection, work))
+            outcomes.append(self._run_one(work))
             if outcomes[-1][1] is None:
                 self._connection.patience.gave_up = False
         self._connection.rollback()
         return outcomes
 
-    def close(self) -> None:
-        """See `Handler`."""
-        self._connection.raw.close()
 
-
-class _Writer:
+class _Writer(_Runner):
     """Runs batches of writes, each batch committed at once; and of reads, where there is no reader."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
-        self._connection = Connection(path)
+        super().__init__(path, index=index)
         self._unscrubbed = False
         try:
             open_writer(self._connection, path)
@@ -97,10 +114,6 @@ class _Writer:
             self._scrub(SCRUBBING if removed else 0.0)
         return outcomes
 
-    def close(self) -> None:
-        """See `Handler`. The last connection to a file moves what the write-ahead log holds into it."""
-        self._connection.raw.close()
-
     def _together(self, works: Sequence[Work], *, alone: bool = False) -> list[Outcome] | None:
         """One transaction for all; None when one of several failed in the middle, and all have to be run again.
 
@@ -114,7 +127,7 @@ class _Writer:
             connection.patience.gave_up = False
             for work in works:
                 changes = raw.total_changes()
-                outcome = _outcome(connection, work)
+                outcome = self._run_one(work)
                 outcomes.append(outcome)
                 if outcome[1] is not None and (not raw.in_transaction or raw.total_changes() != changes):
                     connection.rollback()
@@ -138,12 +151,17 @@ class _Writer:
         self._unscrubbed = bool(busy)
 
 
-def _outcome(connection: Connection, work: Work) -> Outcome:
-    """Return what `work` gives or raises; the transaction is the caller's."""
-    try:
-        return connection.drive(work.steps()), None
-    except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
-        return None, translated(exc)
+def explain_damage(error: HoldfastError, path: str) -> HoldfastError:
+    """Return an error of an index with what can be done about damage: nobody needs a backup of an index."""
+    if not (isinstance(error, StoreCorrupt) or isinstance(error.__cause__, apsw.NotADBError)):
+        return error
+    explained = type(error)(
+        f"{path}: the index is damaged. It is made of the sessions, so nothing is lost: remove the file with its -wal and"
+        " -shm, unless sessions lie in it too, and it is made anew"
+    )
+    explained.public = INDEX_DAMAGED
+    explained.__cause__ = error.__cause__
+    return explained
 
 
 # -- the store ---------------------------------------------------------------
@@ -169,20 +187,17 @@ class _Database:
                 await self._reader.opened()
         except Exception as exc:
             await self.close()
-            raise self._told(translated(exc, self._path)) from exc
+            error = translated(exc, self._path)
+            raise (explain_damage(error, self._path) if self._index else error) from exc
         except BaseException:  # cancelled: the threads end by themselves
             self.stop()
             raise
 
-    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
-        """What `steps` reads."""
-        try:
-            result: T = await self._reader.submit(Work(steps))
-        except StoreCorrupt as exc:
-            raise self._told(exc) from exc.__cause__
-        return result
+    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
+        """Return what `steps` reads."""
+        return self._reader.submit(Work(steps))
 
-    async def write(
+    def write(
         self,
         steps: Callable[[], Steps[T]],
         *,
@@ -190,25 +205,9 @@ class _Database:
         queue: Hashable = None,
         behind: Sequence[Hashable] = (),
         light: bool = False,
-    ) -> T:
-        """What `steps` did, committed. There is one writer, so nothing of what may be known of them matters."""
-        try:
-            result: T = await self._writer.submit(Work(steps, scrub))
-        except StoreCorrupt as exc:
-            raise self._told(exc) from exc.__cause__
-        return result
-
-    def _told(self, error: HoldfastError) -> HoldfastError:
-        """The error with what can be done about it: nobody needs a backup of an index."""
-        damaged = isinstance(error, StoreCorrupt) or isinstance(error.__cause__, apsw.NotADBError)
-        if not self._index or not damaged:
-            return error
-        told = type(error)(
-            f"{self._path}: the index is damaged. It is made of the sessions, so nothing is lost: remove the file with its -wal and"
-            " -shm, unless sessions lie in it too, and it is made anew"
-        )
-        told.public = INDEX_DAMAGED
-        return told
+    ) -> Awaitable[T]:
+        """Do what `steps` does, and commit it. There is one writer, so nothing of what may be known of them matters."""
+        return self._writer.submit(Work(steps, scrub))
 
     def stop(self) -> None:
         """Accept no more."""

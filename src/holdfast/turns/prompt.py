@@ -56,9 +56,9 @@ async def build_prompt(turn: Turn) -> WorkingSet:
     if voice.recalls:
         turn.introduction = await introduced(turn.engine, session, voice)
         await recalled(turn)
-    built = await _build(turn)
+    built = await _build(turn, session)
     if turn.stepped and await _summarized(turn, built):
-        built = await _build(turn)
+        built = await _build(turn, turn.session)
     if turn.request.voice.llm.count is not None:
         built = await _recounted(turn, built)
     keep(turn, built)
@@ -75,8 +75,7 @@ async def _summarized(turn: Turn, built: WorkingSet) -> bool:
     return True
 
 
-async def _build(turn: Turn) -> WorkingSet:
-    session = turn.session
+async def _build(turn: Turn, session: Session) -> WorkingSet:
     made = working_set_request(
         turn.request,
         session,
@@ -158,7 +157,7 @@ async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
         turn.learned = learning.reported(llm, built.total_tokens, turn.provider_count)
         if built.request.budget is None or turn.provider_count <= built.request.budget.input:
             break
-        built = await _build(turn)
+        built = await _build(turn, turn.session)
     return built
 
 

@@ -365,7 +365,7 @@ class Turn:
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
-        agent = None if opening else request.voice.agent_name
+        agent, before = None if opening else request.voice.agent_name, self._log.session
         own = self._own_of(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
         if opening and request.speaker is not None:
             own = [{**one, "metadata": said_by(one.get("metadata"), request.speaker)} for one in own]
@@ -380,7 +380,7 @@ class Turn:
             entries=entries,
             timestamp=now,
             expect=expect,
-            identity=self._log.session.identity if self._log.session else None,
+            identity=before.identity if before else None,
             retire_from=plan.retire_from if plan else None,
             idempotency_key=request.idempotency_key if opening and keyed else None,
             fingerprint=request.fingerprint if opening else b"",

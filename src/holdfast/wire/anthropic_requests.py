@@ -388,16 +388,19 @@ _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
 
 def plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
     """Messages as Chat Completions has them, where every upstream takes all of them as they are; else None."""
-    told: list[dict[str, Any]] = []
-    for message in messages:
-        content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
-        if type(content) is str and not (calls or result_of is not None or message.extra or message.name is not None):
-            told.append({"role": message.role, "content": content})  # nearly all of a long prompt
-        elif _is_plain(message):
-            told.append(message_to(message))
-        else:
-            return None
-    return told
+    plain = [
+        # Nearly all of a long prompt is text alone.
+        {"role": one.role, "content": one.content}
+        if type(one.content) is str
+        and not (one.tool_calls or one.extra)
+        and one.tool_call_id is None
+        and one.name is None
+        else message_to(one)
+        if _is_plain(one)
+        else None
+        for one in messages
+    ]
+    return None if None in plain else plain  # type: ignore[return-value]  # there is no None in it
 
 
 def _is_plain(message: Message) -> bool:

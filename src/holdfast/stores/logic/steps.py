@@ -42,11 +42,11 @@ def nothing() -> Steps[None]:
 class Database(Protocol):
     """What runs steps. `steps` makes them anew each time it is called: they may have to be run again."""
 
-    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
-        """What `steps` gives, all of it seen at one moment; with `single`, it is one statement."""
+    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
+        """Return what `steps` gives, all of it seen at one moment; with `single`, it is one statement."""
         ...
 
-    async def write(
+    def write(
         self,
         steps: Callable[[], Steps[T]],
         *,
@@ -54,8 +54,8 @@ class Database(Protocol):
         queue: Hashable = None,
         behind: Sequence[Hashable] = (),
         light: bool = False,
-    ) -> T:
-        """What `steps` did, durable.
+    ) -> Awaitable[T]:
+        """Return what `steps` did, durable.
 
         Args:
             steps: what it does.
