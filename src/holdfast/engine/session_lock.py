@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, get_args
@@ -205,7 +206,7 @@ class SessionLock:
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
         """Return the next of `chunks`, or `END`. Raises as `interruptible` does."""
-        return await self.interruptible(lambda: anext(chunks, END))
+        return await self.interruptible(partial(anext, chunks, END))
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
         """Note that a write of the turn was begun, which may outlive its caller."""

@@ -94,18 +94,16 @@ class Collector:
     """Adds chunks up to a completion; at any time it can say what has arrived so far.
 
     Chunks are neither changed nor kept. Adding one costs in proportion to the chunk, not to what came before.
+
+    Attributes:
+        finished: whether there is a choice, and every choice said why it ended.
     """
 
     def __init__(self) -> None:
         self._top: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
         self._size = 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is a choice, and every choice said why it ended."""
-        choices = self._choices.values()
-        return bool(choices) and all(choice.fields.get("finish_reason") is not None for choice in choices)
+        self.finished = False
 
     @property
     def usage(self) -> dict[str, Any] | None:
@@ -127,7 +125,7 @@ class Collector:
                     if isinstance(choice, dict):
                         self._measure(choice)
                         self._add_choice(choice)
-            elif key not in STREAM_ONLY and key != "object":
+            elif key not in STREAM_ONLY and key != "object" and (value is None or self._top.get(key) != value):
                 self._add_top(key, value)
 
     def completion(self) -> dict[str, Any]:
@@ -168,15 +166,24 @@ class Collector:
             self._size += len(repr(said))
         if self._size > MODEL_REPLY_BYTES:
             raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_BYTES:,} bytes")
+        if type(said) is dict and list in map(type, said.values()):
+            self._check_parts()
+
+    def _check_parts(self) -> None:
         if len(self._choices) + sum(one.parts for one in self._choices.values()) > MODEL_REPLY_PARTS:
             raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_PARTS:,} choices, calls and blocks")
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
         index = choice.get("index")
         index = index if isinstance(index, int) else 0
-        if index not in self._choices:
-            self._choices[index] = _Choice()
-        self._choices[index].add(choice)
+        known = self._choices.get(index)
+        if known is None:
+            self._check_parts()
+            known = self._choices[index] = _Choice()
+            self.finished = False
+        known.add(choice)
+        if choice.get("finish_reason") is not None:
+            self.finished = all(one.fields.get("finish_reason") is not None for one in self._choices.values())
 
 
 class _Choice:
@@ -201,7 +208,7 @@ class _Choice:
         if isinstance(delta, dict):
             self._add_delta(delta)
         for key, value in choice.items():
-            if key not in ("delta", "message", "index"):
+            if key not in ("delta", "message", "index") and not (value is None and key in self.fields):
                 _merge_field(self.fields, key, value, growing=False)
 
     def plain(self, index: int) -> dict[str, Any]:
