@@ -19,8 +19,7 @@ from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
-from holdfast.engine.engine import Engine, random_id
-from holdfast.engine.indexing import Indexer
+from holdfast.engine.engine import Engine, Indexer, random_id
 from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
 from holdfast.engine.write_steps import add_steps, write_steps
@@ -106,7 +105,7 @@ class Holdfast(Sessions):
         artifact_tools: whether everybody has the tools for artifacts; else agents that name them. See docs/artifacts.md.
         index: in which what was said is found: by default by words, and beside the store (docs/indexing.md). A URL says where, like
             a store's; None: there is none, and nothing can be searched.
-        indexer: who else is told what turns wrote, behind them; see `holdfast.engine.indexing.Indexer`.
+        indexer: who else is told what turns wrote, behind them; see `holdfast.engine.engine.Indexer`.
         mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see docs/tools.md.
         workspaces: turns on a folder with a git repository for each agent; see docs/workspace.md. None: there are none.
         memory: how memories are found; see docs/memories.md. None: as the index has it.

@@ -13,7 +13,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import ConfigError
 from holdfast.limits import TURN_WARNINGS
 from holdfast.server.requester import RequestRules
-from holdfast.turns.turn_warnings import TurnWarning, TurnWarnings
+from holdfast.turns.turn import TurnWarning, TurnWarnings
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
 

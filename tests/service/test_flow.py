@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.session import Session, SessionRef
-from holdfast.engine import indexing
+from holdfast.engine import engine as engine_module
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, StoreUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
@@ -298,7 +298,7 @@ async def test_an_index_that_fails_is_told_again(caplog: pytest.LogCaptureFixtur
 async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     index = Index()
     index.gate = asyncio.Event()
-    monkeypatch.setattr(indexing, "INDEX_SECONDS", 0.0)
+    monkeypatch.setattr(engine_module, "INDEX_SECONDS", 0.0)
     async with bench(["1"], indexer=index) as made:
         await made.ask("Hi")
         running = made.hf.engine.indexing

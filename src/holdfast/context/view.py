@@ -17,8 +17,7 @@ from holdfast.context.policies import Policy
 from holdfast.context.trail import Trail
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window, WrittenBlock
-from holdfast.domain.footprint import message_bytes, text_bytes
-from holdfast.domain.session import Entry
+from holdfast.domain.session import Entry, message_bytes, text_bytes
 
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import secrets
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.blobs import DatabaseBlobs
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
+from holdfast.context.escaping import marker_of
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.beginning import begun
-from holdfast.engine.indexing import Indexer, Indexing
 from holdfast.engine.learning import Learning
-from holdfast.engine.markers import Markers
 from holdfast.engine.scoped import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
@@ -28,6 +30,7 @@ from holdfast.lifecycle.hook_delivery import Teller
 from holdfast.lifecycle.removal import Receipt, taken_away
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Pace, Sweeper
+from holdfast.limits import INDEX_SECONDS
 from holdfast.liveness import new_holder
 from holdfast.matching.retries import Retries, Unheard
 from holdfast.memory.lookup import MemorySettings
@@ -40,6 +43,7 @@ from holdfast.overlays.session_cache import SessionCache
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession
+from holdfast.stores.tenants import FOREVER
 
 T = TypeVar("T")
 _NO_GUARD: Final = nullcontext()
@@ -247,3 +251,105 @@ class Engine:
             await self.life.shut_down()
         if self._of is None:
             await self.teller.close()
+
+
+_KEPT_AS: Final = "holdfast:marker"
+"""Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.learning.key_of`."""
+_BYTES: Final = 32
+
+
+class Markers:
+    """Derives markers for the sessions of one tenant; see `holdfast.context.escaping`.
+
+    Every process that opens the database derives the same ones. A copy of the database has them, an export does not.
+
+    Args:
+        store: the tenant's.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._secret: bytes | None = None
+
+    async def of(self, session: Session) -> str:
+        """Return the session's marker.
+
+        Raises:
+            StoreError: the secret cannot be read, or could not be written the first time.
+        """
+        secret = self._secret
+        while secret is None:
+            secret = self._secret = await self._store.learned(_KEPT_AS)
+            if secret is None:
+                # Of several processes that come here at once, one writes; all read what it wrote.
+                await self._store.learn(_KEPT_AS, secrets.token_bytes(_BYTES), timestamp=FOREVER, expect=None)
+        return marker_of(secret, session.identity)
+
+
+_log: Final = logging.getLogger("holdfast.indexing")
+
+
+class Indexer(Protocol):
+    """Keeps an index over logs."""
+
+    async def index(self, ref: SessionRef, session: Session) -> None:
+        """Take in what a session has by now.
+
+        It is told behind commits, one call at a time of a session, and not of each commit: behind several it may be told once.
+        What it raises is logged; it is told again behind the next.
+
+        Args:
+            ref: which session.
+            session: as it was after a commit: its tenant, and its version, by which an index knows how far it is.
+        """
+        ...
+
+
+class Indexing:
+    """Tells an indexer of the sessions of one tenant, in the background.
+
+    Args:
+        indexer: None: there is none, and nothing is done.
+    """
+
+    def __init__(self, indexer: Indexer | None) -> None:
+        self._indexer = indexer
+        self._tasks: dict[SessionRef, asyncio.Task[None]] = {}
+        self._again: dict[SessionRef, Session] = {}
+        self._closed = False
+
+    def soon(self, ref: SessionRef, session: Session) -> None:
+        """Have it told of a session, in the background; while it is at that one, once more behind that."""
+        if self._indexer is None or self._closed:
+            return
+        if ref in self._tasks:
+            self._again[ref] = session
+            return
+        self._tasks[ref] = asyncio.create_task(self._told(self._indexer, ref, session), name=f"indexing {ref.id}")
+
+    async def _told(self, indexer: Indexer, ref: SessionRef, session: Session) -> None:
+        newest: Session | None = session
+        try:
+            while newest is not None:
+                try:
+                    await indexer.index(ref, newest)
+                except Exception as exc:  # noqa: BLE001 - the last place: no turn fails for the sake of an index
+                    _log.error("session %r could not be indexed", ref.id, exc_info=exc)
+                newest = self._again.pop(ref, None)
+        finally:
+            self._again.pop(ref, None)
+            del self._tasks[ref]
+
+    async def settled(self) -> None:
+        """Return when it is told of everything."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks.values()))
+
+    async def close(self) -> None:
+        """Let it finish what it was told, for a while, then give it up. Closing twice is fine."""
+        self._closed = True
+        if self._tasks:
+            _, late = await asyncio.wait(tuple(self._tasks.values()), timeout=INDEX_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)

@@ -18,14 +18,14 @@ from holdfast.context.view import encode_state
 from holdfast.domain.history import continued
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
+from holdfast.engine.engine import Markers
 from holdfast.engine.entries import new_entries
-from holdfast.engine.markers import Markers
 from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import PAGE
-from holdfast.overlays.views import read_view
+from holdfast.overlays.session_cache import read_view
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append, SavedView
 from holdfast.turns.prompt import draft_from, instructed, introduced, working_set_request

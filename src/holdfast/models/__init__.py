@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model, closing
-from holdfast.models.collect import Collector, as_chunks, collect, says_something
+from holdfast.models.collect import Collector, Used, as_chunks, collect, says_something, used
 from holdfast.models.count_endpoints import endpoint_of
 from holdfast.models.counting import PromptCounter, ProviderCounter
 from holdfast.models.failures import given_up
@@ -24,7 +24,6 @@ from holdfast.models.limited import Limited, origin_of
 from holdfast.models.offline import OfflineModel
 from holdfast.models.openai import OpenAIModel
 from holdfast.models.retiring import retire
-from holdfast.models.usage import Used, used
 
 __all__ = [
     "AnthropicModel",

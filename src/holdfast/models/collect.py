@@ -18,6 +18,10 @@ from holdfast.wire.openai import call_continued
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterator
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast.numbers import is_whole
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Strings inside a delta that are sent whole, by some providers again and again: the first stays."""
@@ -330,3 +334,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value
+
+
+class Used(NamedTuple):
+    """Tokens of one call; what was not reported, or is nonsense, is 0."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Part of `prompt_tokens` that the provider read from its cache."""
+
+
+def used(usage: object) -> Used:
+    """What `usage` of a completion says, whatever it is."""
+    if not isinstance(usage, Mapping):
+        return Used()
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    return Used(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+
+
+def _count(value: Any) -> int:
+    return value if is_whole(value) else 0

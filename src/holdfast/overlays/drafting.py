@@ -29,9 +29,8 @@ from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
-from holdfast.overlays.session_cache import is_heavy
+from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.overlays.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
-from holdfast.overlays.views import ReadView, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import SavedView
 

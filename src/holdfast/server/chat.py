@@ -45,8 +45,7 @@ from holdfast.server.session_locator import MATCHES, Asked, Matching, addressed,
 from holdfast.stores.checks import check_id
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
-from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.turns.turn_warnings import TurnWarning
+from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire.openai import split_system
 from holdfast.wire.voice import find_records
 

@@ -18,7 +18,7 @@ from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.limits import ID_BYTES
 from holdfast.server.http import Call
-from holdfast.turns.turn_warnings import TurnWarning
+from holdfast.turns.turn import TurnWarning
 from holdfast.wire.request_fields import PROVIDER_FIELDS, misspelt_name
 
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]

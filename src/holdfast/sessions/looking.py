@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.leaving import for_model
 from holdfast.numbers import check_whole
-from holdfast.overlays.views import PREVIEW, read_view, view_to_save
+from holdfast.overlays.session_cache import PREVIEW, read_view, view_to_save
 from holdfast.recall.passages import Passage
 from holdfast.stores.log import Append
 from holdfast.turns.prompt import draft_from, instructed, introduced, provider_count, working_set_request

@@ -57,8 +57,11 @@ class _Runner:
         try:
             return self._connection.drive(work.steps()), None
         except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
-            error = translated(exc)
-            return None, explain_damage(error, self._path) if self._is_index else error
+            return None, self._translate(exc)
+
+    def _translate(self, exc: Exception) -> HoldfastError:
+        error = translated(exc)
+        return explain_damage(error, self._path) if self._is_index else error
 
     def close(self) -> None:
         """Close the connection. The last one to a file moves what the write-ahead log holds into it."""
@@ -79,7 +82,7 @@ class _Reader(_Runner):
         try:
             self._connection.ask("BEGIN")
         except apsw.Error as exc:
-            return [(None, translated(exc)) for _ in works]
+            return [(None, self._translate(exc)) for _ in works]
         outcomes = []
         for work in works:
             outcomes.append(self._run_one(work))
@@ -135,7 +138,7 @@ class _Writer(_Runner):
             raw.execute("COMMIT")
         except apsw.Error as exc:
             connection.rollback()
-            return [(None, translated(exc)) for _ in works]
+            return [(None, self._translate(exc)) for _ in works]
         return outcomes
 
     def _scrub(self, seconds: float) -> None:

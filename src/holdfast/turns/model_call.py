@@ -43,8 +43,7 @@ from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
 from holdfast.models import Call, closing, given_up, origin_of, says_something, used
 from holdfast.turns.interruptions import addressed
 from holdfast.turns.prompt import build_prompt, check_body, sendable
-from holdfast.turns.turn import Turn
-from holdfast.turns.turn_warnings import TurnWarning
+from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import owners
 from holdfast.wire.anthropic_requests import fields_for_others
 from holdfast.wire.openai import FROM_RESULT

@@ -28,8 +28,7 @@ from holdfast.engine.redacting_store import masked
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
 from holdfast.matching.log_match import at_end, behind, branch, goes_on, landed
-from holdfast.overlays.session_cache import CachedSession
-from holdfast.overlays.views import read_view
+from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch
@@ -37,8 +36,7 @@ from holdfast.stores.walk import entries_to
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn import Turn
-from holdfast.turns.turn_warnings import TurnWarning
+from holdfast.turns.turn import Turn, TurnWarning
 
 _PAGE: Final = 64
 """Entries that are read at a time on the way back to what was asked."""

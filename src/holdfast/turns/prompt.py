@@ -30,8 +30,7 @@ from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, Se
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.leaving import for_model
 from holdfast.memory.checks import seen_by
-from holdfast.overlays.session_cache import is_heavy
-from holdfast.overlays.views import ReadView, read_view
+from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep, prepare_recall, recall_session, recalled
@@ -208,7 +207,7 @@ def working_set_request(
         request: the turn's.
         session: as it stands.
         instruction: what the agent is told, as `holdfast.turns.prompt` makes it.
-        marker: the session's, see `holdfast.engine.markers`.
+        marker: the session's, see `holdfast.engine.engine`.
         learned: what is known of the model from its provider's answers.
         input_budget: tokens for the whole prompt; None: what the model's window leaves.
         recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
