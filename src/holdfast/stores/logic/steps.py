@@ -5,7 +5,7 @@ No I/O here: the same steps run on a thread with a blocking driver and on a loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
