@@ -183,6 +183,18 @@ def test_config_check_tells_every_mistake(tmp_path: Path) -> None:
     assert len(told["problems"]) == 2
 
 
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_config_commands_take_the_file_as_their_sisters_do(command: str) -> None:
+    Path("right.yaml").write_text("gateway:\n  port: 8000\n")
+    named = invoke("config", command, "right.yaml")
+    assert named.exit_code == 0
+    assert "8000" in named.stdout
+    assert invoke("config", command, "--config", "right.yaml").stdout == named.stdout
+    two = invoke("config", command, "right.yaml", "--config", "other.yaml")
+    assert two.exit_code == 2
+    assert "two files" in two.stderr
+
+
 def test_config_check_of_a_file_that_is_not_there() -> None:
     result = invoke("config", "check", "nowhere.yaml")
     assert result.exit_code == 2

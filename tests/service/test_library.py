@@ -230,6 +230,13 @@ async def test_nothing_is_added_to_a_turn_that_has_ended() -> None:
             turn.add("c")
 
 
+async def test_a_session_and_a_turn_print_readably() -> None:
+    async with opened() as hf:
+        session = await hf.session("s", user_id="ada")
+        async with session.turn("a") as turn:
+            assert f"{session} {turn}".startswith("<session 's' of user 'ada'> <turn of session 's': 1 messages, ")
+
+
 @pytest.mark.parametrize("body", [{"tools": "abc"}, {"tools": [{"function": "x"}]}, {"max_tokens": 10**6}])
 async def test_a_body_no_prompt_can_be_built_for_is_refused_before_anything_is_written(body: dict[str, Any]) -> None:
     """With the parameter's name."""

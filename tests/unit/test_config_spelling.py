@@ -33,6 +33,8 @@ def load(text: str) -> Config:
         ),
         ("agents: {a: {working_memory: {type: all}}}", "agents: {a: {context: {strategy: none}}}"),
         ("agents: {a: {prompt: hi, greeting_message: ho}}", "agents: {a: {instruction: hi, greeting: ho}}"),
+        ("agents: {a: {model: gpt, system_prompt: hi}}", "agents: {a: {llm: gpt, instruction: hi}}"),
+        ("agents: {a: {model: gpt, instructions: hi}}", "agents: {a: {llm: gpt, instruction: hi}}"),
         ("redaction: {extra_patterns: [{regex: x, label: y}]}", "redaction: {patterns: [{regex: x, label: y}]}"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import FAILED, Failure
-from holdfast.cli.stores import json_option, place_options
+from holdfast.cli.stores import config_option, json_option, place_options
 from holdfast.cli.terminal import plain, show_json
 from holdfast.errors import ConfigError
 
@@ -48,18 +48,26 @@ def config() -> None:
     """Look at the configuration."""
 
 
+def _choose_file(file: str | None, option: str | None) -> str | None:
+    """Return the file that an argument or `--config` names; None if neither does."""
+    if file and option and file != option:
+        raise click.UsageError(f"two files: {file} and --config {option}; give one")
+    return file or option
+
+
 @config.command
 @click.argument("file", required=False)
+@config_option
 @json_option
 @click.pass_context
-def check(ctx: click.Context, file: str | None, *, as_json: bool) -> None:
+def check(ctx: click.Context, file: str | None, config: str | None, *, as_json: bool) -> None:
     """Check a configuration and show how it is understood, secrets hidden.
 
-    FILE is the one that `serve` would read, unless given. Ends with 1 when it has mistakes.
+    FILE, which --config can name as well, is by default the one that `serve` reads. The exit code is 1 if it has mistakes.
     """
     from holdfast.config import check_config
 
-    report = check_config(file, os.environ, prepare=prepared)
+    report = check_config(_choose_file(file, config), os.environ, prepare=prepared)
     if as_json:
         show_json(report.data)
     else:
@@ -77,15 +85,16 @@ def prepared(settings: ServerSettings) -> object:
 
 @config.command
 @click.argument("file", required=False)
+@config_option
 @json_option
-def show(file: str | None, *, as_json: bool) -> None:
-    """Show every value that holds, and where it comes from: line, variable, preset or default. Secrets are hidden.
+def show(file: str | None, config: str | None, *, as_json: bool) -> None:
+    """Show every value in effect and its source: line, variable, preset or default. Secrets are hidden.
 
-    FILE is the one that `serve` would read, unless given.
+    FILE, which --config can name as well, is by default the one that `serve` reads.
     """
     from holdfast.config import show_config
 
-    text, data = show_config(file, os.environ)
+    text, data = show_config(_choose_file(file, config), os.environ)
     if as_json:
         show_json(data)
     else:

@@ -78,7 +78,10 @@ class Agent(Settings, frozen=True, kw_only=True):
 
     ALIASES: ClassVar[dict[str, str]] = {
         "greeting_message": "greeting",
+        "instructions": "instruction",
+        "model": "llm",
         "prompt": "instruction",
+        "system_prompt": "instruction",
         "working_memory": "context",
     }
     IGNORED: ClassVar[dict[str, str]] = {

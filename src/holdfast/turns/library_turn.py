@@ -75,6 +75,10 @@ class OpenTurn:
         self.state = State(turn.standing)
         self.messages = messages
 
+    def __repr__(self) -> str:
+        size = f"{len(self.messages)} messages, {self.working_set.tokens} of {self.working_set.budget} tokens"
+        return f"<turn of session {self._turn.request.ref.id!r}: {size}>"
+
     @property
     def session(self) -> Session:
         """The session as it was after the last write."""
