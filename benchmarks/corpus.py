@@ -15,8 +15,8 @@ import msgspec
 from benchmarks.timing import clock, told
 from holdfast.agents import Llm, Roster, Voice, offline
 from holdfast.context.build import Request, build
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.strategies import policy
 from holdfast.context.view import ViewState, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall

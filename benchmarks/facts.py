@@ -6,11 +6,11 @@ from benchmarks.lengths import Cell, by_length
 from benchmarks.run import Run
 from benchmarks.tables import Table
 from benchmarks.timing import Block, clock, in_turn, told
-from holdfast.context import corrections
+from holdfast.context import standing_facts
 from holdfast.context.analysis_cache import ANALYSES
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
 from holdfast.context.standing_facts import CANDIDATES, decode_candidates
+from holdfast.context.strategies import policy
 from holdfast.context.view import FoldedView
 from holdfast.context.window import Room
 from holdfast.domain.log import extend
@@ -77,7 +77,7 @@ def _steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
         for entry in entries[length:]:
             before = view.frontier
             ANALYSES.clear()
-            corrections._values.cache_clear()  # noqa: SLF001
+            standing_facts._values.cache_clear()  # noqa: SLF001
             started = clock()
             view.extend([entry])
             taken = clock() - started

@@ -15,9 +15,8 @@ from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
 from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
-from holdfast.context.policies import WITHOUT_MODEL
 from holdfast.context.settings import parse, without_recall
-from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
+from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
 from holdfast.engine.engine import Engine, Indexer, random_id
 from holdfast.engine.session_lock import QueueMode, QueueSettings

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import config
-from holdfast.context.request_settings import FREE_STRATEGIES, RequestSettings
-from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES, ContextSettings, RequestSettings
 from holdfast.errors import ConfigError
 from holdfast.server.requester import warn_of_unknown
 from holdfast.wire.request_fields import misspelt_name

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm
-from holdfast.context.summary_prompts import CUT
+from holdfast.context.summaries import CUT
 from holdfast.domain.session import StoredCompaction
 from holdfast.errors import ContextTooLong, ModelUnavailable
 from holdfast.overlays.compacting import Pace

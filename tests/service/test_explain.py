@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.agents import Roster
 from holdfast.context import explain
-from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings, parse
+from holdfast.context.strategies import policy
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.looking import Look, looked

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.consolidation.sweeps import DreamingSettings
-from holdfast.context.introduced import CLOSING, OPENING
+from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
+from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import StoreUnavailable

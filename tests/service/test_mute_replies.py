@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.context.policies import NO_CONTENT
+from holdfast.context.strategies import NO_CONTENT
 
 MUTE: dict[str, dict[str, Any]] = {
     "null": {"content": None},

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Agent, Roster, StrategyFunction, StrategyUnit
 from holdfast.context.build import Request, build
-from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import Policy, policy
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm, Roster
-from holdfast.context.summary_prompts import records
+from holdfast.context.summaries import records
 from holdfast.context.units import units_of
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage, ModelRejected

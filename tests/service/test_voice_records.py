@@ -15,8 +15,8 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.context import recalled
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
-from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.units import NO_RESULT
 from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.context.perspective import Perspective
+from holdfast.context.agent_view import Perspective
 from holdfast.domain.session import Entry
 from tests.unit.context_units import anchor_of, current_of, groups_of
 from tests.unit.perspective_reference import Group, told

@@ -13,8 +13,8 @@ from itertools import dropwhile
 from holdfast.context.build import PRIMING, Request, WorkingSet
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.explain import UNSEEN
-from holdfast.context.policies import NO_CONTENT
 from holdfast.context.recalled import session_room
+from holdfast.context.strategies import NO_CONTENT
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message
 from holdfast.domain.session import Entry

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.context.build import Request, WorkingSet
-from holdfast.context.contents import EMPTY
 from holdfast.context.cut import MIN_CUT, least
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, added
 from holdfast.context.escaping import tag
-from holdfast.context.units import LATE_RESULT, NO_RESULT
+from holdfast.context.units import EMPTY, LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from tests.unit.context_rules_facts import is_facts

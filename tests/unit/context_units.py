@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.context.build import Request, WorkingSet
-from holdfast.context.contents import EMPTY
 from holdfast.context.dialects import SYSTEM_NOTE
+from holdfast.context.units import EMPTY
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part
 from holdfast.domain.session import Entry
 from holdfast.limits import SYSTEM_IN_FORCE

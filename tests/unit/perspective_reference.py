@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.context.perspective import Perspective
+from holdfast.context.agent_view import Perspective
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
 from holdfast.domain.session import Entry
 

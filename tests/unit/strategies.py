@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from msgspec import UNSET
 
+from holdfast.context.agent_view import Perspective
 from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
-from holdfast.context.perspective import Perspective
-from holdfast.context.policies import Policy, policy
 from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, ItemKind, Recall, RecalledItem
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
+from holdfast.context.strategies import Policy, policy
 from holdfast.domain.log import erased, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail

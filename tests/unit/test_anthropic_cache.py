@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.view import ViewState
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.context.explain import Broken, Mark, broken
-from holdfast.context.policies import policy
+from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import ContextSettings
-from holdfast.context.trail import Prefix
+from holdfast.context.strategies import policy
 from holdfast.context.units import units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.domain.log import extend

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.explain import OUTSIDE
-from holdfast.context.policies import NO_CONTENT, policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import NO_CONTENT, policy
 from holdfast.context.view import decode_state, encode_state
 from holdfast.context.window import Compaction
 from holdfast.domain.messages import Message, ToolCall

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.agents import Llm
 from holdfast.context.build import Request, build
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import (
     HIGHEST,

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.context.clearing import LEAST, Clearing
+from holdfast.context.truncation import LEAST_CLEARED as LEAST
+from holdfast.context.truncation import Clearing
 from holdfast.context.units import units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.cut import cut
 from holdfast.context.dialects import Dialect
-from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import Policy, policy
 from holdfast.context.units import units_of
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window

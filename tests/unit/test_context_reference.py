@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING
-from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction
 from holdfast.domain.messages import Message

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.corrections import find_corrections
+from holdfast.context.standing_facts import find_corrections
 from holdfast.context.statements import Statement, statements_of
 from holdfast.domain.fact_choices import Choice
 

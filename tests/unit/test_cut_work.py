@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.cut import cut, stub
-from holdfast.context.summary_prompts import fitted
+from holdfast.context.summaries import fitted
 from holdfast.domain.messages import Message
 
 MIB = 1 << 20

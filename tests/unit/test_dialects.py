@@ -14,12 +14,11 @@ from hypothesis.strategies import DrawFn
 from msgspec import UNSET
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.contents import EMPTY, has_content
 from holdfast.context.cut import ModelCount
-from holdfast.context.dialects import RESERVE, Dialect, adapted, arguments_of
-from holdfast.context.policies import policy
-from holdfast.context.reasoning import thoughts
+from holdfast.context.dialects import RESERVE, Dialect, adapted, arguments_of, thoughts
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import policy
+from holdfast.context.units import EMPTY, has_content
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall

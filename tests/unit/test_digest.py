@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.digest.choosing import Shown
+from holdfast.context.digest.page import Shown
 from holdfast.context.digest.pool import EMPTY, fold, render
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message

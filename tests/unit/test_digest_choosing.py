@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.condense import condensed, reserve
-from holdfast.context.digest.choosing import Choice, Chosen, Shown
-from holdfast.context.digest.lines import Fact, Kind, Line
-from holdfast.context.digest.page import SMALLER, Frame, longest
-from holdfast.context.digest.pool import EMPTY, POOL_LEAST, fold, opened, render
-from holdfast.context.digest.weighing import likeliest, share_of
+from holdfast.context.digest.page import SMALLER, Choice, Chosen, Frame, Shown, longest
+from holdfast.context.digest.pool import EMPTY, POOL_LEAST, condensed, fold, opened, render, reserve
+from holdfast.context.digest.texts import Fact, Kind, Line
+from holdfast.context.digest.weights import likeliest, share_of
 from holdfast.context.units import units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.choosing import Shown
-from holdfast.context.digest.facts import lines_of
-from holdfast.context.digest.handles import name_call
-from holdfast.context.digest.listings import listing_of
+from holdfast.context.digest.facts import lines_of, name_call
+from holdfast.context.digest.page import Shown
 from holdfast.context.digest.pool import EMPTY, fold, render
-from holdfast.context.digest.wording import is_courtesy, is_promise
-from holdfast.context.policies import policy
+from holdfast.context.digest.speech import is_courtesy, is_promise
+from holdfast.context.digest.texts import listing_of
 from holdfast.context.salience import importances
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.budget import Budget
 from holdfast.domain.log import extend

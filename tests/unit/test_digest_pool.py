@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from holdfast.context.digest.lines import Fact, Line
 from holdfast.context.digest.pool import ANSWERED, CHANGED, EMPTY, HOLDERS, POOL_LEAST, SAID, Pool, fold, opened, render
+from holdfast.context.digest.texts import Fact, Line
 from holdfast.context.values import prose_weight
 from holdfast.domain.messages import Message
 from tests.unit.rounds import call, reply, user

@@ -8,10 +8,9 @@ import json
 
 import pytest
 
-from holdfast.context.digest.choosing import Shown
-from holdfast.context.digest.speech import said_lines
+from holdfast.context.digest.page import Shown
+from holdfast.context.digest.speech import has_value, is_idle, said_lines
 from holdfast.context.digest.texts import LONGEST, sentences_of
-from holdfast.context.digest.wording import has_value, is_idle
 from tests.unit.test_digest_conversations import call, digest, said
 
 MAIL = """We booked one payment twice.

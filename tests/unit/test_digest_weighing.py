@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.digest.choosing import ELSEWHERE, FIRM, FOLLOWS, SAME, VISIBLE, Choice, Shown
-from holdfast.context.digest.lines import Fact, Kind, Line
-from holdfast.context.digest.weighing import (
+from holdfast.context.digest.page import ELSEWHERE, FIRM, FOLLOWS, SAME, VISIBLE, Choice, Shown
+from holdfast.context.digest.texts import Fact, Kind, Line
+from holdfast.context.digest.weights import (
     AGAIN,
     ASKED,
     BASE,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.escaping import END, as_line, escape_inline, escape_lines, escape_name, marker_of, with_marker
-from holdfast.context.policies import policy
 from holdfast.context.recalled import CLOSING, OPENING, Recall, RecalledItem, is_recalled
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.summaries import compaction_of
 from holdfast.context.units import units_of
 from holdfast.domain.log import extend

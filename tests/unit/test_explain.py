@@ -7,9 +7,9 @@ import pytest
 from holdfast.context import explain
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.explain import RECALLED_BYTES, BuildRecord, Run, decode_record, encode_record
-from holdfast.context.policies import policy
+from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import parse
-from holdfast.context.trail import Prefix
+from holdfast.context.strategies import policy
 from holdfast.context.window import Compaction, Room, Window, WrittenBlock
 from holdfast.tokens import STORED
 

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.facts import ends_of, lines_of
-from holdfast.context.digest.lines import Line
-from holdfast.context.digest.text_facts import MAX_LEAVES
-from holdfast.context.digest.texts import LONGEST, rarity_of, sentences_of, table_of
+from holdfast.context.digest.facts import lines_of
+from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, ends_of, rarity_of, sentences_of, table_of
 from holdfast.context.units import Unit, units_of
 from holdfast.context.values import (
     MAX_KEY,

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.context.digest.facts import FAILURE, OUTCOME, lines_of
-from holdfast.context.digest.text_facts import MAX_LEAVES
+from holdfast.context.digest.texts import MAX_LEAVES
 from holdfast.context.values import DIGITS, IDENTIFIER, MAX_KEY, NAME, WORD, prose_weight
 from holdfast.domain.messages import Message
 from tests.unit.test_facts import answered, line, pairs, said, units

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.build import build, build_on
-from holdfast.context.introduced import CLOSING, OPENING, Introduction, introduction_of
+from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
+from holdfast.context.recalled import KNOWN_OPENING as OPENING
+from holdfast.context.recalled import Introduction, introduction_of
 from holdfast.domain.memory import Memory, Owner
 from holdfast.domain.messages import Message
 from holdfast.errors import BudgetTooSmall

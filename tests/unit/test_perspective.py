@@ -11,18 +11,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
-from holdfast.context.buffer import folded
+from holdfast.context.agent_view import ARGUMENT_CHARS, Perspective, shortened
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import escape_name
 from holdfast.context.explain import UNSEEN
 from holdfast.context.explain import policy as told_policy
-from holdfast.context.perspective import ARGUMENT_CHARS, Perspective, shortened
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summaries import texts_of
-from holdfast.context.summary_prompts import RESULT_CHARS, records
+from holdfast.context.strategies import policy
+from holdfast.context.summaries import RESULT_CHARS, records, texts_of
 from holdfast.context.units import Unit, units_of
+from holdfast.context.view import folded
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import CLOSING
-from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.view import encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry

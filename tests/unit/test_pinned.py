@@ -18,9 +18,9 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.digest.facts import lines_of
 from holdfast.context.explain import encode_record
-from holdfast.context.policies import policy
 from holdfast.context.recalled import Recall, RecalledItem, RecalledKind
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import parse
+from holdfast.context.strategies import Policy, policy
 from holdfast.context.units import units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend

@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.policies import policy
 from holdfast.context.presence import LEAST_WORDS, PromptContents, phrases_of
 from holdfast.context.recalled import Recall, RecalledItem
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.window import Compaction, Cut
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry

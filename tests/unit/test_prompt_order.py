@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
-from holdfast.context.policies import policy
 from holdfast.context.settings import STRATEGIES, ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.domain.messages import Message
 from holdfast.tokens import STORED
 from holdfast.wire import anthropic

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.reasoning import Thought, beside, call_signature, signature_of, thoughts
+from holdfast.context.dialects import Thought, beside, call_signature, signature_of, thoughts
 from holdfast.domain.messages import Message, Part, ToolCall
 
 CLAUDE, GOOGLE = "anthropic-claude-v1", "google-gemini-v1"

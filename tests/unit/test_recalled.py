@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_on
 from holdfast.context.escaping import as_line
 from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record, recorded
-from holdfast.context.policies import policy
 from holdfast.context.recalled import (
     CLOSING,
     OPENING,
@@ -28,6 +27,7 @@ from holdfast.context.recalled import (
     moment,
 )
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import policy
 from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry

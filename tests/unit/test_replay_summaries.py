@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summary_prompts import Answer, Task, flaw, records
+from holdfast.context.summaries import Answer, Task, flaw, records
 from holdfast.context.units import units_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message

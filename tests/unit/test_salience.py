@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.context import salience, squeeze
+from holdfast.context import salience, truncation
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.policies import policy
+from holdfast.context.salience import Signals
 from holdfast.context.settings import ContextSettings
-from holdfast.context.signals import Signals
+from holdfast.context.strategies import policy
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
@@ -322,8 +322,8 @@ def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
     entries = entries_of(user("Go."), *[call("get", {"id": f"K-11{at}"}, {"owner": f"u_{at}77"}) for at in range(9)])
     entries = entries_of(*[[entry.message] for entry in entries], call("list", {"page": "p1"}, ROWS))
     window = window_of(entries, 512)
-    shorter = squeeze.with_room_to_choose(window, window.drop(len(window.units)), 128)
-    assert shorter.size(shorter.units[-1]) <= squeeze.MUST * 512
+    shorter = truncation.with_room_to_choose(window, window.drop(len(window.units)), 128)
+    assert shorter.size(shorter.units[-1]) <= truncation.MUST * 512
     assert [unit.entries for unit in shorter.units] == [unit.entries for unit in window.units]
     assert len(salience.kept(shorter, 512)) > 4
 

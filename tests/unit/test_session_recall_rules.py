@@ -8,9 +8,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import draft
-from holdfast.context.policies import policy
 from holdfast.context.recalled import SESSION_LEAST, Recall, session_room, session_share
 from holdfast.context.settings import RECALLING, STRATEGIES, ContextSettings, is_recalling
+from holdfast.context.strategies import policy
 from holdfast.errors import BudgetTooSmall
 from tests.unit.context_rules import check_rules
 from tests.unit.strategies import events, log_of, recalled_items, requests

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.policies import policy
 from holdfast.context.settings import parse
 from holdfast.context.standing_facts import CANDIDATES, HEADER, MOST, SHARE, decode_candidates
 from holdfast.context.statements import statements_of
+from holdfast.context.strategies import policy
 from holdfast.context.summaries import compaction_of, summarized
 from holdfast.context.view import FoldedView, decode_state, encode_state
 from holdfast.context.window import Room

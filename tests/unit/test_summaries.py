@@ -9,19 +9,28 @@ from typing import Any
 import pytest
 
 from holdfast.context.explain import decisions, kept
-from holdfast.context.policies import Policy, policy
 from holdfast.context.settings import parse
+from holdfast.context.strategies import Policy, policy
 from holdfast.context.summaries import (
+    CUT,
+    PROMPT,
+    Answer,
+    Flaw,
     Plan,
+    Task,
+    chunks,
+    cleaned,
     compaction_of,
+    fitted,
+    flaw,
     lost,
     plan,
+    records,
     room_for_text,
     stands,
     stored_compaction,
     summarized,
 )
-from holdfast.context.summary_prompts import CUT, PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
 from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction, Room, Window

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.policies import policy
 from holdfast.context.settings import parse
+from holdfast.context.strategies import policy
 from holdfast.context.summaries import LABEL, Lost, Plan, lost, plan, room_for_text
 from holdfast.context.units import units_of
 from holdfast.context.window import Compaction, Room, Window, WrittenBlock

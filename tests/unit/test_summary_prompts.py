@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.escaping import delimiter
-from holdfast.context.summary_prompts import (
+from holdfast.context.summaries import (
     CUT,
     PROMPT,
     Answer,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context import trail as trails
-from holdfast.context.trail import Prefix, Trail, hash_of
+from holdfast.context import prefix_diff as trails
+from holdfast.context.prefix_diff import Prefix, Trail, hash_of
 from holdfast.domain.messages import Message, encode_payload
 
 _PROMPT = st.tuples(st.lists(st.sampled_from(["a", "b", "c"]), max_size=8), st.integers(0, 9), st.booleans())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.context.squeeze import all_of, squeezed
+from holdfast.context.truncation import all_of, squeezed
 from holdfast.context.units import units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.digest.pool import EMPTY
-from holdfast.context.squeeze import with_stub
+from holdfast.context.truncation import with_stub
 from holdfast.context.units import Told, units_of
 from holdfast.context.window import Compaction, Room, Window, WrittenBlock
 from holdfast.domain.log import extend

@@ -10,12 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.agents.team import Team
+from holdfast.context.agent_view import Perspective
 from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
-from holdfast.context.perspective import Perspective
-from holdfast.context.policies import Policy, policy
 from holdfast.context.recalled import Recall, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings
+from holdfast.context.strategies import Policy, policy
 from holdfast.domain.artifact import LOADER
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Learned, Measure

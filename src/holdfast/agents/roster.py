@@ -9,9 +9,9 @@ import msgspec
 
 from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Summarizer, Voice, offline
 from holdfast.agents.team import Team, transfer_tool, wrong_relations
-from holdfast.context.policies import policy
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, check_settings, parse
+from holdfast.context.strategies import policy
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS

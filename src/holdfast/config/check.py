@@ -17,7 +17,7 @@ from holdfast.config.loading import ExaminedSettings, ServerSettings, examine_se
 from holdfast.config.model import BUILT_IN, NOT_USED_YET, OFFLINE, Config
 from holdfast.config.resolve import find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe
-from holdfast.context.policies import WITHOUT_MODEL
+from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import window_note, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from holdfast.context.request_settings import FREE_STRATEGIES
-from holdfast.context.settings import STRATEGIES
+from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES
 from holdfast.limits import ID_BYTES, MESSAGE_BYTES, Limits
 from holdfast.settings import (
     Count,

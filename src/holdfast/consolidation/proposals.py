@@ -23,8 +23,7 @@ from holdfast.agents import Llm
 from holdfast.consolidation.diary import one_line
 from holdfast.context.escaping import as_line, envelope
 from holdfast.context.recalled import moment
-from holdfast.context.summaries import identifiers
-from holdfast.context.summary_prompts import cleaned
+from holdfast.context.summaries import cleaned, identifiers
 from holdfast.domain.memory import TRUST, Memory, MemorySource, Owner, is_held
 from holdfast.domain.messages import Message
 from holdfast.errors import HoldfastError

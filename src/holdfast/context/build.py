@@ -9,17 +9,24 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from holdfast.context import explain
-from holdfast.context.buffer import folded
-from holdfast.context.contents import has_content, is_guessed
 from holdfast.context.cut import MIN_CUT, ModelCount
 from holdfast.context.dialects import RESERVE, Dialect, adapted, added
 from holdfast.context.explain import BuildRecord, CompactionSize, Overhead, Run
-from holdfast.context.introduced import Introduction
-from holdfast.context.policies import Policy
-from holdfast.context.recalled import Block, Held, Recall, RecalledItem, block_of, session_room, session_share
-from holdfast.context.refused import refused_in, without_refused
+from holdfast.context.recalled import (
+    Block,
+    Held,
+    Introduction,
+    Recall,
+    RecalledItem,
+    block_of,
+    session_room,
+    session_share,
+)
+from holdfast.context.strategies import Policy
 from holdfast.context.summaries import stored_compaction, summarized
-from holdfast.context.view import FoldedView, ViewState
+from holdfast.context.truncation import refused_in, without_refused
+from holdfast.context.units import has_content, is_guessed
+from holdfast.context.view import FoldedView, ViewState, folded
 from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Counted, Measure

@@ -9,7 +9,8 @@ left out, and a text in their place says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -83,6 +84,14 @@ class ModelCount(Count, Protocol):
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
         """Tokens of tool schemas."""
+
+
+def _count(count: Count, piece: str) -> int:
+    return count.text(piece)
+
+
+count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count))
+"""Return the tokens of a line or a statement: most of those of one step come again in the next."""
 
 
 def least(room: int) -> int:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.context.dialects import Dialect
-from holdfast.context.policies import Policy
+from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import CLEARING, STRATEGIES
-from holdfast.context.trail import Prefix
+from holdfast.context.strategies import Policy
 from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Cut, Window
 

@@ -7,21 +7,24 @@ kind of compaction needs no change here.
 from __future__ import annotations
 
 import json
+import math
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.context.build import WorkingSet
+from holdfast.context.build import Request, WorkingSet, build
+from holdfast.context.dialects import RESERVE
 from holdfast.context.digest.texts import sentences_of
 from holdfast.context.escaping import as_line, escape_inline, escape_lines
-from holdfast.context.explain import Run
+from holdfast.context.explain import BuildRecord, Run
 from holdfast.context.values import NUMBERED, weight_of
 from holdfast.context.window import Window
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry
+from holdfast.domain.session import Entry, ModelCall
+from holdfast.errors import BudgetTooSmall
 from holdfast.limits import EXPLAIN_CHARS, EXPLAIN_EXCERPTS, EXPLAIN_PHRASES
 
 State = Literal["whole", "part", "no"]
@@ -229,3 +232,121 @@ def _longest_start(text: str, within: str) -> str:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if text[:middle] in within else (low, middle - 1)
     return text[:low]
+
+
+class Departure(msgspec.Struct, frozen=True, gc=False):
+    """The first recorded prompt that no longer had a message whole, and has not had it since."""
+
+    turn_id: int
+    timestamp: int
+    """Of the model call, milliseconds since the epoch."""
+    reason: str
+    """What changed."""
+
+
+class DepartureLog:
+    """Follows messages through the prompts of a view, oldest first.
+
+    Args:
+        seqs: the messages.
+
+    Attributes:
+        found: by `seq`, those that were in a prompt whole and are not in the last one.
+    """
+
+    def __init__(self, seqs: Collection[int]) -> None:
+        self._seqs = seqs
+        self._seen: set[int] = set()
+        self.found: dict[int, Departure] = {}
+
+    def note(self, call: ModelCall, built: WorkingSet) -> None:
+        """Take in the prompt of a recorded call."""
+        if not self._seqs:
+            return
+        whole = built.window.whole() - built.refused.keys()
+        for seq in self._seqs:
+            if seq in whole:
+                self._seen.add(seq)
+                self.found.pop(seq, None)
+            elif seq in self._seen and seq not in self.found:
+                why = built.broken.why if built.broken else "the prompt before it is not known"
+                self.found[seq] = Departure(call.turn_id, call.timestamp, why)
+
+
+def first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) -> Departure | None:
+    """Return the first of some calls, oldest first, whose verbatim tail began after a message.
+
+    Args:
+        calls: with what was recorded of their prompts.
+        seq: the message.
+    """
+    before: int | None = None
+    for call, record in calls:
+        if call.through >= seq and record.frontier > seq:
+            moved = f"the frontier moved from {before} to {record.frontier}"
+            why = moved if before is not None else f"the frontier was at {record.frontier} already"
+            return Departure(call.turn_id, call.timestamp, why)
+        before = record.frontier
+    return None
+
+
+CLOSE_ENOUGH: Final = 0.05
+"""Share of a budget by which the least one may be missed."""
+ROUND: Final = 10
+"""Budgets are tried in multiples of this."""
+STEPS: Final = 4
+"""Budgets that are tried with the strategy itself, after the search without its digest; each is a tenth more."""
+
+
+def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, current: int) -> int | None:
+    """Find a budget close to the least one with which the prompt has a message whole.
+
+    The search goes without digests, which take most of the time of a build; what it finds is tried with the strategy itself.
+
+    Args:
+        request: what the prompt is built for.
+        entries: the live path that it is built from.
+        seq: the message.
+        current: tokens that the conversation may have now.
+
+    Returns:
+        A budget that was tried, in tokens; None if the strategy has no budget to change, or none of this model is enough.
+    """
+    policy = request.policy
+    if policy.window_size is not None or policy.summarizer is not None or policy.history or not policy.bounded:
+        return None
+    unlimited = msgspec.structs.replace(request, policy=msgspec.structs.replace(policy, budget=None))
+    cap = unlimited.limit(unlimited.overhead())
+    total = entries[-1].total if entries else 0
+    high = min(cap, _rounded(total * request.count.factor + RESERVE))
+    low = current
+    if low >= high or not _keeps(request, entries, seq, high):
+        return None
+    quick = msgspec.structs.replace(request, policy=msgspec.structs.replace(policy, condense=False))
+    found = high
+    while found - low > max(ROUND, found * CLOSE_ENOUGH):
+        middle = min(found, _rounded((low + found) / 2))
+        if middle == found:
+            break
+        low, found = (low, middle) if _keeps(quick, entries, seq, middle) else (middle, found)
+    for _ in range(STEPS):
+        if found >= high or _keeps(request, entries, seq, found):
+            break
+        found = min(high, _rounded(found * 1.1))
+    else:
+        return high
+    return min(found, high)
+
+
+def _rounded(tokens: float) -> int:
+    return math.ceil(tokens / ROUND) * ROUND
+
+
+def _keeps(request: Request, entries: Sequence[Entry], seq: int, budget: int) -> bool:
+    """Return True if a prompt with that budget has the message whole."""
+    tried = msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, budget=budget))
+    try:
+        built = build(tried, None, (), entries)
+    except BudgetTooSmall:
+        return False
+    return seq in built.window.whole() and seq not in built.refused

@@ -1,13 +1,239 @@
-"""Salience: which units are worth their room, by what callers and scorers said, else by signals of the text itself."""
+"""Salience: which units are worth their room, by what callers and scorers said, else by signals of the text itself.
+
+A unit is worth what nothing else that stays says: its values by their form (identifiers before dates before numbers before
+words), more where they were used again, where they are under a name that calls ask for, and the later that was. Of many
+values of one form in a unit each further one adds less, and worth is set against size: so a listing does not crowd out
+what is short and definite. What the user said counts by its words, whatever they are. Form and place decide,
+never meaning: it works the same for prose and code, logs and JSON, in any script.
+
+One look at all units of a window costs what reading them costs. After that a unit's importance only ever rises, when
+others leave that said the same.
+"""
 
 from __future__ import annotations
 
 import heapq
+import math
+import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-from holdfast.context.signals import Signals
+from holdfast.context.digest.facts import asked_of
+from holdfast.context.digest.speech import has_promise
+from holdfast.context.digest.texts import ends_of
 from holdfast.context.units import Unit
+from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, weight_of, words_of
 from holdfast.context.window import Window
+from holdfast.domain.messages import Message
+
+FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}
+"""What a value promises, by the weight that its form has in a digest; other forms promise what they weigh there. A whole
+unit holds many plain words, and all come along with it: so they count for less here."""
+USERS_WORD = 0.3
+"""The least that a word of the user counts: instructions and corrections are mostly plain words."""
+CROWD, USERS_CROWD, CROWDING = 1.5, 10.0, 1.5
+"""How fast a further value of one form adds less: `1 / (1 + before / CROWD) ** CROWDING`. A listing of any length is so worth
+a few of its rows; people do not list, they insist."""
+USED = 0.7
+"""What each further message that says a value adds to its worth."""
+MOST_USED = 4
+ASKED = 3.0
+"""What a value is worth more whose key is the name of an argument that some call had."""
+HALF_LIFE, OLD = 16, 0.5
+"""Messages after which what a value gains by its newest use has halved, and the part that does not go."""
+UNIT_HALF_LIFE, OLD_UNIT = 150, 0.35
+"""The same for a unit, by its place: work goes on to other things."""
+SOURCE, ELSEWHERE = 0.25, 0.1
+"""What a value counts that another unit holds too: where it came from, for there stands what it belongs to; and elsewhere."""
+USERS, FAILED = 1.25, 2.0
+"""What the user's words, and a call that failed, weigh more: what failed is tried again nearly the same, or must not be."""
+ASSISTANTS, PROMISES = 0.7, 1.5
+"""And the assistant's less: it repeats; but for what it promises, which nobody else says."""
+_PROMISING = 4_000
+"""Characters of a reply that are searched for a promise."""
+LEAST = 0.5
+"""Worth of a unit that says nothing."""
+POWER, HEADING = 0.7, 20
+"""How strongly size counts against worth; tokens that are added to it, so that an "ok" is not dense."""
+SCALE = 4.0
+"""Such that the units of a usual window lie around the middle between 0 and 1, where callers' numbers are."""
+FAILURE = 400
+"""Characters of a result that may be nothing but an error."""
+RUN, DENSE_FROM = 6, "\u0e00"
+"""Characters from which a run of letters is no word, in scripts from Thai on: most of them put no spaces between words."""
+_FORM = 12
+"""Characters of a value that make its form."""
+_KEY = re.compile(r'"[^"\\\d]{1,40}"\s*:')
+"""A JSON key, unless it holds digits: then it may well be a value."""
+_PAIR = re.compile(r'([^\W\d][\w.-]{0,39})["\']?\s*[:=：]\s*(?:"([^"\\]{1,80})"|([^\s,;"\'{}\[\]()]{1,80}))')  # noqa: RUF001 - a colon of other scripts
+_ERROR = re.compile(
+    r"\b(?:error|failed|failure|exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)"
+    r"|\berreur|\bfehler|ошибк|错误|失[敗败]|エラー|오류|خطأ",
+    re.IGNORECASE,
+)
+
+
+class Signals:
+    """What the units of a window say, and how much each of them matters as long as the others are there.
+
+    Args:
+        units: all of the window, in order: those that cannot leave say things too.
+    """
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._told = [_Told(unit) for unit in units]
+        self._holders: dict[str, list[int]] = {}
+        self._source: dict[str, int] = {}
+        """By value, the newest unit that a tool told it in; without one, the first that holds it."""
+        self._used: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._there = [True] * len(units)
+        for at, told in enumerate(self._told):
+            self._note(at, told)
+        self._count = {word: len(holders) for word, holders in self._holders.items()}
+        asked = {name for told in self._told for name in told.asked}
+        now = units[-1].last if units else 0
+        for at, told in enumerate(self._told):
+            self._weigh(at, told, asked, now)
+
+    def importance(self, at: int) -> float:
+        """How much the unit at that place matters, from 0 to 1."""
+        told = self._told[at]
+        worth = told.factor * (LEAST + told.worth)
+        return SCALE * worth / (told.size + SCALE * worth)
+
+    def leave(self, at: int) -> None:
+        """The unit at that place leaves: what it said stays where others say it, and they matter the more."""
+        self._there[at] = False
+        for word in self._told[at].values:
+            self._count[word] -= 1
+            if self._count[word] == 1:
+                left = next(holder for holder in self._holders[word] if self._there[holder])
+                self._told[left].worth += (1 - self._share(word, left)) * self._told[left].worths[word]
+
+    def _share(self, word: str, at: int) -> float:
+        """What a value counts in a unit while others hold it too."""
+        return SOURCE if self._source[word] == at else ELSEWHERE
+
+    def _note(self, at: int, told: _Told) -> None:
+        """Who says what, and what was used again by whom."""
+        for word in told.values:
+            self._holders.setdefault(word, []).append(at)
+            if word not in self._source or word not in told.said:
+                self._source[word] = at
+        for word in told.said:
+            if self._holders[word][0] != at:
+                self._used[word] = self._used.get(word, 0) + 1
+            self._last[word] = told.last
+
+    def _weigh(self, at: int, told: _Told, asked: set[str], now: int) -> None:
+        """What each value of a unit is worth: sorted by form, the best first, each further one of a form a little less."""
+        forms: dict[str, list[tuple[float, str]]] = {}
+        for worth, form, word in self._worths(told, told.under(asked), now):
+            forms.setdefault(form, []).append((-worth, word))
+        crowd = USERS_CROWD if told.users else CROWD
+        for values in forms.values():
+            values.sort()
+            for before, (worth, word) in enumerate(values):
+                counted = -worth / (1 + max(0, before - 1) / crowd) ** CROWDING
+                told.worths[word] = counted
+                told.worth += counted if self._count[word] == 1 else counted * self._share(word, at)
+        told.factor *= _faded(now - told.last, UNIT_HALF_LIFE, OLD_UNIT)
+
+    def _worths(self, told: _Told, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
+        """The values of a unit by themselves: worth, form, and the value; plain words are of one form."""
+        new = _faded(now - told.last, HALF_LIFE, OLD)
+        for word, written in told.values.items():
+            weight = weight_of(written)
+            worth = FORMS.get(weight, weight)
+            if told.users and worth < USERS_WORD:
+                worth = USERS_WORD
+            if word in wanted:
+                worth *= ASKED
+            if used := self._used.get(word):
+                worth *= 1 + USED * min(used, MOST_USED)
+            last = self._last.get(word, told.last)
+            worth *= new if last <= told.last else _faded(now - last, HALF_LIFE, OLD)
+            yield worth, (_form(written) if weight > NAME else ""), word
+
+
+class _Told:
+    """What one unit says."""
+
+    __slots__ = ("asked", "factor", "last", "promises", "results", "said", "size", "users", "values", "worth", "worths")
+
+    def __init__(self, unit: Unit) -> None:
+        self.last = unit.last
+        self.users = unit.asks
+        self.values: dict[str, str] = {}
+        """By its folded form, each value as it is written first."""
+        self.said: dict[str, str] = {}
+        """Those of them in what was said, or asked for; a tool's results are neither."""
+        self.asked: list[str] = []
+        self.results: list[str] = []
+        self.promises = False
+        self.worths: dict[str, float] = {}
+        self.worth = 0.0
+        self.size = math.pow(HEADING + sum(entry.tokens for entry in unit.entries), POWER)
+        for entry in unit.entries:
+            self._read(entry.message)
+        self.factor = self._factor()
+
+    def under(self, names: set[str]) -> set[str]:
+        """The values in results that stand under one of `names`."""
+        if not names:
+            return set()
+        found = (pair for text in self.results for pair in _PAIR.findall(text))
+        values = [quoted or bare for name, quoted, bare in found if name in names]
+        return {word.casefold() for value in values for word in words_of(value)}
+
+    def _read(self, message: Message) -> None:
+        result = message.role == "tool"
+        into = [self.values] if result else [self.values, self.said]
+        for text in _texts(message):
+            for word in _words(text):
+                for values in into:
+                    values.setdefault(word.casefold(), word)
+            if result:
+                self.results.append(text)
+        for call in message.tool_calls:
+            self.asked += asked_of(call.arguments)
+        if message.role == "assistant" and not message.tool_calls:
+            self.promises = has_promise(message.text[:_PROMISING])
+
+    def _factor(self) -> float:
+        if self.users:
+            return USERS
+        if self.asked or self.results:
+            return FAILED if any(len(text) <= FAILURE and _ERROR.search(text) for text in self.results) else 1.0
+        return PROMISES if self.promises else ASSISTANTS
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """A message's text and the arguments of its calls, as far as they are read."""
+    texts = (message.text, *(call.arguments for call in message.tool_calls))
+    return (ends_of(text) for text in texts if text)
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of a text, each once. Of scripts without spaces a long run is taken apart: it is no word, but many."""
+    for word in dict.fromkeys(words_of(_KEY.sub(" ", text))):
+        if len(word) > RUN and word[0] >= DENSE_FROM and not word.isascii():
+            yield from (word[at : at + 2] for at in range(0, len(word), 2))
+        else:
+            yield word
+
+
+@lru_cache(maxsize=8_192)
+def _form(value: str) -> str:
+    """The form of a value: letters and digits alike, what stands between them as it is."""
+    return "".join("9" if mark.isdigit() else "a" if mark.isalpha() else mark for mark in value[:_FORM])
+
+
+@lru_cache(maxsize=4_096)
+def _faded(age: int, half_life: int, least: float) -> float:
+    return float(least + (1 - least) * 0.5 ** (age / half_life))
+
 
 SMALL, FULL = 2048, 8192
 """Rooms up to the first number are emptied no further than they have to be, from the second on as far as other strategies

@@ -1,22 +1,378 @@
-"""Strategies of an application: functions that choose which messages stay in a working set.
+"""The strategies: what stays in a working set that would be over its room, or over its number of messages.
 
-A function chooses; that the working set is legal, complete and within its budget is Holdfast's part. See docs/policies.md.
+A strategy is a pure callable `Window -> Window`; `make_strategy` makes one from settings. Every step has the same order: clear what is old, drop
+what is old, cut what must stay, oldest first. `holdfast.context.build.fit` refuses what cannot be legal even then.
+
+An application registers strategies of its own: functions that choose which messages stay. That the working set is legal, complete and within
+its budget is Holdfast's part. See docs/policies.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from holdfast.context.policies import Chooser, Policy, set_chooser
-from holdfast.context.settings import BUILT_IN, add_strategy, remove_strategy
-from holdfast.context.units import spoken
-from holdfast.context.window import Window
+from holdfast.context import salience
+from holdfast.context.agent_view import Perspective
+from holdfast.context.cut import MIN_CUT, least
+from holdfast.context.digest.pool import FIRM, STATED, YIELDING, condensed, reserve
+from holdfast.context.settings import (
+    BUILT_IN,
+    CLEARING,
+    RECALL,
+    STRATEGIES,
+    ContextSettings,
+    add_strategy,
+    is_recalling,
+    remove_strategy,
+)
+from holdfast.context.standing_facts import lay_facts, reserve_for_facts
+from holdfast.context.truncation import Clearing, all_of, older, squeezed, with_room_to_choose, with_stub
+from holdfast.context.units import Unit, spoken
+from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
+from holdfast.domain.budget import Budget
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
+
+RECENT_LEAST = 0.5
+"""Part of `target` of the room beside the digest that the newest messages get at least."""
+REPLY_PART, REPLY_LEAST_ROOM = 8, 768
+"""The part of a room that the reply takes at most which the newest message answers; tokens of the room from which it has a place."""
+NO_CONTENT = "no content: providers refuse such a message"
+"""Why a reply, or a system message, is not seen; see `holdfast.context.units`."""
+WITHOUT_MODEL = frozenset({"none", "offline"})
+"""Names of `summarizer_llm` for which the digest stands in."""
+Chooser = Callable[[Window, "Policy"], Container[int]]
+"""Chooses what stays of a window that is over its room, by the keys of a policy: places (`Unit.first`) of its units. Pure.
+
+What may never leave (task anchor, pins, current message, newest unit) stays in any case and need not be among them; what is
+chosen beyond the room is cut and dropped as with any strategy.
+"""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of what stays: pure, from window to window.
+
+    Attributes:
+        budget: tokens of the conversation; None: all that the model's input budget leaves.
+        max_window: tokens of the model's window that are used at most where `budget` is None; None: all of them.
+        window_size: most messages of the verbatim rest; None: any number.
+        preserve_recent: newest messages that are cut before they are dropped.
+        target: part of the room that is used after the frontier has moved; None: what is over leaves, no more.
+        threshold: part of the room past which it changes; None: all of it.
+        anchored: False where the task anchor is an ordinary unit.
+        condense: whether what left is told in a digest.
+        facts: whether statements of the user stay when their messages leave.
+        choose: chooses what stays, in place of the newest; None: the oldest leave first.
+        summarizer: the llm that summarizes what is past `summarize_at`; "" is the agent's own, None: none does.
+        summarize_at: part of the room past which a summary is made.
+        prompt: what the summarizer is asked; None: the built-in text.
+        scorer: who rates messages; None: their own signals.
+        clearing: what clears tool results before all that.
+        history: newest messages of the log that it gets to see, anchor and pins beside them; 0: all.
+        bounded: False for `none`: it never drops, and `fit` refuses what is too long.
+        perspective: whose eyes the session is seen with; None: every message is sent as it stands in the log.
+        recall: whether the prompt recalls what left, where the current message asks about it.
+    """
+
+    name: str
+    budget: int | None = None
+    max_window: int | None = None
+    window_size: int | None = None
+    preserve_recent: int = 1
+    target: float | None = None
+    threshold: float | None = None
+    anchored: bool = True
+    condense: bool = False
+    facts: bool = False
+    choose: Chooser | None = None
+    summarizer: str | None = None
+    summarize_at: float = 1.0
+    prompt: str | None = None
+    scorer: str | None = None
+    clearing: Clearing | None = None
+    bounded: bool = True
+    history: int = 0
+    perspective: Perspective | None = None
+    recall: bool = False
+
+    def cap(self, budget: Budget) -> Budget:
+        """Return a model's budget with as much of its window as this policy uses."""
+        if self.budget is not None or self.max_window is None or budget.context_window <= self.max_window:
+            return budget
+        return budget.capped(max(1, budget.input - budget.context_window + self.max_window))
+
+    def sees(self, unit: Unit) -> Unit | None:
+        """A unit of the log as it is seen; None where it is not."""
+        seen = unit if self.perspective is None else self.perspective.of(unit)
+        return seen if seen is not None and seen.speaks else None
+
+    def seen(self, units: Iterable[Unit]) -> Iterable[Unit]:
+        """Units of the log as they are seen, without those that are not."""
+        return [seen for unit in units if (seen := self.sees(unit)) is not None]
+
+    def left_out(self, unit: Unit) -> str:
+        """Return why a unit that is not seen is left out of every prompt; empty if it is another branch's."""
+        seen = unit if self.perspective is None else self.perspective.of(unit)
+        return "" if seen is None else NO_CONTENT
+
+    def due(self, window: Window) -> bool:
+        """Whether the window has to change."""
+        if self.window_size is not None and (_surplus(window, self.window_size) or _stale(window)):
+            return True
+        return self._over(window) or (self.clearing is not None and self.clearing.cleared(window) is not window)
+
+    def __call__(self, window: Window) -> Window:
+        """The window within its number of messages and its room, as far as that can be."""
+        if self.clearing is not None:
+            window = self.clearing.cleared(window)
+        if self.window_size is not None:
+            window = with_stub(window.drop(_surplus(window, self.window_size)), self._floor(window))
+        if self._over(window):
+            moved, reserved = self._step(window), window.room.reserved()
+            if moved.allotted <= reserved.tokens or reserved is window.room:
+                return moved
+            return self._step(window.within(reserved)).within(window.room)
+        if self.facts:
+            window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
+        return window if self.condense else window.without_digest()
+
+    def summarized(self, window: Window, summary: Compaction) -> Window:
+        """The window with a model's summary laid over it; a task that stands before it takes its share at most."""
+        window = window.drop_through(summary.last)
+        if self.facts:
+            window = lay_facts(window, window.room.tokens - window.head_tokens)
+        return with_stub(window.summarize(summary), self._floor(window))
+
+    def _over(self, window: Window) -> bool:
+        room = (window.room.reserved() if window.has_left else window.room).tokens
+        return self.bounded and window.allotted > (room if self.threshold is None else int(self.threshold * room))
+
+    def _step(self, window: Window) -> Window:
+        """Return the window after a step, with what stands for all that has left."""
+        window = self._stepped(window)
+        if self.facts:
+            window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
+        return condensed(window) if self.condense else window.without_digest()
+
+    def _stepped(self, window: Window) -> Window:
+        """Move the frontier by a whole step, then cut what must stay if it is still too long."""
+        floor = self._floor(window)
+        stepped = self._cut_down(window, floor)
+        if floor < MIN_CUT and stepped.body > window.room.tokens:
+            # It will be refused: for what `fit` says is needed to be enough in a large room too, by its floor.
+            return self._cut_down(window, MIN_CUT)
+        return stepped
+
+    def _cut_down(self, window: Window, floor: int) -> Window:
+        room, stated = window.room.tokens, reserve_for_facts(window) if self.facts else 0
+        told = reserve(room, stated) if self.condense else 0
+        allowed = room - stated - int(told * FIRM)
+        if self.choose is not None:
+            chosen = with_stub(self._chosen(window, self.choose, allowed), floor)
+            if chosen.body > allowed:
+                must = with_stub(self._chosen(window, _nothing, allowed), floor)
+                shorter = with_room_to_choose(window, must, floor)
+                chosen = with_stub(self._chosen(shorter, self.choose, allowed), floor)
+            if chosen.body <= allowed:
+                return chosen
+        goal = allowed if self.target is None else self._goal(room, told + int(stated * STATED))
+        leaving = _expendable(window, goal, allowed, self.preserve_recent)
+        if self.condense and (reply := _find_reply(window, leaving)) is not None:
+            leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
+        window = with_stub(window.drop(leaving), floor)
+        if window.body > allowed and window.summary is not None:
+            # A summary that leaves no room for what must stay goes: the log has what it told.
+            window = window.unsummarized()
+        if window.body > allowed:
+            # At once by as much as it will have to be later: else each step would cut a long task a little shorter.
+            window = with_stub(window, floor, everywhere=True)
+        window = squeezed(window, allowed, floor, older)
+        while window.body > allowed and len(window.units) > 1:
+            window = with_stub(window.drop(1), floor)
+        if window.units[-1].asks:  # the digest gives way before the message is cut that it serves
+            allowed = room - stated - int(told * YIELDING)
+        return squeezed(window, allowed, floor, all_of)
+
+    def _chosen(self, window: Window, choose: Chooser, allowed: int) -> Window:
+        """With what `choose` says of a room of so many tokens; the frontier stands behind the last unit that left."""
+        room = msgspec.structs.replace(window.room, tokens=max(1, allowed))
+        kept = choose(window.within(room), self)
+        left = [at for at, unit in enumerate(window.units[:-1]) if not (unit.first in kept or window.protected(unit))]
+        return window.drop(left[-1] + 1 if left else 0, keeping=kept)
+
+    def _floor(self, window: Window) -> int:
+        """Tokens below which no message is cut: fewer in a small room, if what is cut out is told in a digest."""
+        return least(window.room.tokens) if self.condense else MIN_CUT
+
+    def _goal(self, room: int, told: int) -> int:
+        """Return the tokens that the rest may take after a step: what blocks of so many leave of `target`, or a little in a small room."""
+        target = self.target or 0.0
+        return max(int(target * room) - told, int(target * (room - told) * RECENT_LEAST))
+
+
+def policy(settings: ContextSettings) -> Policy:
+    """The policy that `settings` name, with the defaults of the table for keys that are not given."""
+    return _policy(settings.strategy, msgspec.json.encode(settings.options, order="sorted"))
+
+
+@lru_cache(maxsize=256)
+def _policy(strategy: str, given: bytes) -> Policy:
+    """Made once for equal settings: a policy is asked for in every turn."""
+    keys = STRATEGIES[strategy].keys
+    options = {**{name: key.default for name, key in keys.items()}, **msgspec.json.decode(given)}
+    clearing = options.pop(CLEARING, None)
+    recall = is_recalling(strategy, options.pop(RECALL))
+    if strategy == CLEARING:
+        budget, max_window, facts = options.pop("budget"), options.pop("max_window"), options.pop("facts")
+        target = STRATEGIES["digest"].keys["target"].default
+        made = Policy(
+            name=strategy,
+            budget=budget,
+            max_window=max_window,
+            target=target,
+            condense=True,
+            clearing=_clearing(options),
+        )
+        made = msgspec.structs.replace(made, facts=facts)
+    else:
+        options["clearing"] = _clearing(clearing)
+        own = _choosers.get(strategy)
+        made = _MAKERS[strategy](**options) if own is None else Policy(name=strategy, choose=own, **options)
+    return msgspec.structs.replace(made, recall=recall)
+
+
+def _clearing(given: Any) -> Clearing | None:
+    """The rule for the keys that were given; True stands for none of them, False and None for no rule."""
+    if given is None or given is False:
+        return None
+    keys = {key: value for key, value in (given if isinstance(given, Mapping) else {}).items() if value is not None}
+    if "exclude_tools" in keys:
+        keys["exclude_tools"] = tuple(keys["exclude_tools"])
+    return Clearing(**keys)
+
+
+def _none(**common: Any) -> Policy:
+    return Policy(name="none", bounded=False, **common)
+
+
+def _buffer_window(**options: Any) -> Policy:
+    return Policy(name="buffer_window", anchored=False, **options)
+
+
+def _head_tail(**options: Any) -> Policy:
+    return Policy(name="head_tail", **options)
+
+
+def _token_window(**options: Any) -> Policy:
+    return Policy(name="token_window", **options)
+
+
+def _digest(**options: Any) -> Policy:
+    return Policy(name="digest", condense=True, **options)
+
+
+def _salience(**options: Any) -> Policy:
+    return Policy(name="salience", choose=_most_important, **options)
+
+
+def _most_important(window: Window, own: Policy) -> Container[int]:
+    return salience.chosen(window, own.target)
+
+
+def _nothing(window: Window, own: Policy) -> Container[int]:
+    return ()
+
+
+def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Policy:
+    """With a model, its summary moves the frontier, and the digest only where there is no time for one."""
+    if summarizer_llm in WITHOUT_MODEL:
+        return Policy(name="summary_buffer", condense=True, threshold=threshold, **options)
+    summarizer = summarizer_llm or ""
+    return Policy(name="summary_buffer", condense=True, summarizer=summarizer, summarize_at=threshold, **options)
+
+
+_choosers: dict[str, Chooser] = {}
+"""Of strategies of the application, by name."""
+
+
+def set_chooser(name: str, choose: Chooser | None) -> None:
+    """Set what chooses for a strategy of the application; None: there is none of that name any more."""
+    if choose is None:
+        _choosers.pop(name, None)
+    else:
+        _choosers[name] = choose
+    _policy.cache_clear()
+
+
+_MAKERS: Mapping[str, Callable[..., Policy]] = {
+    "none": _none,
+    "buffer_window": _buffer_window,
+    "head_tail": _head_tail,
+    "token_window": _token_window,
+    "digest": _digest,
+    "salience": _salience,
+    "summary_buffer": _summary_buffer,
+}
+
+
+# -- what goes -----------------------------------------------------------------
+
+
+def _surplus(window: Window, window_size: int) -> int:
+    """How many of the oldest units can go with `window_size` messages left: no unit is cut."""
+    left = sum(len(unit.entries) for unit in window.units)
+    for number, unit in enumerate(window.units):
+        left -= len(unit.entries)
+        if left < window_size:
+            return number
+    return 0
+
+
+def _stale(window: Window) -> bool:
+    """Whether the head holds what no longer belongs there: a user message that is not the current one any more."""
+    return not all(map(window.protected, window.head))
+
+
+def _expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
+    """How many of the oldest units go until the rest takes `goal`, or only recent messages are left."""
+    keep_from = _recent(window, preserve_recent)
+    tail, head = window.tail_tokens, _head_tokens(window)
+    for number, (unit, size) in enumerate(zip(window.units, window.sizes(), strict=True)):
+        within = tail <= goal and head + tail <= allowed
+        if number >= keep_from or within:
+            return number
+        tail -= size
+        if window.protected(unit):
+            head += min(size, int(ANCHOR_SHARE * window.room.tokens)) if unit.first == window.anchor else size
+    return len(window.units) - 1
+
+
+def _find_reply(window: Window, leaving: int) -> int | None:
+    """Return the `seq` of the reply that the newest message answers, if it would be the last to leave a room that has a place for it."""
+    if window.room.tokens < REPLY_LEAST_ROOM or not 0 < leaving == len(window.units) - 1:
+        return None
+    reply, newest = window.units[-2].entries, window.units[-1]
+    is_reply = len(reply) == 1 and reply[0].message.role == "assistant" and not reply[0].message.tool_calls
+    return reply[0].seq if newest.asks and is_reply else None
+
+
+def _recent(window: Window, messages: int) -> int:
+    """Index of the first unit that the newest `messages` messages need."""
+    at = len(window.units)
+    while at > 0 and messages > 0:
+        at -= 1
+        messages -= len(window.units[at].entries)
+    return min(at, len(window.units) - 1)
+
+
+def _head_tokens(window: Window) -> int:
+    """What the head takes once units that no longer belong there have left it."""
+    return sum(window.size(unit) for unit in window.head if window.protected(unit))
 
 
 class StrategyUnit(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.context.digest.pool import EMPTY
-from holdfast.context.policies import Policy
-from holdfast.context.trail import Trail
+from holdfast.context.prefix_diff import Trail
+from holdfast.context.strategies import Policy
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window, WrittenBlock
 from holdfast.domain.session import Entry, message_bytes, text_bytes
 
 if TYPE_CHECKING:
     from holdfast.context.explain import Mark
+from collections import deque
+
+from holdfast.context.units import in_force
+from holdfast.context.window import Outside
 
 VERSION = 15
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
@@ -235,3 +239,133 @@ def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry
     window.current = state.current
     window.standing = state.standing
     return window
+
+
+LONG = 200
+"""Messages from which making a window takes milliseconds."""
+
+
+def folded(
+    policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+) -> FoldedView:
+    """The view of a policy, carried on from a saved state; see `FoldedView`."""
+    kind = BufferedView if policy.history else FoldedView
+    return kind(policy, room, state, kept, entries)
+
+
+class BufferedView(FoldedView):
+    """A view of the newest messages. What is saved of it is where they begin, and what stays from before."""
+
+    def __init__(
+        self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+    ) -> None:
+        self._units: deque[Unit] = deque()
+        self._messages = 0
+        self._held: list[Unit] = [*policy.seen(units_of(kept))]
+        self._newest: tuple[Entry, ...] = ()
+        self._beyond: Entry | None = None
+        self._passed = Window(room)
+        if state is not None:
+            self._passed.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
+        self._anchor = state.anchor if state else None
+        self._current = state.current if state else None
+        self._standing = state.standing if state else ()
+        self._made: tuple[Room, FoldedView] | None = None
+        super().__init__(policy, room, None, (), entries)
+
+    @property
+    def frontier(self) -> int:
+        """`seq` of the first message that it sees, but for what stays from before."""
+        return self._units[0].first if self._units else 0
+
+    @property
+    def long(self) -> bool:
+        """See `FoldedView.long`: all that it sees is gone over."""
+        return self._messages > LONG
+
+    def entries(self) -> list[Entry]:
+        """See `FoldedView.entries`."""
+        units = [entry for unit in (*self._held, *self._units) for entry in unit.entries]
+        return [*units, *(entry for entry in self._newest if not units or entry.seq > units[-1].seq)]
+
+    def kept(self) -> list[int]:
+        """See `FoldedView.kept`."""
+        return [entry.seq for unit in self._held for entry in unit.entries]
+
+    def overlay_bytes(self) -> int:
+        """See `FoldedView.overlay_bytes`: each window is made anew from its units."""
+        return 0
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Take in what the log grew by; the oldest leave for it."""
+        units = units_of([*self._newest, *entries])
+        if self._units and self._newest and self._units[-1].last == self._newest[-1].seq:
+            self._messages -= len(self._units.pop().entries)
+        for unit in units:
+            seen = self._policy.sees(unit)
+            self._beyond = unit.entries[-1] if seen is None else None
+            if seen is not None:
+                self._keep(seen)
+            else:
+                self._passed.pass_over(unit, self._policy.left_out(unit))
+        self._newest = units[-1].entries if units else ()
+        self._made = None
+
+    def _keep(self, unit: Unit) -> None:
+        if unit.asks:
+            self._anchor = unit.first if self._anchor is None else self._anchor
+            self._current = unit.first
+        self._standing = in_force(self._standing, self._units[-1] if self._units else None, unit)
+        self._units.append(unit)
+        self._messages += len(unit.entries)
+        while self._messages - len(self._units[0].entries) >= self._policy.history:
+            oldest = self._units.popleft()
+            self._messages -= len(oldest.entries)
+            self._held.append(oldest)
+            self.steps += 1
+        self._held = [held for held in self._held if self._stays(held)]
+
+    def _stays(self, unit: Unit) -> bool:
+        anchored = self._policy.anchored and unit.first == self._anchor
+        return (
+            anchored
+            or unit.first == self._current
+            or unit.first in self._standing
+            or any(entry.pinned for entry in unit.entries)
+        )
+
+    def window(self, room: Room) -> Window:
+        """The window that a log of nothing but what it sees would have, at its end."""
+        if self._made is None or self._made[0] != room:
+            made = FoldedView(self._policy, room, None, (), ())
+            made.take([*self._held, *self._units])
+            self._made = (room, made)
+        window = self._made[1].window(room).copy()
+        window.beyond = self._beyond
+        window.left_out = self._passed.left_out
+        if self._units and self._units[0].first:
+            first = self._units[0].entries[0]
+            window.outside = Outside(first.seq, first.total - first.tokens)
+        return window
+
+    def summarize(self, summary: Compaction) -> bool:
+        """No summary is laid: it would tell what has left."""
+        return False
+
+    def rate(self, importances: Mapping[int, float]) -> None:
+        """See `FoldedView.rate`."""
+        self._held = [unit.rated(importances) for unit in self._held]
+        self._units = deque(unit.rated(importances) for unit in self._units)
+        self._newest = tuple(entry for unit in units_of(self._newest) for entry in unit.rated(importances).entries)
+        self._made = None
+
+    def state(self) -> ViewState:
+        """What is saved: where it begins, and what stays from before."""
+        return ViewState(
+            frontier=self.frontier,
+            keep=tuple(entry.seq for unit in self._held for entry in unit.entries),
+            anchor=self._anchor,
+            current=self._current,
+            standing=self._standing,
+            left_out=self._passed.left_out,
+        )

@@ -15,9 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.context.agent_view import shortened
 from holdfast.context.cut import MIN_CUT, Count, cut, stub
-from holdfast.context.digest.pool import EMPTY
-from holdfast.context.perspective import shortened
 from holdfast.context.units import Spoken, Told, Unit, in_force, spoken
 from holdfast.domain.messages import Message
 from holdfast.domain.refusals import refusals_of
@@ -28,6 +27,8 @@ ANCHOR_SHARE = 0.25
 """Part of the room that the task anchor may take."""
 Kind = Literal["digest", "summary", "facts"]
 """What a compaction is: a digest, made without a model; a model's summary; or the user's statements, verbatim."""
+NO_POOL = b"[[],{},{},-1,false]"
+"""Nothing has left yet that a digest could be made from; see `holdfast.context.digest.pool`."""
 NO_CANDIDATES = b"[[],[]]"
 """No statement has left yet; see `holdfast.context.standing_facts`."""
 
@@ -125,7 +126,7 @@ class WrittenBlock(Block):
 
 
 class Outside(msgspec.Struct, frozen=True, gc=False):
-    """What of a log a policy does not get to see; see `holdfast.context.buffer`."""
+    """What of a log a policy does not get to see; see `holdfast.context.view`."""
 
     before: int
     """Messages before this `seq`, but for what stays."""
@@ -194,7 +195,7 @@ class Window:
         self.units: list[Unit] = []
         self.left: tuple[Unit, ...] = ()
         self.summary: Compaction | None = None
-        self.digest: Block = WrittenBlock(None, EMPTY)
+        self.digest: Block = WrittenBlock(None, NO_POOL)
         self.statements: Block = WrittenBlock(None, NO_CANDIDATES)
         self.cuts: dict[int, Cut] = {}
         self.outside: Outside | None = None
@@ -316,7 +317,7 @@ class Window:
 
     def snapshot(self, newest: int) -> Window:
         """Return what a block is written from later: the head and so many of the newest units, with the sizes of all."""
-        return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=WrittenBlock(None, EMPTY))
+        return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=WrittenBlock(None, NO_POOL))
 
     def hold(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a policy's move either."""
@@ -372,7 +373,7 @@ class Window:
 
     def summarize(self, summary: Compaction) -> Window:
         """With a model's summary in place of all that left, up to its last entry, an earlier summary and the digest included."""
-        window = self.with_digest(WrittenBlock(None, EMPTY))
+        window = self.with_digest(WrittenBlock(None, NO_POOL))
         window.summary = summary
         return window
 

@@ -30,7 +30,7 @@ BRANCH: Final = "branch"
 JOINED: Final = "joined"
 """`metadata` of what is written in a branch, true where its text comes to stand in a reply that joins several: outside of
 the branch that reply is seen in its place. Each unit has it, not the last one alone: what a view sees of a unit is settled with
-that unit, see `holdfast.context.perspective`."""
+that unit, see `holdfast.context.agent_view`."""
 CHILD: Final = "child"
 """`metadata` of the result of an agent that was called like a tool: id of the session in which it did what was asked."""
 PARENT: Final = "parent"

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from holdfast.context.own_words import ASKS_TO_KEEP, MEDIA, asks_to_keep, own_words
+from holdfast.context.statements import ASKS_TO_KEEP, MEDIA, asks_to_keep, own_words
 from holdfast.memory.similarity import words_of
 from holdfast.recall.terms import normal, terms_in, tokens_of
 from holdfast.recall.word_tables import ENGLISH, language_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.context.reasoning import THINKING
+from holdfast.context.dialects import THINKING
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader

@@ -36,7 +36,7 @@ LISTED_CHARS: Final = 80
 _CONDENSED: Final = ("[Condensed from messages ", "[Summary of messages ")
 """How the message begins that stands for a part no longer sent; see `holdfast.context.digest.pool` and `holdfast.context.summaries`."""
 _ATTRIBUTED: Final = "[agent "
-"""How the message begins in which an agent is told what another one said or did; see `holdfast.context.perspective`."""
+"""How the message begins in which an agent is told what another one said or did; see `holdfast.context.agent_view`."""
 _RECALLED: Final = tuple(label.partition(":")[0] for label in (OPENING, SESSION_OPENING))
 """How the message begins that tells what was recalled for the turn."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)

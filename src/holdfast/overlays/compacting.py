@@ -22,8 +22,8 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Roster, Voice
 from holdfast.context.build import Request, WorkingSet
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.strategies import policy
 from holdfast.context.window import Window
 from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction, is_child
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError, SessionNotFound

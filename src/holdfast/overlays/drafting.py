@@ -13,8 +13,9 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
 from holdfast.context.build import Request
-from holdfast.context.policies import Policy
+from holdfast.context.strategies import Policy
 from holdfast.context.summaries import (
+    PROMPT,
     Plan,
     compaction_of,
     lost,
@@ -24,7 +25,6 @@ from holdfast.context.summaries import (
     summarized,
     texts_of,
 )
-from holdfast.context.summary_prompts import PROMPT
 from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window

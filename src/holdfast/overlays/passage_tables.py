@@ -14,9 +14,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.accounting import run_cpu
-from holdfast.context.cues import DENSE_LANGUAGES, cues_of, spoken_language
-from holdfast.context.digest.wording import LONGEST, is_courtesy
-from holdfast.context.statements import split_sentences
+from holdfast.context.digest.speech import LONGEST, is_courtesy
+from holdfast.context.statements import DENSE_LANGUAGES, cues_of, split_sentences, spoken_language
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.indexes.documents import words_of
 from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Summarizer
 from holdfast.context.cut import Count
-from holdfast.context.summary_prompts import PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
+from holdfast.context.summaries import PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
 from holdfast.context.units import Unit, spoken
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
 from holdfast.context.escaping import marker_of
-from holdfast.context.policies import Policy
+from holdfast.context.strategies import Policy
 from holdfast.context.view import ViewState
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message

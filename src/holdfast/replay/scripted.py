@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.agents import Llm
-from holdfast.context.summary_prompts import WORDS_A_TOKEN
+from holdfast.context.summaries import WORDS_A_TOKEN
 from holdfast.models import as_chunks
 from holdfast.tokens import STORED
 from holdfast.wire.openai import message_from
@@ -74,7 +74,7 @@ def stand_in() -> Llm:
 
 
 def summary_of(task: str) -> str:
-    """What it makes of a task, as `holdfast.context.summary_prompts` words it."""
+    """What it makes of a task, as `holdfast.context.summaries` words it."""
     source, earlier, room = _SOURCE.search(task), _EARLIER.search(task), _ROOM.findall(task)
     text = source[2] if source else task
     before = [Told("earlier", line) for line in earlier[2].splitlines() if line.strip()] if earlier else []

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.policies import WITHOUT_MODEL, Policy, policy
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings, parse
+from holdfast.context.strategies import WITHOUT_MODEL, Policy, policy
 from holdfast.errors import InvalidRequest
 
 WHERE: Final = "--strategy"

@@ -17,9 +17,8 @@ import msgspec
 
 from holdfast.agents import Llm
 from holdfast.context.build import Request
-from holdfast.context.policies import Policy
-from holdfast.context.summaries import Plan, compaction_of, plan, room_for_text, summarized
-from holdfast.context.summary_prompts import PROMPT
+from holdfast.context.strategies import Policy
+from holdfast.context.summaries import PROMPT, Plan, compaction_of, plan, room_for_text, summarized
 from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import NO_CANDIDATES, Room

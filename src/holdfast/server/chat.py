@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Voice
-from holdfast.context.request_settings import RequestSettings
+from holdfast.context.settings import RequestSettings
 from holdfast.domain.heard import HEARD, Heard, heard_from
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode

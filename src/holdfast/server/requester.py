@@ -13,7 +13,7 @@ import msgspec
 from holdfast import errors
 from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
-from holdfast.context.request_settings import FREE_STRATEGIES
+from holdfast.context.settings import FREE_STRATEGIES
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.limits import ID_BYTES

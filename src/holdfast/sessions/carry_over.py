@@ -23,10 +23,9 @@ from holdfast.agents import Voice
 from holdfast.context.cut import Count
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import delimiter, escape_lines
-from holdfast.context.policies import policy
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summaries import SOURCE_LEAST
-from holdfast.context.summary_prompts import PROMPT, fitted, records, shortened
+from holdfast.context.strategies import policy
+from holdfast.context.summaries import PROMPT, SOURCE_LEAST, fitted, records, shortened
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session, SessionRef

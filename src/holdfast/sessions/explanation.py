@@ -7,9 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.context.departures import Departure
 from holdfast.context.explain import CompactionSize
-from holdfast.context.presence import Excerpt, State
+from holdfast.context.presence import Departure, Excerpt, State
 from holdfast.context.recalled import moment
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]

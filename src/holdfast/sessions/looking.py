@@ -15,14 +15,14 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Voice
-from holdfast.context.buffer import folded
 from holdfast.context.build import Draft, Request, WorkingSet, build, build_on, draft_on
-from holdfast.context.departures import Departure, DepartureLog
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
+from holdfast.context.presence import Departure, DepartureLog
 from holdfast.context.recalled import Block, Recall
 from holdfast.context.settings import ContextSettings
 from holdfast.context.summaries import stored_compaction, summarized
+from holdfast.context.view import folded
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine

@@ -10,11 +10,9 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Voice
-from holdfast.context.departures import Departure, first_beyond
 from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
-from holdfast.context.least_budget import find_least_budget
-from holdfast.context.policies import NO_CONTENT
-from holdfast.context.presence import Presence, PromptContents
+from holdfast.context.presence import Departure, Presence, PromptContents, find_least_budget, first_beyond
+from holdfast.context.strategies import NO_CONTENT
 from holdfast.domain.session import Entry, ModelCall, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import EntryNotFound, InvalidRequest

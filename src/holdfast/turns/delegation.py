@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.agents import Voice
-from holdfast.context.request_settings import RequestSettings
+from holdfast.context.settings import RequestSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import SHARED
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, child_id

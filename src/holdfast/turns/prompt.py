@@ -17,8 +17,8 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Llm, Voice
 from holdfast.artifacts.content import text_in
 from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_on
-from holdfast.context.introduced import SHARE, Introduction, introduction_of
-from holdfast.context.recalled import Recall
+from holdfast.context.recalled import KNOWN_SHARE as SHARE
+from holdfast.context.recalled import Introduction, Recall, introduction_of
 from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import is_shared

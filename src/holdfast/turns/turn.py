@@ -18,9 +18,8 @@ import msgspec
 from holdfast.agents import Voice
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
-from holdfast.context.introduced import Introduction
-from holdfast.context.recalled import Recall
-from holdfast.context.request_settings import RequestSettings
+from holdfast.context.recalled import Introduction, Recall
+from holdfast.context.settings import RequestSettings
 from holdfast.domain.artifact import artifacts_to
 from holdfast.domain.calibration import Learned
 from holdfast.domain.heard import Heard

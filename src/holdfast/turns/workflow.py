@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.agents import Agent, Voice
-from holdfast.context.perspective import is_hand_over
+from holdfast.context.agent_view import is_hand_over
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import HAND_OVER, STEP

@@ -20,8 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import CLOSING, NATIVE_PARTS, arguments_of
-from holdfast.context.reasoning import THINKING, Thought, beside, thought_of
+from holdfast.context.dialects import CLOSING, NATIVE_PARTS, THINKING, Thought, arguments_of, beside, thought_of
 from holdfast.context.recalled import is_recalled
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import arguments_of
-from holdfast.context.reasoning import THINKING, Thought, beside
+from holdfast.context.dialects import THINKING, Thought, arguments_of, beside
 from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS

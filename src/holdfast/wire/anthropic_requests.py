@@ -18,9 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.contents import is_blank
-from holdfast.context.dialects import adapted
-from holdfast.context.reasoning import THINKING
+from holdfast.context.dialects import THINKING, adapted
+from holdfast.context.units import is_blank
 from holdfast.domain.budget import Budget
 from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest

@@ -13,8 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.context.dialects import RECEIVED, added, arguments_of
-from holdfast.context.reasoning import THINKING, Thought, call_signature, signature_of, thoughts
+from holdfast.context.dialects import (
+    RECEIVED,
+    THINKING,
+    Thought,
+    added,
+    arguments_of,
+    call_signature,
+    signature_of,
+    thoughts,
+)
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
 from holdfast.wire.openai import Media, media_of, split_system

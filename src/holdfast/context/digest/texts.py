@@ -1,15 +1,102 @@
-"""Texts: what they are made of, sentences or the rows of a table, whatever script and language they are in."""
+"""Texts as a digest reads them: sentences, rows of tables, pairs of keys and values, listings of source files; and the lines of facts they become."""
 
-# ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about)
+# ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count as counting
+from itertools import islice, pairwise, repeat
+from operator import itemgetter
+from typing import Final, Literal, NamedTuple
 
-from holdfast.context.values import MAX_KEY, MAX_VALUE, clean
+import msgspec
+
+from holdfast.context.values import (
+    COLONS,
+    MAX_KEY,
+    MAX_TEXT,
+    MAX_VALUE,
+    clean,
+    cost_of,
+    prose_weight,
+    tells_error,
+    weight_of,
+)
 from holdfast.recall.chunks import is_abbreviated
+
+Kind = Literal["call", "user", "assistant", "conclusion", "other"]
+"""What a source is. A conclusion is what the assistant said when its calls were done."""
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False):
+    """One value with the key it came with."""
+
+    key: str
+    value: str
+    group: int
+    """Facts of one object share a group: they are told together. 0 is the source itself, others are rows in it."""
+    weight: float
+    """How likely an agent comes back for a value of this form."""
+    used: int = 0
+    """How often other messages said the value."""
+    last: int = -1
+    """Where it was said last."""
+    was: str | None = None
+    """The value it had before, when the same source told another one."""
+    prose: bool = False
+    """A sentence: worth what the values in it are worth."""
+    firm: bool = False
+    """Told for what it says, whatever of it is told elsewhere: an error, the outcome of an action, an answer."""
+    again: bool = False
+    """Told by an earlier source already, which is where it is looked for first."""
+    cost: float = 4.0
+    """About how many tokens it takes; see `priced`."""
+    bundle: int = 0
+    """Number of the parallel lists in its line that it belongs to: they are shown whole or not at all. 0: to none."""
+
+
+class Line(msgspec.Struct, array_like=True, gc=False):
+    """One source and what is kept of it."""
+
+    handle: str
+    key: str
+    """Equal for the same question asked again; unique for what was said."""
+    seq: int
+    """The source's place in the log; the newest one, when the same source was asked again."""
+    kind: Kind
+    facts: list[Fact]
+    names: list[str] = []
+    """The arguments in the handle: what the facts belong to."""
+    asked: list[str] = []
+    """Names of all arguments of a call, nested ones too."""
+    last: int = -1
+    """Where one of the names was said last."""
+    cost: float = 6.0
+    """About how many tokens the handle takes."""
+    given: int = 0
+    """The last group of arguments: those behind it, and group 0, are of the result."""
+    lists: list[tuple[int, str]] = []
+    """What rows are of, `(first group, name)`, in order: passengers are not the owner."""
+    counts: dict[str, int] = {}
+    """By key, how many values a list of the source has: of some of them a reader should see that there are more."""
+
+    def list_of(self, group: int) -> str:
+        """The name of the list that a group stands in; empty where it has none."""
+        lists = self.lists
+        if not group or not lists or group < lists[0][0]:
+            return ""
+        return lists[bisect_right(lists, group, key=itemgetter(0)) - 1][1]
+
+
+def priced(fact: Fact) -> None:
+    """Work out what a fact costs to tell: once, for it is asked at every step."""
+    key = cost_of(fact.key) if fact.key and not fact.group else 0.0
+    fact.cost = round(1.5 + cost_of(fact.value) + key, 1)
+
 
 _SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
 _CLOSED = "。！？"
@@ -148,3 +235,169 @@ def _heading_of(line: str) -> str:
 def is_bare_label(sentence: str) -> bool:
     """Return True for a piece that is nothing but a number or a label: `[ 17%]` or `D11.`, say."""
     return _LABEL.fullmatch(sentence) is not None
+
+
+LEAST = 4
+"""Lines of source from which a text is a listing."""
+MOST = 0.5
+"""Part of the lines of a listing that are source or matches, at least."""
+NAMES = 24
+"""Definitions, and files with matches, that are told of one listing."""
+READ = 2_000
+"""Lines that are looked at."""
+_MATCH: Final = re.compile(r"^([^\s:()'\"]*[/.\\][^\s:()'\"]*):(\d+)[:-]")
+"""A line of what a search in files answers: path, number, source."""
+_NUMBERED: Final = re.compile(r"^\s*(\d{1,6})(?:\t|[:|→│]|  )")
+_DEFINITION: Final = re.compile(
+    r"^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([a-z]+\))?|unsafe|virtual"
+    r"|override|extern)\s+)*(?:def|class|func|function|fn|struct|enum|interface|trait|module|namespace|sub)\s+"
+    r"(?:\([^)]*\)\s*)?([^\W\d]\w*(?:(?:\.|::)\w+)*)"
+)
+_SOURCE: Final = re.compile(
+    r"[;{}]\s*$|^\s*[})\]]+[,;:)]*\s*$"
+    r"|^\s*(?:import\s+[\w.{*]|from\s+[\w.]+\s+import\b|(?:if|elif|while|for|with|except|switch|match)\b.*[:{]\s*$|(?:else|try|finally)\s*[:{]"
+    r"|return\b|raise\s+\w|yield\b|@\w+[\w.]*(?:\(.*)?$|#include\b|//|/\*|\*/)"
+    r"|^\s*(?:const|let|var|auto|int|self|this)\b.*=|^\s+[\w.\[\]'\"]+(?:\s*:\s*\w[\w\[\], .|]*)?\s[-+*/|&]?=\s"
+    r"|^\s+[\w.]+\(.*\)?[,:]?\s*$"
+)
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+class Listing(NamedTuple):
+    """What a listing is told by."""
+
+    places: list[str]
+    """Where matches are: `path:line,line`."""
+    lines: str
+    """Which lines it shows, `1-56`, or how many; empty for matches."""
+    names: list[str]
+    """What is defined in it."""
+    before: str
+    """What is said above the first line of source."""
+
+
+def listing_of(text: str) -> Listing | None:
+    """Return what a view of a source file, or of matches in files, is told by; None for any other text."""
+    lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
+    if len(lines) < LEAST or _TRACEBACK in text:
+        return None
+    least = max(LEAST, MOST * len(lines))
+    matches = [found for line in lines if (found := _MATCH.match(line))]
+    if len(matches) >= least:
+        return Listing(_places(matches), "", [], "")
+    numbered = [(at, found) for at, line in enumerate(lines) if (found := _NUMBERED.match(line))]
+    ascending = len(numbered) >= least and _is_ascending([int(found[1]) for _, found in numbered])
+    bare = [line[found.end() :] if (found := _NUMBERED.match(line)) else line for line in lines] if ascending else lines
+    source = [at for at, line in enumerate(bare) if _SOURCE.search(line) or _DEFINITION.match(line)]
+    if len(source) < (LEAST if ascending else least):
+        return None
+    names = dict.fromkeys(found[1] for line in bare if (found := _DEFINITION.match(line)))
+    first = numbered[0][0] if ascending else source[0]
+    shown = f"{numbered[0][1][1]}-{numbered[-1][1][1]}" if ascending else f"{len(text.splitlines())} in all"
+    return Listing([], shown, list(names)[:NAMES], "\n".join(lines[:first]) if ascending else "")
+
+
+def is_source(text: str) -> bool:
+    """Return True for a piece of a program, as an edit has it in its arguments: all of its lines are source."""
+    lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
+    return bool(lines) and all(_SOURCE.search(line) or _DEFINITION.match(line) for line in lines)
+
+
+def _is_ascending(numbers: list[int]) -> bool:
+    return all(before < after for before, after in pairwise(numbers))
+
+
+def _places(matches: list[re.Match[str]]) -> list[str]:
+    """Return each file once, with the numbers of its lines."""
+    files: dict[str, list[str]] = {}
+    for found in matches:
+        files.setdefault(found[1], []).append(found[2])
+    return [f"{path}:{','.join(numbers[:6])}" for path, numbers in islice(files.items(), NAMES)]
+
+
+MAX_LEAVES = 400
+"""Most facts read out of one source: the first ones of a longer one."""
+LINES, DEFINES = 1.0, 0.8
+"""What the lines that a view of a file shows weigh, and a name that is defined there."""
+
+
+_PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
+
+
+def ends_of(text: str) -> str:
+    """What is read of a text: all of it, or of a long one the head and the tail."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
+
+
+def text_facts(text: str, *, said: bool) -> Iterator[Fact]:
+    """What a text says: rows where it is a table, pairs where a line is `key: value`, else its sentences."""
+    text = ends_of(text)
+    table = None if said else table_of(text)
+    if table is not None:
+        yield from _rows(*table)
+        return
+    listing = None if said else listing_of(text)
+    if listing is not None:
+        yield from _listed(listing)
+        text = listing.before
+    counter = counting(1)
+    block, keys = 0, set[str]()
+    text, headings = split_headings(text)
+    sentences = sentences_of(text)
+    for sentence, rare in zip(sentences, repeat(1.0) if said else rarity_of(sentences), strict=False):
+        if not said and len(sentences) > 1 and is_bare_label(sentence):
+            continue
+        pair = _PAIR.match(sentence) if ": " in sentence or " = " in sentence or "：" in sentence else None
+        error = 1.5 if not said and tells_error(sentence) and not sentence.endswith(COLONS) else 0.0
+        if sentence in headings:
+            keys.clear()
+            weight = prose_weight(sentence) * rare + error
+            yield Fact(headings[sentence], sentence.strip("| "), next(counter), weight, prose=True, firm=error > 0)
+        elif pair and _is_pair(pair, sentence):
+            key, value = pair[1].strip(), sentence[pair.end() :].strip()
+            # A key that comes again begins another record: its values do not belong to those before.
+            if key in keys or (said and not keys):
+                block = next(counter)
+                keys.clear()
+            keys.add(key)
+            yield Fact(key, value, block, prose_weight(value) * rare + error, prose=True, firm=error > 0)
+        else:
+            if said:
+                keys.clear()
+            weight = prose_weight(sentence) * rare + error
+            yield Fact("", sentence, next(counter), weight, prose=True, firm=error > 0)
+
+
+def _listed(listing: Listing) -> Iterator[Fact]:
+    """Give a listing's places, lines and definitions: none of its source."""
+    if listing.lines:
+        yield Fact("lines", listing.lines, 0, LINES)
+    for key, values in (("", listing.places), ("defines", listing.names)):
+        yield from (Fact(key, value[:MAX_VALUE], 0, DEFINES) for value in values)
+
+
+def _is_pair(pair: re.Match[str], sentence: str) -> bool:
+    """Whether what looks like `key: value` is it: no sentence, no address, no assignment in a program."""
+    if len(sentence) - pair.end() > 80 or pair[1].count(" ") > 3 or "://" in sentence[:16]:
+        return False
+    return "=" not in pair[0] or "(" not in sentence
+
+
+def _rows(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
+    for number, row in enumerate(rows, 1):
+        for name, value in zip(names, row, strict=False):
+            if value:
+                yield Fact(name, value, number, weight_of(value), prose=" " in value)
+
+
+def numbered(facts: Iterable[Fact]) -> list[Fact]:
+    """Return each fact once a group, with its cost."""
+    seen: set[tuple[str, str, int]] = set()
+    kept = []
+    for fact in islice(facts, MAX_LEAVES):
+        identity = (fact.key, fact.value, fact.group)
+        if fact.bundle or identity not in seen:
+            seen.add(identity)
+            priced(fact)
+            kept.append(fact)
+    return kept

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from math import log
 
-from holdfast.context.digest.lines import Fact, Line
+from holdfast.context.digest.texts import Fact, Line
 from holdfast.context.values import MAX_KEY, QUESTION, SHORT, pieces_of, weighed_words, words_of
 
 USER_SHARE, PEOPLE = 0.2, 0.75
