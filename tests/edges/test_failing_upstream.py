@@ -1,6 +1,6 @@
 """Upstreams that fail in every way: what the client gets, what is in the log, whether they are asked again, and who else is.
 
-Each way is a row of the table in docs/upstreams.md, which a test holds to what is tried here.
+Each way is a row of the table in docs/upstream-failures.md, which a test holds to what is tried here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.testing import AnthropicUpstream, Gate, Reply, ScriptedUpstream
 from tests.clocks import Pauses
 from tests.edges.server import UPSTREAM_KEY, Served, serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "upstreams.md"
+PAGE = Path(__file__).parents[2] / "docs" / "upstream-failures.md"
 TEXT = "one two three"
 
 
@@ -83,7 +83,7 @@ WAYS: dict[str, Way] = {
     "429, `insufficient_quota`": Way(failing(429, QUOTA), 429, DOWN),
     "408": Way(failing(408), 502, DOWN, attempts=3),
     "500": Way(failing(500), 502, DOWN, attempts=3),
-    "502 with a page in HTML": Way(raw(b"<html>", status=502, content_type="text/html"), 502, DOWN, attempts=3),
+    "502 with an HTML page": Way(raw(b"<html>", status=502, content_type="text/html"), 502, DOWN, attempts=3),
     "503": Way(failing(503), 503, DOWN, attempts=3),
     "504": Way(failing(504), 504, DOWN, attempts=3),
     "529": Way(failing(529), 502, DOWN, attempts=3),
@@ -99,48 +99,48 @@ WAYS: dict[str, Way] = {
     "301": Way(failing(301, location="http://127.0.0.1:9/"), 502, WRONG),
     # no connection
     "connection refused": Way("http://127.0.0.1:{unused}/v1", 502, DOWN, attempts=3),
-    "a host that is not there": Way("http://no-such-host.invalid/v1", 502, DOWN, attempts=3),
-    "https where http is spoken": Way("https://127.0.0.1:{port}/v1", 502, DOWN, attempts=3),
+    "unknown host": Way("http://no-such-host.invalid/v1", 502, DOWN, attempts=3),
+    "https to an http port": Way("https://127.0.0.1:{port}/v1", 502, DOWN, attempts=3),
     # 200, and no answer
-    "200 with a page in HTML": Way(raw(b"<html>hello</html>", content_type="text/html"), 502, WRONG),
-    "200 and nothing": Way(raw(), 502, WRONG),
+    "200 with an HTML page": Way(raw(b"<html>hello</html>", content_type="text/html"), 502, WRONG),
+    "200 with an empty body": Way(raw(), 502, WRONG),
     "204": Way(Reply(status=204, raw=[]), 502, WRONG),
-    "JSON that is no answer": Way(raw(b'{"ok": true}', content_type=JSON), 502, WRONG),
-    "an error in JSON with 200": Way(raw(b'{"error": "overloaded"}', content_type=JSON), 502, DOWN),
-    "bytes that are no text": Way(raw(b"\x00\xff\xfe garbage\n\n"), 502, WRONG),
-    "an event that is no JSON": Way(raw(b"data: {nonsense\n\n"), 502, WRONG),
-    "an event that is no UTF-8": Way(raw(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG),
+    "JSON that is not a completion": Way(raw(b'{"ok": true}', content_type=JSON), 502, WRONG),
+    "200 with an error in JSON": Way(raw(b'{"error": "overloaded"}', content_type=JSON), 502, DOWN),
+    "binary data": Way(raw(b"\x00\xff\xfe garbage\n\n"), 502, WRONG),
+    "an event that is not JSON": Way(raw(b"data: {nonsense\n\n"), 502, WRONG),
+    "an event that is not UTF-8": Way(raw(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG),
     "an event that is too long": Way(raw(b"data: " + b"x" * 5000), 502, LARGE, options={"_max_event_bytes": 1000}),
-    "an answer that is too long": Way(
+    "a response that is too long": Way(
         raw(b'{"x": "' + b"x" * 5000, content_type=JSON), 502, LARGE, options={"_max_event_bytes": 1000}
     ),
-    "`[DONE]` alone": Way(raw(DONE), 502, WRONG),
+    "only `[DONE]`": Way(raw(DONE), 502, WRONG),
     "chunks without choices": Way(raw(event(id="x", choices=[]), DONE), 502, WRONG),
-    "choices that are none": Way(raw(event(choices=[1]), DONE), 502, WRONG),
-    "choices that are no list": Way(raw(event(choices={"0": {}}), DONE), 502, WRONG),
-    "a delta that is none": Way(raw(event(choices=[{"index": 0, "delta": "one"}]), DONE), 502, WRONG),
+    "invalid choices": Way(raw(event(choices=[1]), DONE), 502, WRONG),
+    "choices that are not a list": Way(raw(event(choices={"0": {}}), DONE), 502, WRONG),
+    "an invalid delta": Way(raw(event(choices=[{"index": 0, "delta": "one"}]), DONE), 502, WRONG),
     "content that is a number": Way(raw(event(**chunk(content=5)), END, DONE), 502, WRONG),
-    "an error as first event": Way(Reply(text=TEXT, error="overloaded", cut_after=0, stream=True), 502, DOWN),
+    "an error as the first event": Way(Reply(text=TEXT, error="overloaded", cut_after=0, stream=True), 502, DOWN),
     # it breaks off before it says anything
-    "closed in the first chunk": Way(raw(ONE[:20], cut_after=1), 502, WRONG),
-    "reset behind the headers": Way(raw(b": hi\n\n", cut_after=1, reset=True), 502, WRONG),
-    "silence in place of headers": Way(raw(ONE, hold=NEVER), 502, DOWN, options=QUICK),
-    "silence behind the headers": Way(raw(b": hi\n\n", ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
-    "silence in the first chunk": Way(raw(ONE[:20], ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
-    "silence behind a role": Way(
+    "closed within the first chunk": Way(raw(ONE[:20], cut_after=1), 502, WRONG),
+    "reset after the headers": Way(raw(b": hi\n\n", cut_after=1, reset=True), 502, WRONG),
+    "silence before the headers": Way(raw(ONE, hold=NEVER), 502, DOWN, options=QUICK),
+    "silence after the headers": Way(raw(b": hi\n\n", ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
+    "silence within the first chunk": Way(raw(ONE[:20], ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
+    "silence after the role": Way(
         raw(event(**chunk(role="assistant")), ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
     ),
-    "comments without an end": Way(raw(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"_total_timeout": 0.1}),
+    "endless comments": Way(raw(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"_total_timeout": 0.1}),
     # it breaks off in mid-stream
-    "closed in mid-stream": Way(raw(ONE, TWO, TWO, cut_after=2), 502, WRONG, "one two", over=False),
-    "closed without a reason": Way(raw(ONE, TWO), 502, WRONG, "one two", over=False),
-    "half a chunk in mid-stream": Way(raw(ONE, TWO, TWO[:9], cut_after=3), 502, WRONG, "one two", over=False),
-    "garbage in mid-stream": Way(raw(ONE, TWO, b"data: }{\n\n"), 502, WRONG, "one two", over=False),
-    "an error in mid-stream": Way(raw(ONE, TWO, event(error="overloaded")), 502, DOWN, "one two", over=False),
-    "silence in mid-stream": Way(
+    "closed mid-stream": Way(raw(ONE, TWO, TWO, cut_after=2), 502, WRONG, "one two", over=False),
+    "closed without a finish reason": Way(raw(ONE, TWO), 502, WRONG, "one two", over=False),
+    "half a chunk mid-stream": Way(raw(ONE, TWO, TWO[:9], cut_after=3), 502, WRONG, "one two", over=False),
+    "garbage mid-stream": Way(raw(ONE, TWO, b"data: }{\n\n"), 502, WRONG, "one two", over=False),
+    "an error mid-stream": Way(raw(ONE, TWO, event(error="overloaded")), 502, DOWN, "one two", over=False),
+    "silence mid-stream": Way(
         raw(ONE, TWO, TWO, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
     ),
-    "more words than a reply may have": Way(
+    "a reply over the size limit": Way(
         raw(ONE, TWO, endless=event(**chunk(reasoning_content="hm"))),
         502,
         LARGE,
@@ -148,7 +148,7 @@ WAYS: dict[str, Way] = {
         over=False,
         options={"_max_stream_bytes": 100_000},
     ),
-    "words without an end that always arrive": Way(
+    "endless text in large chunks": Way(
         raw(ONE, TWO, endless=event(**chunk(reasoning_content="hm")) * 500),
         502,
         DOWN,
@@ -156,18 +156,18 @@ WAYS: dict[str, Way] = {
         over=False,
         options={"_total_timeout": 0.1},
     ),
-    "words without an end": Way(
+    "endless comments mid-stream": Way(
         raw(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"_total_timeout": 0.1}
     ),
     # odd, and an answer all the same
-    "JSON where a stream was asked for": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
-    "a stream called JSON": Way(raw(ONE, TWO, END, DONE, content_type=JSON), 200, said="one two", over=False),
+    "JSON instead of a stream": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
+    "a stream declared as JSON": Way(raw(ONE, TWO, END, DONE, content_type=JSON), 200, said="one two", over=False),
     "no `[DONE]`": Way(raw(ONE, TWO, END), 200, said="one two", over=False),
     "no `finish_reason`": Way(raw(ONE, TWO, DONE), 200, said="one two", over=False),
-    "a chunk twice": Way(raw(ONE, TWO, TWO, END, DONE), 200, said="one twotwo", over=False),
+    "a repeated chunk": Way(raw(ONE, TWO, TWO, END, DONE), 200, said="one twotwo", over=False),
     "chunks in another order": Way(raw(TWO, ONE, END, DONE), 200, said="twoone ", over=False),
-    "an end without words": Way(raw(END, DONE), 200, over=False),
-    "a call whose arguments are no JSON": Way(
+    "an empty reply": Way(raw(END, DONE), 200, over=False),
+    "a call with invalid JSON arguments": Way(
         raw(event(**chunk("tool_calls", tool_calls=[CALL])), DONE), 200, over=False, calls=("c",)
     ),
     "a call without an id": Way(
@@ -200,39 +200,39 @@ ANTHROPIC: dict[str, Way] = {
     "400, the prompt is too long": Way(failing(400, TOO_MANY_TOKENS), 400, "context_length_exceeded", over=False),
     **{
         name: WAYS[name]
-        for name in ("200 with a page in HTML", "200 and nothing", "JSON that is no answer", "an event that is no JSON")
+        for name in ("200 with an HTML page", "200 with an empty body", "JSON that is not a completion", "an event that is not JSON")
     },
-    "an event of OpenAI's": Way(raw(ONE, TWO, END, DONE), 502, WRONG),
+    "an OpenAI event": Way(raw(ONE, TWO, END, DONE), 502, WRONG),
     "an event that is too long": WAYS["an event that is too long"],
-    "an end alone": Way(raw(said("message_stop")), 502, WRONG),
-    "a delta that is none": Way(raw(BEGIN, said("content_block_delta", index=0, delta=5)), 502, WRONG),
-    "an error as first event": Way(raw(OVERLOADED), 502, DOWN),
-    "an error behind the start": Way(raw(BEGIN, OVERLOADED), 502, DOWN),
-    "closed behind the start": Way(raw(BEGIN, STOP, cut_after=1), 502, WRONG),
-    "silence in place of headers": WAYS["silence in place of headers"],
-    "silence behind the start": Way(raw(BEGIN, STOP, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
-    "pings without an end": Way(raw(BEGIN, endless=said("ping")), 502, DOWN, options={"_total_timeout": 0.1}),
-    "closed in mid-stream": Way(
+    "only the end": Way(raw(said("message_stop")), 502, WRONG),
+    "an invalid delta": Way(raw(BEGIN, said("content_block_delta", index=0, delta=5)), 502, WRONG),
+    "an error as the first event": Way(raw(OVERLOADED), 502, DOWN),
+    "an error after the start": Way(raw(BEGIN, OVERLOADED), 502, DOWN),
+    "closed after the start": Way(raw(BEGIN, STOP, cut_after=1), 502, WRONG),
+    "silence before the headers": WAYS["silence before the headers"],
+    "silence after the start": Way(raw(BEGIN, STOP, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
+    "endless pings": Way(raw(BEGIN, endless=said("ping")), 502, DOWN, options={"_total_timeout": 0.1}),
+    "closed mid-stream": Way(
         raw(BEGIN, words("one "), words("two"), STOP, cut_after=3), 502, WRONG, "one two", over=False
     ),
-    "closed without a reason": Way(raw(BEGIN, words("one two"), STOP), 502, WRONG, "one two", over=False),
-    "an end without a reason": Way(
+    "closed without a finish reason": Way(raw(BEGIN, words("one two"), STOP), 502, WRONG, "one two", over=False),
+    "an end without a stop reason": Way(
         raw(BEGIN, words("one two"), STOP, said("message_stop")), 502, WRONG, "one two", over=False
     ),
-    "an error in mid-stream": Way(raw(BEGIN, words("one two"), OVERLOADED), 502, DOWN, "one two", over=False),
-    "silence in mid-stream": Way(
+    "an error mid-stream": Way(raw(BEGIN, words("one two"), OVERLOADED), 502, DOWN, "one two", over=False),
+    "silence mid-stream": Way(
         raw(BEGIN, words("one two"), STOP, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
     ),
-    "garbage in mid-stream": Way(raw(BEGIN, words("one two"), b"data: }{\n\n"), 502, WRONG, "one two", over=False),
-    "JSON where a stream was asked for": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
+    "garbage mid-stream": Way(raw(BEGIN, words("one two"), b"data: }{\n\n"), 502, WRONG, "one two", over=False),
+    "JSON instead of a stream": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
     "no `message_stop`": Way(raw(BEGIN, words("one two"), STOP, REASON), 200, said="one two", over=False),
-    "an event of a kind that is new": Way(
+    "an unknown event type": Way(
         raw(BEGIN, said("news", a=1), words("one two"), STOP, REASON, said("message_stop")),
         200,
         said="one two",
         over=False,
     ),
-    "an end without words": Way(raw(START, REASON, said("message_stop")), 200, over=False),
+    "an empty reply": Way(raw(START, REASON, said("message_stop")), 200, over=False),
 }
 
 
@@ -373,7 +373,7 @@ def rows(page: str, title: str) -> dict[str, list[str]]:
 def row(way: Way) -> list[str]:
     """A way to fail as the page tells it."""
     if way.status == 200:
-        return ["the reply, as it came", "it", "no", "no"]
+        return ["the reply, unchanged", "the reply", "no", "no"]
     got = f"{way.status} `{way.code}`"
     again = "twice" if way.attempts == 3 else "no"
     over = "yes" if way.over else "no"
@@ -385,4 +385,4 @@ def row(way: Way) -> list[str]:
 
 
 def test_the_page_tells_what_happens() -> None:
-    assert rows(PAGE.read_text(), "When an upstream fails") == {name: row(way) for name, way in WAYS.items()}
+    assert rows(PAGE.read_text(), "All cases") == {name: row(way) for name, way in WAYS.items()}
