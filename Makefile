@@ -24,7 +24,7 @@ test: .venv/.dev  ## all tests on all cores, documentation examples included (AR
 	    $(BIN)/python -m pytest @$(UNFINISHED) || exit $$status; }
 
 test-thorough: export HYPOTHESIS_PROFILE = thorough
-test-thorough: test  ## the same with 500 examples of each property instead of 25: for hours
+test-thorough: test  ## the same with 500 examples of each property instead of 12: for hours
 
 quick: .venv/.dev  ## in less than a minute: the unit tests but slow ones, with few examples, and a turn through library and store
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" tests/unit tests/service/test_library.py tests/service/test_turn.py

@@ -9,5 +9,5 @@ BASE = 100
 
 
 def examples(number: int) -> int:
-    """Return `number` scaled to the profile: a quarter of it with 25 examples, five times as many with 500, at least one."""
+    """Return `number` scaled to the profile: an eighth of it with 12 examples, five times as many with 500, at least one."""
     return max(1, number * settings().max_examples // BASE)

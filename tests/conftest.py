@@ -24,7 +24,7 @@ OUTSIDE = ("HOLDFAST_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_API_")
 
 # Deadlines fail on a busy machine, and a slow generator is no fault of the code under test.
 settings.register_profile(
-    "default", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=12, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
