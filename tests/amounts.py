@@ -1,4 +1,4 @@
-"""Scale how many examples a property is tried with by the profile of Hypothesis."""
+"""Scale how much a test tries by the profile of Hypothesis: examples of a property, recorded sessions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from hypothesis import settings
 
 BASE = 100
 """The number of examples that the numbers in tests are written for."""
+THOROUGH = 500
+"""The number of examples of `make test-thorough`."""
 
 
 def examples(number: int) -> int:
     """Return `number` scaled to the profile: an eighth of it with 12 examples, five times as many with 500, at least one."""
     return max(1, number * settings().max_examples // BASE)
+
+
+def sampling_step(number: int) -> int:
+    """Return `number`, the step by which a test samples recorded sessions; 1, which is all of them, in `make test-thorough`."""
+    return 1 if settings().max_examples >= THOROUGH else number

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.tokens import Vocabulary
+from tests.amounts import THOROUGH
 
 DEFAULT_DATA = Path(__file__).parents[2] / "shared" / "data"
 COUNTS, LONG = 8_192, 65_536
@@ -28,7 +29,7 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=500)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=THOROUGH)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

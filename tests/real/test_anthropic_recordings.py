@@ -11,13 +11,14 @@ import pytest
 
 from holdfast.testing import AnthropicUpstream, PromptCache, Reply
 from holdfast.testing.anthropic_upstream import CacheUse
+from tests.amounts import sampling_step
 from tests.edges.server import Served, serving
 from tests.real.test_gateway_recordings import rounds
 
 Data = dict[str, Any]
 AT_ONCE = 10
-EVERY = 4
-"""Of the recordings one in so many: the way of all is the same."""
+STEP = 10
+"""The step by which the recordings are sampled: the way of all is the same."""
 CONFIGS = {
     "the default": ("{}", 0.88),
     "a small digest": ("{strategy: digest, budget: 1024}", 0.74),
@@ -79,7 +80,7 @@ def tools_of(recordings: list[Data]) -> list[Data]:
 @pytest.mark.parametrize(("context", "least"), CONFIGS.values(), ids=CONFIGS.keys())
 async def test_no_prompt_is_refused(recordings: list[Data], context: str, least: float) -> None:
     """With budgets that cut, condense, summarize and clear; the scripted upstream is as strict as the API documents."""
-    chosen = recordings[::EVERY]
+    chosen = recordings[:: sampling_step(STEP)]
     script, tools = Recorded(), tools_of(recordings)
     instruction = json.dumps(recordings[0]["messages"][0]["content"])
     async with AnthropicUpstream(script) as upstream:

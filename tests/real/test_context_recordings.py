@@ -21,6 +21,7 @@ from holdfast.replay import chained, has_orphan, has_task
 from holdfast.tokens import STORED, TokenCounter, counter_for
 from holdfast.wire.openai import messages_from, split_system
 from holdfast.wire.transcripts import Recording
+from tests.amounts import sampling_step
 from tests.unit.context_rules import check_refusal, check_rules
 from tests.unit.context_units import callable_behind, conversation_of
 from tests.unit.strategies import seen_by
@@ -94,12 +95,13 @@ def request_for(
         ("digest", 2048),
     ],
 )
-def test_every_call_of_every_session(
+def test_every_call_of_recorded_sessions(
     strategy: str, budget: int, logs: list[tuple[tuple[Message, ...], list[Entry]]]
 ) -> None:
-    """All rules hold at each call; only `none` refuses, and no session loses its task or a call's result."""
+    """All rules hold at each call of every second session; only `none` refuses, and no session loses its task or a call's result."""
     sent = refused = 0
-    for system, entries in logs:
+    chosen = logs[:: sampling_step(2)]
+    for system, entries in chosen:
         request = request_for(strategy, budget, system)
         for seen, made in calls(request, entries):
             if isinstance(made, BudgetTooSmall):
@@ -111,7 +113,7 @@ def test_every_call_of_every_session(
             conversation = conversation_of(request, made)
             assert not has_orphan(conversation)
             assert strategy == "buffer_window" or has_task(conversation, seen[0].message)
-    assert sent > 1000 or strategy == "none"
+    assert sent > 10 * len(chosen) or strategy == "none"
     assert bool(refused) == (strategy == "none")
 
 
