@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import settings
 
 BASE = 100
@@ -11,8 +13,8 @@ THOROUGH = 500
 
 
 def examples(number: int) -> int:
-    """Return `number` scaled to the profile: an eighth of it with 12 examples, five times as many with 500, at least one."""
-    return max(1, number * settings().max_examples // BASE)
+    """Return `number` scaled to the profile: an eighth of it with 12 examples, five times as many with 500, rounded up."""
+    return math.ceil(number * settings().max_examples / BASE)
 
 
 def sampling_step(number: int) -> int:

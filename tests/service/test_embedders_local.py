@@ -107,7 +107,7 @@ async def test_vectors_are_those_of_a_plain_computation(files: weights.Files, pl
         assert math.isclose(float(np.linalg.norm(np.frombuffer(vector, "<f4"))), 1, abs_tol=1e-6)
 
 
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(16))
 @given(st.lists(st.text("ab c.é東", min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=12))
 async def test_a_texts_vector_does_not_depend_on_its_company(files: weights.Files, texts: list[str]) -> None:
     together = await embedded(texts)

@@ -476,7 +476,7 @@ def test_whatever_is_done_the_log_is_the_references(done: list[tuple[Any, ...]])
 def test_on_every_store_and_from_another_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same by two servers, one of which interrupts the other's turns."""
 
-    @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
     @given(done=steps)
     def through(done: list[tuple[Any, ...]]) -> None:
         with place(kind, tmp_path_factory.mktemp("rules")) as url:
