@@ -142,7 +142,7 @@ async def test_with_passthrough_a_clients_key_stays_where_it_was_meant_for() -> 
 async def test_a_call_too_many_is_told_that_it_is_busy() -> None:
     """It waits as long as a connection may take; then it is a 503 that clients try again, and the next call works."""
     gate = Gate()
-    fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "10ms"}}
+    fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "250ms"}}
     async with two([Reply(text="slow", hold=gate), "quick"], **fields) as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
@@ -163,7 +163,7 @@ async def test_a_call_too_many_is_told_that_it_is_busy() -> None:
 
 async def test_one_that_is_busy_is_stood_in_for_and_not_passed_over_later() -> None:
     gate = Gate()
-    fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "10ms"}, "fallbacks": ["claude"]}
+    fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "250ms"}, "fallbacks": ["claude"]}
     async with two([Reply(text="slow", hold=gate), "quick"], ["I do."], **fields) as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
