@@ -19,8 +19,8 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(commands, ["eval", "recall", *map(str, arguments)])
 
 
-def test_a_table_of_plain_bm25_and_the_mode() -> None:
-    result = run(ONE, "--per-type", "--budget", "256,1024")
+def test_a_table_of_plain_bm25_and_the_mode(tmp_path: Path) -> None:
+    result = run(ask_every(4, ONE, tmp_path), "--per-type", "--budget", "256,1024")
     assert result.exit_code == 0, result.output
     assert [line.split()[0] for line in result.output.splitlines() if line.startswith(("bm25 ", "keyword "))] == [
         "bm25",
@@ -84,14 +84,21 @@ def test_json_tells_what_each_kind_of_questions_gets(tmp_path: Path) -> None:
     assert json.loads(run(two(tmp_path), "--json").output)["unrelated"] == []
 
 
-def test_a_folder_is_all_its_files() -> None:
-    told = json.loads(run(CONVERSATIONS / "dev", "--json").output)
-    assert told["samples"] == 4
-
-
-def test_captions_can_be_left_out() -> None:
-    with_them, without = (json.loads(run(ONE, "--json", option).output) for option in ("--captions", "--no-captions"))
+def test_captions_can_be_left_out(tmp_path: Path) -> None:
+    captioned = ask_every(6, ONE, tmp_path)
+    with_them, without = (
+        json.loads(run(captioned, "--json", option).output) for option in ("--captions", "--no-captions")
+    )
+    assert with_them["questions"] == without["questions"] == 12
     assert with_them["modes"] != without["modes"]
+
+
+def ask_every(step: int, file: Path, folder: Path) -> Path:
+    """Write a conversation with only every `step`-th of its questions."""
+    conversation = json.loads(file.read_text(encoding="utf-8"))
+    path = folder / file.name
+    path.write_text(json.dumps({**conversation, "qa": conversation["qa"][::step]}), encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize(
@@ -170,6 +177,11 @@ def test_samples_are_shown_apart_on_demand(tmp_path: Path) -> None:
     ]
     assert "2 unanswerable questions" in result.output
     assert "by sample" not in run(tmp_path).output
+
+
+def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
+    told = json.loads(run(kinds(tmp_path), "--json").output)
+    assert told["samples"] == 2
 
 
 def test_two_modes_are_compared_with_intervals(tmp_path: Path) -> None:
