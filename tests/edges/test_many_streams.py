@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
+from holdfast.liveness import new_holder
 from holdfast.server.app import DOORS
 from holdfast.server.relay import Client
 from holdfast.testing import Gate, Reply, ScriptedUpstream
@@ -22,7 +23,11 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("lines_end")
 
-STREAMS, DROPPED, WORDS = 500, 200, 12
+STREAMS = {"/v1/chat/completions": 500, "/v1/messages": 200}
+"""How many at once by the API: what is behind the second one is the same."""
+DROPPED = 0.4
+"""The share of them whose clients go."""
+WORDS = 12
 
 
 def reply(number: int) -> list[str]:
@@ -34,20 +39,22 @@ class Crowd:
     """The streams, each of which the upstream holds at a place of its own, and of which some are dropped at theirs.
 
     Attributes:
+        numbers: of all streams.
         lines: the clients', by number.
         dropped: which of them go.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, streams: int) -> None:
         chance = random.Random(seed)
+        self.numbers = range(streams)
         self.gate = Gate()
         self.lines: dict[int, Line] = {}
-        self.dropped = set(chance.sample(range(STREAMS), DROPPED))
-        self._held = [chance.randint(1, WORDS) for _ in range(STREAMS)]
+        self.dropped = set(chance.sample(self.numbers, int(streams * DROPPED)))
+        self._held = [chance.randint(1, WORDS) for _ in self.numbers]
         self._heard = [chance.randint(0, held - 1) for held in self._held]
 
     def answer(self, body: dict[str, Any]) -> Reply | str:
-        """What the upstream answers to `0` to `499`; the role is its first chunk."""
+        """What the upstream answers to the number of a stream; the role is its first chunk."""
         said = body["messages"][-1]["content"]
         if not said.isdecimal():
             return f"re: {said}"
@@ -63,7 +70,7 @@ class Crowd:
             for expected in reply(number)[: self._heard[number]]:
                 assert await anext(words) == expected
 
-        await asyncio.gather(*map(one, range(STREAMS)))
+        await asyncio.gather(*map(one, self.numbers))
 
     async def rest(self, number: int) -> str:
         """All that the client was sent."""
@@ -75,26 +82,27 @@ class Crowd:
 @pytest.mark.parametrize("mode", ["cut", "finish"])
 async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> None:
     """Each client sees its own marker alone; each log has the whole reply, or a marked part that is a beginning of it."""
-    crowd = Crowd(seed=7)
+    crowd = Crowd(7, STREAMS[path])
     upstream = ScriptedUpstream(crowd.answer)
     with upstream.in_thread():
+        new_holder()  # opens what this process keeps until its end
         before = files()
         async with serving(config_text(upstream.url, f"gateway: {{on_disconnect: {mode}}}")) as served:
             await served.chat("hello", "other")
             at_first = alive()
             await crowd.begin(served, path)
-            assert await metric(served, "holdfast_streams_open") == STREAMS
+            assert await metric(served, "holdfast_streams_open") == STREAMS[path]
             await dropped(served, upstream, crowd, mode)
             crowd.gate.open()
-            stayed = [number for number in range(STREAMS) if number not in crowd.dropped]
+            stayed = [number for number in crowd.numbers if number not in crowd.dropped]
             texts = await asyncio.gather(*map(crowd.rest, stayed))
             assert texts == ["".join(reply(number)) for number in stayed]
             drop_all()
             await until(lambda: served.hf.engine.locks.is_empty and len(served.server.server_state.tasks) == 0)
             await all_stored(served, crowd, mode)
-            await all_go_on(served)
+            await all_go_on(served, crowd)
             outcome = "finished" if mode == "finish" else "cut"
-            assert await metric(served, f'holdfast_replies_left_total{{outcome="{outcome}"}}') == DROPPED
+            assert await metric(served, f'holdfast_replies_left_total{{outcome="{outcome}"}}') == len(crowd.dropped)
             assert await metric(served, "holdfast_streams_open") == 0
             await until(lambda: len(served.server.server_state.tasks) == 0)
             left = alive()
@@ -109,14 +117,14 @@ async def dropped(served: Served, upstream: ScriptedUpstream, crowd: Crowd, mode
     for number in crowd.dropped:
         crowd.lines[number].drop()
     # One connection is the test's own.
-    await until(lambda: len(served.server.server_state.connections) == STREAMS - DROPPED + 1)
+    await until(lambda: len(served.server.server_state.connections) == len(crowd.numbers) - len(crowd.dropped) + 1)
     if mode == "cut":
-        await upstream.until(lambda: upstream.disconnects == DROPPED)
+        await upstream.until(lambda: upstream.disconnects == len(crowd.dropped))
 
 
 async def all_stored(served: Served, crowd: Crowd, mode: str) -> None:
     """What the logs hold."""
-    for number in range(STREAMS):
+    for number in crowd.numbers:
         user, *replies = await served.hf.store.entries(SessionRef("default", f"s{number}"))
         assert user.message.content == str(number)
         whole = "".join(reply(number))
@@ -127,7 +135,7 @@ async def all_stored(served: Served, crowd: Crowd, mode: str) -> None:
             assert whole.startswith(str(part.message.content))
 
 
-async def all_go_on(served: Served) -> None:
+async def all_go_on(served: Served, crowd: Crowd) -> None:
     """Another turn works on each of them."""
     several = asyncio.Semaphore(20)
 
@@ -135,7 +143,7 @@ async def all_go_on(served: Served) -> None:
         async with several:
             return await served.chat("more", f"s{number}")
 
-    for answer in await asyncio.gather(*map(one, range(STREAMS))):
+    for answer in await asyncio.gather(*map(one, crowd.numbers)):
         assert answer["choices"][0]["message"]["content"] == "re: more"
 
 
