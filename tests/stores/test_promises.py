@@ -1,4 +1,4 @@
-"""docs/stores.md names every check of the contract, under the promise that it holds, and every promise has one."""
+"""docs/store-checks.md names every check of the contract, under the promise that it holds, and every promise has one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.stores.base import Store
 from tests.contract import CHECKS, MODULES
 from tests.contract.tenants import OF_A_SESSION, OF_A_TENANT
 
-PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
+PAGE = Path(__file__).parents[2] / "docs" / "store-checks.md"
 MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key"}
 """Methods that make what they are told in their own tenant, whatever another one has."""
 OPEN = {"tenants", "ping", "close"}
