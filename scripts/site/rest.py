@@ -27,7 +27,7 @@ _MAY: Final = {
 }
 _SEE: Final = (
     "[The gateway and the REST API](../gateway.md) says what they are for, [who may what](../access.md) how keys are made, and"
-    " [limits](../gateway.md#limits) what is too much."
+    " [limits](../limits.md) what is too much."
 )
 _RANGES: Final = {
     "minimum": "from {}",

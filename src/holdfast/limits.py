@@ -1,7 +1,7 @@
 """Every limit there is, with its number: how much of anything is taken before it is refused. One table, used everywhere.
 
 What a server's owner may set is in `Limits`, by keys of `gateway` with `max_` before them; the rest is fixed, because a
-database's schema, Python's stack or a log that anyone can read depends on it. docs/gateway.md shows the same table, and a
+database's schema, Python's stack or a log that anyone can read depends on it. docs/limits.md shows the same table, and a
 test holds the two together.
 """
 

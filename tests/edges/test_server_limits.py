@@ -361,11 +361,11 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
 
 # -- the numbers -------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_limit_and_its_number() -> None:
-    """The table in docs/gateway.md is the one in the code."""
+    """The table in docs/limits.md is the one in the code."""
     rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `([\w.]+)` \|", PAGE, re.MULTILINE)
     told = {name: number.strip() for number, name in rows}
     for name, value in msgspec.structs.asdict(Limits()).items():
