@@ -195,6 +195,6 @@ def test_the_page_has_the_table_of_all_strategies() -> None:
 
 def test_the_command_lines_page_tells_of_each_figure() -> None:
     """In its tables of columns, by the key that `--json` has."""
-    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    page = (DOCS / "replay.md").read_text(encoding="utf-8")
     figures = set(Result.__struct_fields__) - {"strategy", "budget"}
     assert {name for name in figures if not re.search(rf"^\|.*`{name}`.*\|$", page, re.MULTILINE)} == set()
