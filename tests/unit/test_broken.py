@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.explain import Broken, Mark, broken
-from holdfast.context.prefix_diff import Prefix
+from holdfast.context.prefix_diff import Broken, Mark, Prefix, find_break
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import policy
 from holdfast.context.units import units_of
@@ -38,7 +37,7 @@ def mark(**other: Any) -> Mark:
 
 def why(prefix: Prefix, before: Mark | None, now: Mark, **options: Any) -> Broken | None:
     made = policy(ContextSettings("token_window", options)) if "window_size" not in options else None
-    return broken(prefix, before, now, window(), made or policy(ContextSettings("head_tail", options)))
+    return find_break(prefix, before, now, window(), made or policy(ContextSettings("head_tail", options)))
 
 
 @pytest.mark.parametrize(

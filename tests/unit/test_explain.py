@@ -7,10 +7,10 @@ import pytest
 from holdfast.context import explain
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.explain import RECALLED_BYTES, BuildRecord, Run, decode_record, encode_record
-from holdfast.context.prefix_diff import Prefix
+from holdfast.context.prefix_diff import Broken, Prefix, describe_prefix
 from holdfast.context.settings import parse
 from holdfast.context.strategies import policy
-from holdfast.context.window import Compaction, Room, Window, WrittenBlock
+from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.tokens import STORED
 
 
@@ -41,7 +41,7 @@ def test_compactions_are_told_in_their_order() -> None:
     """Each with the tokens of the messages that it stands for, and no others."""
     window = Window(Room(100, STORED))
     assert explain.compactions(window, []) == []
-    window.digest = WrittenBlock(Compaction(4, 9, "kelp", 7), EMPTY, most=7, last=9)
+    window.digest = Block(Compaction(4, 9, "kelp", 7), EMPTY, most=7, last=9)
     window.summary = Compaction(0, 3, "They spoke.", 5, "summary")
     runs = [
         explain.Run(0, 0, "anchored", "the task", 1000),
@@ -62,10 +62,10 @@ def test_compactions_are_told_in_their_order() -> None:
 @pytest.mark.parametrize(("before", "whole"), [(None, None), (3, True), (4, False)])
 def test_a_prefix_is_whole_where_it_is_the_prompt_before(before: int | None, whole: bool | None) -> None:
     """Where that one is not known, nobody can say."""
-    told = explain.prefix(Prefix(3, before), None)
+    told = describe_prefix(Prefix(3, before), None)
     assert told == {"messages": 3, "before": before, "whole": whole, "broken": None}
-    broke = explain.Broken(3, 7, "the room was full")
-    assert explain.prefix(Prefix(3, before), broke)["broken"] == {"message": 3, "seq": 7, "why": "the room was full"}
+    broke = Broken(3, 7, "the room was full")
+    assert describe_prefix(Prefix(3, before), broke)["broken"] == {"message": 3, "seq": 7, "why": "the room was full"}
 
 
 def test_a_policy_is_told_as_it_could_be_asked_for() -> None:

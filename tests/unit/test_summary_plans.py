@@ -11,7 +11,7 @@ from holdfast.context.settings import parse
 from holdfast.context.strategies import policy
 from holdfast.context.summaries import LABEL, Lost, Plan, lost, plan, room_for_text
 from holdfast.context.units import units_of
-from holdfast.context.window import Compaction, Room, Window, WrittenBlock
+from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import NewEntry, Tail
@@ -107,7 +107,7 @@ def test_what_stood_before_is_reckoned_to_what_is_freed_and_to_the_source() -> N
     entries = [unit.entries[0] for unit in window_of([50] * 18).units]
     window = window_of([50] * 18).drop(6)
     window.summary = Compaction(0, 2, "They spoke.", 30, "summary", total=entries[2].total)
-    window = window.with_digest(WrittenBlock(Compaction(3, 5, "Kelp.", 20), window.pool, most=20, last=5))
+    window = window.with_digest(Block(Compaction(3, 5, "Kelp.", 20), window.pool, most=20, last=5))
     found = certain(planned(window, forced=True))
     assert found.earlier is window.summary
     assert found.digest is window.compaction

@@ -10,7 +10,7 @@ from holdfast.context.cut import MIN_CUT
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.truncation import with_stub
 from holdfast.context.units import Told, units_of
-from holdfast.context.window import Compaction, Room, Window, WrittenBlock
+from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -74,7 +74,7 @@ def test_a_task_is_an_ordinary_unit_where_it_is_not_anchored() -> None:
 
 def test_compactions_stand_before_the_current_message_and_behind_the_task() -> None:
     """The summary first: it tells of what was before; and every message knows its entry."""
-    window = window_of().drop(6).with_digest(WrittenBlock(DIGEST, EMPTY, most=9, last=9))
+    window = window_of().drop(6).with_digest(Block(DIGEST, EMPTY, most=9, last=9))
     window.summary = SUMMARY
     said = ["task", SUMMARY.text, DIGEST.text, "now", "c"]
     assert [message.text for message in window.messages()] == said
@@ -93,7 +93,7 @@ def test_the_current_message_is_found_where_it_stands() -> None:
     assert window_of(pinned=[1, 3]).drop(6).asked_at() == 4, "calls with their results are several messages"
     alone = window_of([user("task"), reply("a"), call("get", {}, "ok"), reply("b")])
     assert alone.asked_at() == 0
-    laid = alone.drop(3).with_digest(WrittenBlock(DIGEST, EMPTY, most=9, last=9))
+    laid = alone.drop(3).with_digest(Block(DIGEST, EMPTY, most=9, last=9))
     assert [message.text for message in laid.messages()] == ["task", DIGEST.text, "b"]
     assert laid.asked_at() == 0
     assert window_of([reply("a"), reply("b")]).asked_at() is None
@@ -102,7 +102,7 @@ def test_the_current_message_is_found_where_it_stands() -> None:
 
 def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
     """Whole units only: one whose last message it does not cover stays. The digest and an earlier summary go."""
-    window = window_of().drop(1).with_digest(WrittenBlock(DIGEST, b"pool", most=9, last=9))
+    window = window_of().drop(1).with_digest(Block(DIGEST, b"pool", most=9, last=9))
     window.summary = Compaction(0, 0, "Nothing yet.", 5, "summary")
     for last, rest in ((1, [2, 3, 5, 6, 7]), (3, [3, 5, 6, 7]), (4, [5, 6, 7]), (99, [7])):
         summary = Compaction(0, last, "They spoke.", 9, "summary")

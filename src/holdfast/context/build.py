@@ -11,7 +11,8 @@ import msgspec
 from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT, ModelCount
 from holdfast.context.dialects import RESERVE, Dialect, adapted, added
-from holdfast.context.explain import BuildRecord, CompactionSize, Overhead, Run
+from holdfast.context.explain import BuildRecord, CompactionSize, Run
+from holdfast.context.prefix_diff import Mark, describe_prefix, find_break
 from holdfast.context.recalled import (
     Block,
     Held,
@@ -53,6 +54,25 @@ def _count_system(count: Any, content: str) -> int:
     message = Message(role="system", content=content)
     tokens: int = count.message(message) if has_content(message) else 0
     return tokens
+
+
+class Overhead(int):
+    """Tokens beside the conversation, with their parts: they are a call's, whatever is said."""
+
+    system: int
+    tools: int
+    introduction: int
+
+    @classmethod
+    def of(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
+        """Add up the parts, and what every prompt has on top."""
+        made = cls(base + system + tools + introduction)
+        made.system, made.tools, made.introduction = system, tools, introduction
+        return made
+
+    def to_wire(self, recalled: int) -> dict[str, int]:
+        """As the API shows it, with the tokens of the block of what is recalled."""
+        return {"system": self.system, "tools": self.tools, "introduction": self.introduction, "recalled": recalled}
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -224,12 +244,12 @@ class WorkingSet:
         at = None if placed is None else len(leading) + placed.at
         if placed is not None:
             self.messages = (*self.messages[:at], placed.block.message, *self.messages[at:])
-        self._mark = explain.Mark.of(fitted.window, len(leading), at)
+        self._mark = Mark.of(fitted.window, len(leading), at)
         self.budget, self.overhead = budget, overhead
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
         self.prefix = view.trail.follow(self.messages, at or 0)
-        self.broken = explain.broken(self.prefix, before, self._mark, fitted.window, request.policy)
+        self.broken = find_break(self.prefix, before, self._mark, fitted.window, request.policy)
         view.mark = self._mark
 
     @cached_property
@@ -279,10 +299,10 @@ class WorkingSet:
             frontier=self.view.frontier,
             summary=self.view.summary.mark if self.view.summary else "",
             marker=self.request.marker,
-            recalled=explain.recorded(self.recalled.ids if self.recalled else ()),
+            recalled=explain.recorded(self.recalled.ids) if self.recalled else (),
             recalled_tokens=self.recalled_tokens,
             missed=self.request.recall.missed,
-            known=explain.recorded(self._known()),
+            known=explain.recorded(self._known()) if self.request.introduction else (),
             passages=() if self.recalled is None else self.recalled.passages,
         )
 
@@ -304,7 +324,7 @@ class WorkingSet:
             **({"recalled": told} if told else {}),
             "frontier": self._mark.frontier,
             "compactions": [one.to_wire() for one in self.compactions()],
-            "prefix": explain.prefix(self.prefix, self.broken),
+            "prefix": describe_prefix(self.prefix, self.broken),
             "hash": self.hash,
         }
 
@@ -492,8 +512,10 @@ def fit(window: Window, request: Request, limit: int) -> Fitted:
 
 
 def _fitted(window: Window, request: Request) -> Fitted:
-    refused = refused_in(window, request.upstream, request.without)
-    conversation = without_refused(window, refused, request.marker)
+    refused: Mapping[int, str] = {}
+    if window.refused or request.without:
+        refused = refused_in(window, request.upstream, request.without)
+    conversation = without_refused(window, refused, request.marker) if refused else window.messages()
     if request.dialect != "openai":
         conversation = adapted(conversation, request.dialect, request.marker)
     if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not refused:

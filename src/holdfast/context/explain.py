@@ -9,32 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.context.dialects import Dialect
-from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.context.strategies import Policy
 from holdfast.context.units import Unit
-from holdfast.context.window import Compaction, Cut, Window
+from holdfast.context.window import Compaction, Window
 
 _NONE: Mapping[int, str] = MappingProxyType({})
-
-
-class Overhead(int):
-    """Tokens beside the conversation, with their parts: they are a call's, whatever is said."""
-
-    system: int
-    tools: int
-    introduction: int
-
-    @classmethod
-    def of(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
-        """Add up the parts, and what every prompt has on top."""
-        made = cls(base + system + tools + introduction)
-        made.system, made.tools, made.introduction = system, tools, introduction
-        return made
-
-    def to_wire(self, recalled: int) -> dict[str, int]:
-        """As the API shows it, with the tokens of the block of what is recalled."""
-        return {"system": self.system, "tools": self.tools, "introduction": self.introduction, "recalled": recalled}
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -129,67 +109,6 @@ def decode_record(data: bytes) -> BuildRecord | None:
         return None
 
 
-class Mark(NamedTuple):
-    """What a prompt was made of: enough to tell why the next one does not begin with it."""
-
-    system: int
-    """System messages before the conversation."""
-    frontier: int
-    head: tuple[Unit, ...]
-    summary: Compaction | None
-    compaction: Compaction | None
-    cuts: Mapping[int, Cut]
-    recalled: int | None
-    """Index of the message that tells what was recalled; None: there is none."""
-
-    @classmethod
-    def of(cls, window: Window, system: int, recalled: int | None) -> Mark:
-        """The mark of a window; it copies nothing."""
-        frontier = window.units[0].first if window.units else 0
-        return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts, recalled)
-
-
-class Broken(NamedTuple):
-    """Where a prompt stops to be what the one before it was."""
-
-    message: int
-    """Index of the first message that differs."""
-    seq: int | None
-    """The entry that it is; None for a system message, a compaction, or the end."""
-    why: str
-
-
-def broken(prefix: Prefix, before: Mark | None, now: Mark, window: Window, policy: Policy) -> Broken | None:
-    """Which entry broke the prefix, and why; None when nothing did, or the prompt before is not known."""
-    if before is None or prefix.before is None or prefix.whole:
-        return None
-    place = prefix.messages - now.system
-    if now.recalled is not None and prefix.messages >= now.recalled:
-        place = -1 if prefix.messages == now.recalled else place - 1
-    seqs = window.seqs()
-    seq = seqs[place] if 0 <= place < len(seqs) else None
-    slides = policy.window_size is not None or policy.history
-    moved = "newer messages took the place of older ones" if slides else "the room was full"
-    if prefix.messages in (before.recalled, now.recalled):
-        return Broken(prefix.messages, seq, "what is recalled changed: it is of one turn only")
-    return Broken(prefix.messages, seq, _why(prefix, before, now, moved))
-
-
-def _why(prefix: Prefix, before: Mark, now: Mark, moved: str) -> str:
-    if prefix.messages < max(before.system, now.system):
-        return "the system prompt changed"
-    if now.summary != before.summary:
-        return "a summary was laid" if now.summary else "a summary was dropped"
-    if now.frontier != before.frontier:
-        return f"the frontier moved from {before.frontier} to {now.frontier}: {moved}"
-    if now.cuts != before.cuts:
-        cleared = any(cut.cleared and seq not in before.cuts for seq, cut in now.cuts.items())
-        return "older tool results were cleared" if cleared else "messages were cut: the room was full"
-    if now.compaction != before.compaction or now.head != before.head:
-        return "what stands before the frontier changed"
-    return "the message changed: results arrived, or it was edited"
-
-
 def policy(made: Policy) -> dict[str, Any]:
     """A policy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
     fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None, choose=None))
@@ -243,13 +162,6 @@ def compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
 
 def _stands_for(compaction: Compaction, run: Run) -> bool:
     return run.decision == "compacted" and compaction.first <= run.last and run.first <= compaction.last
-
-
-def prefix(found: Prefix, broke: Broken | None) -> dict[str, Any]:
-    """What of the prompt before it a prompt begins with; `whole` is null where that one is not known."""
-    known = found.before is not None
-    told = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
-    return {**told, "broken": broke._asdict() if broke else None}
 
 
 def decisions(window: Window, policy: Policy, refused: Mapping[int, str] = _NONE) -> list[Run]:

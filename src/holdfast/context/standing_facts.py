@@ -25,7 +25,7 @@ from holdfast.context.cut import count_piece
 from holdfast.context.escaping import END, escape_inline, tag
 from holdfast.context.statements import DENSE_LANGUAGES, Position, Statement, cues_of, spoken_language, statements_of
 from holdfast.context.units import Unit
-from holdfast.context.window import Block, Compaction, Room, Window
+from holdfast.context.window import Block, Compaction, LaterBlock, Room, Window
 from holdfast.domain.fact_choices import Choice, choices_of
 from holdfast.domain.messages import Message
 from holdfast.limits import FACT_DROPS, FACT_PINS
@@ -305,7 +305,7 @@ class StatementPool:
                 del self.by_position[_position(one)]
 
 
-class StandingFacts(Block):
+class StandingFacts(LaterBlock):
     """The block of the user's statements, as of one step.
 
     Args:
@@ -316,19 +316,17 @@ class StandingFacts(Block):
     """
 
     def __init__(self, pool: StatementPool, head: Sequence[Unit], *, most: int, room: Room) -> None:
-        super().__init__(most)
+        super().__init__(most=most)
         self.pool = pool
         self._head, self._room = head, room
 
-    @property
-    def compaction(self) -> Compaction | None:
-        """See `Block.compaction`."""
-        return self._written[0]
-
-    @property
-    def saved(self) -> bytes:
-        """See `Block.saved`: the candidates."""
+    def save(self) -> bytes:
+        """See `LaterBlock.save`: the candidates."""
         return self._written[1]
+
+    def write(self) -> Compaction | None:
+        """See `LaterBlock.write`."""
+        return self._written[0]
 
     @cached_property
     def _written(self) -> tuple[Compaction | None, bytes]:

@@ -24,7 +24,7 @@ from holdfast.context.truncation import with_stub
 from holdfast.context.units import Told, Unit, spoken, units_of
 from holdfast.context.values import DATE, NUMBERED, weight_of, words_of
 from holdfast.context.view import FoldedView, ViewState
-from holdfast.context.window import ANCHOR_SHARE, NO_CANDIDATES, Compaction, Room, Window, WrittenBlock
+from holdfast.context.window import ANCHOR_SHARE, NO_CANDIDATES, Block, Compaction, Room, Window
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, StoredCompaction
 
@@ -215,7 +215,7 @@ def summarized(
     held = _held(policy, room, [entry for entry in entries if entry.seq <= summary.last], behind, anchor)
     if policy.facts:
         gone = [unit for unit in policy.seen(units_of(entries)) if unit.last <= summary.last and unit not in held.head]
-        held.left, held.statements = tuple(gone), WrittenBlock(None, candidates)
+        held.left, held.statements = tuple(gone), Block(None, candidates)
         held = lay_facts(held, room.tokens - held.head_tokens)
     held = with_stub(held, least(room.tokens) if policy.condense else MIN_CUT)
     kept = [entry for unit in held.head for entry in unit.entries]

@@ -16,11 +16,11 @@ from holdfast.context.digest.pool import EMPTY
 from holdfast.context.prefix_diff import Trail
 from holdfast.context.strategies import Policy
 from holdfast.context.units import Unit, units_of
-from holdfast.context.window import NO_CANDIDATES, Compaction, Cut, LeftOut, Room, Window, WrittenBlock
+from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, Room, Window
 from holdfast.domain.session import Entry, message_bytes, text_bytes
 
 if TYPE_CHECKING:
-    from holdfast.context.explain import Mark
+    from holdfast.context.prefix_diff import Mark
 from collections import deque
 
 from holdfast.context.units import in_force
@@ -164,7 +164,7 @@ class FoldedView:
             _grow(self._policy, window, unit, self._policy.sees(unit))
         if not self._policy.due(window):
             return window
-        window.digest.settle()  # or what has left until now would be folded in twice: for this build, and for the next
+        _ = window.digest.saved  # or what has left until now would be folded in twice: for this build, and for the next
         return self._policy(window)
 
     def summarize(self, summary: Compaction) -> bool:
@@ -231,8 +231,8 @@ def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry
     window.summary = state.summary
     window.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
     (digest, statements), (last, total) = state.allotted, state.covered
-    window.digest = WrittenBlock(state.compaction, bytes(state.pool), most=digest, last=last, total=total)
-    window.statements = WrittenBlock(state.facts, bytes(state.candidates), most=statements)
+    window.digest = Block(state.compaction, bytes(state.pool), most=digest, last=last, total=total)
+    window.statements = Block(state.facts, bytes(state.candidates), most=statements)
     window.hold(policy.seen(units_of(kept)))
     for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
         _grow(policy, window, unit, policy.sees(unit))

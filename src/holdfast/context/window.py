@@ -11,6 +11,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -78,51 +79,47 @@ class Compaction(msgspec.Struct, frozen=True, gc=False):
         return hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
-class Block(ABC):
+class Block:
     """A compaction that may be written later: a cold build goes through many steps, and sends the blocks of the last one only.
 
     Attributes:
+        compaction: what is sent; None if there is nothing to say, or no room for it.
+        saved: what the next block can be made from.
         most: tokens that it may take. A window counts these, so that no step depends on what an earlier one wrote.
         last: `seq` of the last entry that it stands for; -1: there is none.
         total: tokens of the live path up to and with that entry, as stored.
     """
 
-    def __init__(self, most: int, last: int = -1, total: int = 0) -> None:
-        self.most, self.last, self.total = most, last, total
-
-    @property
-    @abstractmethod
-    def compaction(self) -> Compaction | None:
-        """Return what is sent; None if there is nothing to say, or no room for it."""
-
-    @property
-    @abstractmethod
-    def saved(self) -> bytes:
-        """Return what the next block can be made from."""
-
-    def settle(self) -> None:
-        """Work out now what blocks that follow it in different ways are made from."""
-        _ = self.saved
-
-
-class WrittenBlock(Block):
-    """A block that is known: there is none, or it was saved with its view."""
-
     def __init__(
         self, compaction: Compaction | None, saved: bytes, *, most: int = 0, last: int = -1, total: int = 0
     ) -> None:
-        super().__init__(most, last, total)
-        self._compaction, self._saved = compaction, saved
+        self.compaction, self.saved = compaction, saved
+        self.most, self.last, self.total = most, last, total
 
-    @property
-    def compaction(self) -> Compaction | None:
-        """See `Block.compaction`."""
-        return self._compaction
 
-    @property
-    def saved(self) -> bytes:
-        """See `Block.saved`."""
-        return self._saved
+class LaterBlock(Block, ABC):
+    """A block that is written when its compaction is first asked for."""
+
+    def __init__(self, *, most: int, last: int = -1, total: int = 0) -> None:
+        self.most, self.last, self.total = most, last, total
+
+    @cached_property
+    def compaction(self) -> Compaction | None:  # type: ignore[override]
+        """See `Block`."""
+        return self.write()
+
+    @cached_property
+    def saved(self) -> bytes:  # type: ignore[override]
+        """See `Block`."""
+        return self.save()
+
+    @abstractmethod
+    def write(self) -> Compaction | None:
+        """Write it."""
+
+    @abstractmethod
+    def save(self) -> bytes:
+        """Encode what the next block can be made from."""
 
 
 class Outside(msgspec.Struct, frozen=True, gc=False):
@@ -195,8 +192,8 @@ class Window:
         self.units: list[Unit] = []
         self.left: tuple[Unit, ...] = ()
         self.summary: Compaction | None = None
-        self.digest: Block = WrittenBlock(None, NO_POOL)
-        self.statements: Block = WrittenBlock(None, NO_CANDIDATES)
+        self.digest: Block = Block(None, NO_POOL)
+        self.statements: Block = Block(None, NO_CANDIDATES)
         self.cuts: dict[int, Cut] = {}
         self.outside: Outside | None = None
         self.beyond: Entry | None = None
@@ -216,13 +213,15 @@ class Window:
     @property
     def tokens(self) -> int:
         """Tokens of the conversation as it would be sent."""
-        facts, digest = self.facts, self.compaction
-        return self.body + (facts.tokens if facts else 0) + (digest.tokens if digest else 0)
+        facts, digest, summary = self.statements.compaction, self.digest.compaction, self.summary
+        laid = (facts.tokens if facts else 0) + (digest.tokens if digest else 0) + (summary.tokens if summary else 0)
+        return self._head + self._tail + laid
 
     @property
     def allotted(self) -> int:
         """Tokens of the conversation with as many as its blocks may take: what decides when the window changes."""
-        return self.body + self.statements.most + self.digest.most
+        laid = self.statements.most + self.digest.most + (self.summary.tokens if self.summary else 0)
+        return self._head + self._tail + laid
 
     @property
     def facts(self) -> Compaction | None:
@@ -317,7 +316,7 @@ class Window:
 
     def snapshot(self, newest: int) -> Window:
         """Return what a block is written from later: the head and so many of the newest units, with the sizes of all."""
-        return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=WrittenBlock(None, NO_POOL))
+        return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=Block(None, NO_POOL))
 
     def hold(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a policy's move either."""
@@ -373,7 +372,7 @@ class Window:
 
     def summarize(self, summary: Compaction) -> Window:
         """With a model's summary in place of all that left, up to its last entry, an earlier summary and the digest included."""
-        window = self.with_digest(WrittenBlock(None, NO_POOL))
+        window = self.with_digest(Block(None, NO_POOL))
         window.summary = summary
         return window
 
@@ -387,7 +386,7 @@ class Window:
 
     def without_digest(self) -> Window:
         """Without a digest; what the next one can be made from stays."""
-        return self.with_digest(WrittenBlock(None, self.digest.saved)) if self.digest.most or self.left else self
+        return self.with_digest(Block(None, self.digest.saved)) if self.digest.most or self.left else self
 
     def with_statements(self, statements: Block) -> Window:
         """With these statements of the user, and what the next ones can be made from."""
@@ -459,7 +458,7 @@ class Window:
     def smallest(self) -> Window:
         """The least that can be sent: head and newest unit, everything cut as far as it may be."""
         least = self.unsummarized().drop(len(self.units)).without_digest()
-        least = least.with_statements(WrittenBlock(None, self.candidates))
+        least = least.with_statements(Block(None, self.candidates))
         return least.cut({seq: MIN_CUT for seq, _ in least.cuttable((*least.head, *least.units))})
 
     # -- inside ------------------------------------------------------------

@@ -23,7 +23,7 @@ from holdfast.context.standing_facts import texts_stated
 from holdfast.context.truncation import all_of
 from holdfast.context.units import Unit, spoken
 from holdfast.context.values import IDENTIFIER, QUESTION, cost_of, pieces_of, tells_error, weight_under
-from holdfast.context.window import NO_POOL, Block, Compaction, Window, WrittenBlock
+from holdfast.context.window import NO_POOL, Block, Compaction, LaterBlock, Window
 from holdfast.domain.messages import Message
 
 POOL_FACTOR = 1.25
@@ -527,34 +527,31 @@ def reserve(room: int, stated: int = 0) -> int:
     return min(MOST, int(told + MORE * max(0, room - below))) - int(stated * STATED)
 
 
-class Digest(Block):
+class Digest(LaterBlock):
     """The digest of all that left and of what was cut, as of one step.
 
     Args:
         window: after the step.
         state: the pool, with all that left in it.
+        cut: units that are sent cut.
         most: see `Block`, as are `last` and `total`.
     """
 
     def __init__(
         self, window: Window, state: PoolState, cut: Sequence[Unit], *, most: int, last: int, total: int
     ) -> None:
-        super().__init__(most, last, total)
+        super().__init__(most=most, last=last, total=total)
         self.state = state
         self._step: tuple[Window, Sequence[Unit]] | None = (window.snapshot(SHOWN), cut)
-        self._compaction: Compaction | None = None
 
-    @property
-    def saved(self) -> bytes:
-        """See `Block.saved`: the pool."""
+    def save(self) -> bytes:
+        """See `LaterBlock.save`: the pool."""
         return self.state.saved()
 
-    @property
-    def compaction(self) -> Compaction | None:
-        """See `Block.compaction`; written once, and then the window is let go."""
-        if self._step is not None:
-            self._compaction, self._step = self._write(*self._step), None
-        return self._compaction
+    def write(self) -> Compaction | None:
+        """See `LaterBlock.write`; the window is let go."""
+        step, self._step = self._step, None
+        return self._write(*step) if step is not None else None
 
     def _write(self, window: Window, cut: Sequence[Unit]) -> Compaction | None:
         room, count, marker = window.room.tokens, window.room.count, window.room.marker
@@ -585,7 +582,7 @@ def condensed(window: Window) -> Window:
     state = state.after(window.left, room=reserve(room)) if window.left else state
     last = max([before.last, *(unit.last for unit in (*window.left, *cut))])
     if last < 0:
-        return window.with_digest(WrittenBlock(None, before.saved))
+        return window.with_digest(Block(None, before.saved))
     # Its range ends before the frontier, though what is cut behind it is told, too.
     last = min(last, max(0, window.units[0].first - 1))
     total = max((unit.entries[-1].total for unit in window.left), default=before.total)
