@@ -407,7 +407,9 @@ context: {strategy: token_window, budget: 4000, preserve_recent: 2}
 
 # -- the page about it ----------------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("configuration.md", "configuration-sections.md", "configuration-aliases.md", "configuration-keys.md")
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
 
 
 GUARDING = (Redaction, SecretGuard, SecretPattern)
@@ -441,7 +443,7 @@ def test_every_key_is_told() -> None:
 
 def test_the_page_tells_the_keys_that_are_used() -> None:
     """Beside the table, where their sections say what they are for. (Of strategies' keys: tests/unit/test_replay_specs.py.)"""
-    page = PAGE.partition("## All keys")[0]
+    page = PAGE.partition("<!-- keys: made")[0]
     keys = {key for model in (*USED, *GUARDING) for key in get_fields(model)}
     keys -= {"storage"}  # told by its parts
     assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
@@ -450,7 +452,7 @@ def test_the_page_tells_the_keys_that_are_used() -> None:
 @pytest.mark.parametrize("kind", ["ignored", "aliases"])
 def test_the_page_tells_other_systems_keys(kind: str) -> None:
     """Every one that loads."""
-    page = PAGE.partition("## Other systems' spelling")[2].partition("## Not used yet")[0]
+    page = PAGE.partition("# Keys of other systems")[2].partition("## Not used yet")[0]
     found: list[Mapping[str, object]] = [
         (model.ALIASES if kind == "aliases" else model.IGNORED) for model in (*USED, *GUARDING)
     ]
