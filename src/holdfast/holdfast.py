@@ -47,8 +47,8 @@ from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.registry import Workshop
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
-from holdfast.turns.delegation import delegated
-from holdfast.turns.recall import conversations, memories
+from holdfast.turns.delegation import delegate
+from holdfast.turns.recall import recall_conversations, recall_memories
 from holdfast.wire.sendable import check_text
 from holdfast.workspace import Workspaces, WorkspaceSettings
 
@@ -251,9 +251,9 @@ class Holdfast(Sessions):
             cache=self._cache,
             of=of,
         )
-        engine.delegate = delegated
-        engine.recalling["conversation"] = conversations
-        engine.recalling["memory"] = memories
+        engine.delegate = delegate
+        engine.recalling["conversation"] = recall_conversations
+        engine.recalling["memory"] = recall_memories
         if self.workshop.kernels is not None:
             engine.life.on_over = self.workshop.kernels.over
         return engine

@@ -25,7 +25,7 @@ from holdfast.errors import BudgetTooSmall, InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.tokens import STORED
-from holdfast.turns.interruptions import addressed
+from holdfast.turns.interruptions import address_model
 from tests.service.told_model import ToldModel, talking, texts
 from tests.unit.strategies import UNLIMITED, Log, events, log_of, logs, requests
 
@@ -51,7 +51,7 @@ _NOBODYS = (
 def body_of(built: WorkingSet, llm: Llm = CUSTOM, **fields: Any) -> dict[str, Any]:
     """The request that a model is sent; each message is told by its place."""
     body = {"model": llm.model, "messages": [{"at": at} for at in range(len(built.messages))], **fields}
-    return addressed(body, llm, built, turn_id=7, now=lambda: 1234)
+    return address_model(body, llm, built, turn_id=7, now=lambda: 1234)
 
 
 def dated(entries: Sequence[Entry]) -> list[Entry]:
@@ -239,7 +239,7 @@ def test_the_clock_is_not_asked_for_others() -> None:
         raise AssertionError("asked")
 
     built.window.sources = never  # type: ignore[method-assign, assignment]  # it must not be called
-    addressed({"messages": []}, llm, built, turn_id=0, now=never)
+    address_model({"messages": []}, llm, built, turn_id=0, now=never)
 
 
 # -- in a turn -------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from holdfast.limits import PAGE
 from holdfast.overlays.session_cache import read_view
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append, SavedView
-from holdfast.turns.prompt import draft_from, instructed, introduced, working_set_request
+from holdfast.turns.prompt import build_instruction, draft_from, introduce_memories, make_request
 from holdfast.turns.recall import recall_session
 from holdfast.turns.turn import TurnRequest
 
@@ -148,13 +148,13 @@ class PromptSession(Generic[_T]):
         entries, tail = continued(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
-        request = working_set_request(
+        request = make_request(
             TurnRequest(ref=self.ref, voice=voice, incoming=(message,)),
             session,
-            await instructed(engine, session, voice),
+            await build_instruction(engine, session, voice),
             marker=MARKER,
             learned=await engine.learning.of(voice.llm),
-            introduction=await introduced(engine, session, voice),
+            introduction=await introduce_memories(engine, session, voice),
         )
         draft = await run_cpu(draft_from, request, view)
         found = await recall_session(engine, session, draft, seconds=_PATIENCE)

@@ -26,7 +26,7 @@ from holdfast.server.requester import Requester
 from holdfast.sessions.forking import fork_for_request
 from holdfast.stores.log import Append
 from holdfast.stores.session_changes import held_until
-from holdfast.turns.opening import NOTHING, refuse_result, unasked_result
+from holdfast.turns.opening import NOTHING, find_unasked_result, make_result_error
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body
 
@@ -276,9 +276,9 @@ async def addressed(call: Call, body: Mapping[str, Any], asked: Asked, matching:
 
 def _check_results(incoming: Sequence[Message]) -> None:
     """Refuse results of tools that a new session cannot have asked for. Raises `InvalidMessage`."""
-    unasked = unasked_result(None, incoming)
+    unasked = find_unasked_result(None, incoming)
     if unasked is not None:
-        raise refuse_result(unasked)
+        raise make_result_error(unasked)
 
 
 async def _joined(call: Call, body: Mapping[str, Any], session_id: str | None) -> Session:

@@ -40,7 +40,7 @@ from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.turns.interruptions import SentMessages, separate_heard
 from holdfast.turns.library_turn import LibraryTurn
-from holdfast.turns.prompt import instructed, introduced, working_set_request
+from holdfast.turns.prompt import build_instruction, introduce_memories, make_request
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import own_fields
@@ -378,10 +378,10 @@ class SessionHandle(ExplainedSession):
         engine = self._engine
         session, learned = await engine.store.get(self.ref), await engine.learning.of(self.voice.llm)
         asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
-        instruction = await instructed(engine, session, self.voice)
-        known = await introduced(engine, session, self.voice)
+        instruction = await build_instruction(engine, session, self.voice)
+        known = await introduce_memories(engine, session, self.voice)
         marker = await engine.markers.of(session)
-        request = working_set_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
+        request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
         if not wait and not preview:
             engine.compactor.soon(self.ref, self.voice, request, options)
             return None

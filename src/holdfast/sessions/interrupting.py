@@ -24,7 +24,7 @@ from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
-from holdfast.turns.interruptions import LastReply, cut_of, last_reply
+from holdfast.turns.interruptions import LastReply, find_cut, find_last_reply
 
 TRIES: Final = 8
 """Times that something is read or written again because somebody else wrote in between."""
@@ -84,11 +84,11 @@ async def _as_kept(engine: Engine, heard: Heard) -> Heard:
 async def _interrupted(engine: Engine, ref: SessionRef, heard: Heard, write: Writer, *, stopped: bool) -> Interruption:
     for _ in range(TRIES):
         session = await engine.store.get(ref)
-        said = await last_reply(engine.store, session, unsaid=stopped)
+        said = await find_last_reply(engine.store, session, unsaid=stopped)
         _check_turn(session, said, heard, stopped=stopped)
         if not stopped:
             await _check_heard(engine.store, session, said, heard)
-        cut = cut_of(session, said, heard, engine.clock())
+        cut = find_cut(session, said, heard, engine.clock())
         if cut is None:
             entry = said.rounds[-1].head if said.rounds else None
             marked = bool(said.rounds) and said.rounds[-1].cut

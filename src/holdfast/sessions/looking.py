@@ -33,7 +33,7 @@ from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, read_view, view_to_save
 from holdfast.recall.passages import Passage
 from holdfast.stores.log import Append
-from holdfast.turns.prompt import draft_from, instructed, introduced, provider_count, working_set_request
+from holdfast.turns.prompt import build_instruction, count_by_provider, draft_from, introduce_memories, make_request
 from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
@@ -128,7 +128,7 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     """
     found = await rebuild(engine, ref, look)
     voice = look.voice
-    counted = await provider_count(engine, ref, voice.llm, found.built)
+    counted = await count_by_provider(engine, ref, voice.llm, found.built)
     as_chat = look.dialect == "openai"
     sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
     sent = behind_results(sent) if as_chat else sent
@@ -145,10 +145,10 @@ async def rebuild(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     )
     session = await engine.store.get(ref)
     learned = await engine.learning.of(voice.llm)
-    instruction = await instructed(engine, session, voice)
-    known = await introduced(engine, session, voice)
+    instruction = await build_instruction(engine, session, voice)
+    known = await introduce_memories(engine, session, voice)
     marker = await engine.markers.of(session)
-    request = working_set_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
+    request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)

@@ -30,8 +30,8 @@ from holdfast.errors import (
 from holdfast.sessions.interrupting import TRIES, in_place_of
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
-from holdfast.turns.interruptions import cut_of, last_reply
-from holdfast.turns.prompt import worded
+from holdfast.turns.interruptions import find_cut, find_last_reply
+from holdfast.turns.prompt import fill_template
 from holdfast.wire.voice import INTERRUPTABLE
 
 Priority = Literal["INTERRUPT", "APPEND", "IGNORE"]
@@ -123,7 +123,7 @@ async def spoken(engine: Engine, ref: SessionRef, voice: Voice, speech: Speech) 
 async def _spoken(engine: Engine, lock: SessionLock, voice: Voice, speech: Speech, words: str) -> Spoken:
     ref, stopped = lock.ref, lock.stopped
     if speech.text is None and voice.agent is not None:
-        words = await worded(engine, await engine.store.get(ref), words, voice.agent)
+        words = await fill_template(engine, await engine.store.get(ref), words, voice.agent)
         if not words.strip():
             raise InvalidRequest(f"nothing is left to say of what agent {voice.agent.name!r} says", param="text")
     metadata = {"source": speech.source, **({} if speech.interruptable else {INTERRUPTABLE: False})}
@@ -137,7 +137,7 @@ async def _spoken(engine: Engine, lock: SessionLock, voice: Voice, speech: Speec
                 return Spoken(session=session, entry=None, stopped=False)
             if speech.priority == "APPEND":
                 raise CallsOpen(ref.id)
-            cut = cut_of(session, await last_reply(engine.store, session), _ALL, now)
+            cut = find_cut(session, await find_last_reply(engine.store, session), _ALL, now)
         before = [] if cut is None else await in_place_of(cut, ())
         new = NewEntry(
             message=message,
@@ -170,7 +170,7 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
     """Make a session that begins with its agent's greeting, if that has one, in the write that makes it. Raises `SessionExists`."""
     if agent is None or not agent.greeting:
         return await engine.store.create(new)
-    words = await worded(engine, new, agent.greeting, agent)
+    words = await fill_template(engine, new, agent.greeting, agent)
     if not words.strip():
         return await engine.store.create(new)
     message = Message(role="assistant", content=words)

@@ -27,7 +27,7 @@ from holdfast.limits import AGENT_DEPTH
 from holdfast.models import Collector, closing
 from holdfast.stores.sessions import NewSession
 from holdfast.tools.context import ToolContext
-from holdfast.turns.handover import same_place
+from holdfast.turns.handover import may_share_key
 from holdfast.turns.prompt import check_body
 from holdfast.turns.recall import is_shared
 from holdfast.turns.respond import respond
@@ -37,7 +37,7 @@ _log = logging.getLogger("holdfast.turn")
 _NOTHING: Final = "the agent said nothing"
 
 
-async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
+async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
     """Have an agent do what is asked in a session of its own; its reply.
 
     Args:
@@ -53,12 +53,12 @@ async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) 
     voice = turn.roster.voice(agent=agent)
     if turn.depth >= AGENT_DEPTH:
         raise InvalidRequest(f"agents have called each other {AGENT_DEPTH} deep: answer without calling another one")
-    if not same_place(turn, voice):
+    if not may_share_key(turn, voice):
         raise InvalidRequest(
             f"{agent} cannot be called: its model is elsewhere, where the user's own key is not handed on"
         )
     check_body(voice, {})
-    child = await _made(turn, context, voice, agent)
+    child = await _create_child(turn, context, voice, agent)
     context.marked[CHILD] = child.id
     limits = RequestSettings(limit=turn.request.settings.limit)
     asked = TurnRequest(
@@ -73,15 +73,15 @@ async def delegated(turn: Turn, context: ToolContext, agent: str, request: str) 
     inner.root = turn.root or turn.request.ref.id
     inner.temp.update(copy.deepcopy(turn.temp))
     try:
-        text = await _answered(inner)
+        text = await _run_turn(inner)
     finally:
-        await turn.settle(_over(turn, child.ref))
-    for key, value in _changes(child.state, inner.session.state).items():
+        await turn.settle(_end_child(turn, child.ref))
+    for key, value in _find_changes(child.state, inner.session.state).items():
         context.state[key] = value
     return text
 
 
-async def _made(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> Session:
+async def _create_child(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> Session:
     """A session for one call: with a copy of what the other one has under keys of its own, and where it was called from."""
     engine = turn.engine
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
@@ -97,7 +97,7 @@ async def _made(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> S
     return await engine.store.create(await begun(engine.store, new, voice.agent))
 
 
-async def _answered(turn: Turn) -> str:
+async def _run_turn(turn: Turn) -> str:
     collector = Collector()
     async with closing(respond(turn)) as chunks:
         async for chunk in chunks:
@@ -108,7 +108,7 @@ async def _answered(turn: Turn) -> str:
     return said if isinstance(said, str) and said.strip() else _NOTHING
 
 
-async def _over(turn: Turn, ref: SessionRef) -> None:
+async def _end_child(turn: Turn, ref: SessionRef) -> None:
     """End the session of a call. Where that fails, it ends by itself when it has been idle for long enough.
 
     It is removed where the one that it is called from was meanwhile: no log will name it.
@@ -116,20 +116,20 @@ async def _over(turn: Turn, ref: SessionRef) -> None:
     engine = turn.engine
     try:
         await engine.end(ref)
-        if await _gone(engine, turn.session):
+        if await _is_gone(engine, turn.session):
             await removed(engine, ref)
     except HoldfastError as exc:
         _log.warning("the session %r of an agent's call was not ended: %s", ref.id, exc.code)
 
 
-async def _gone(engine: Engine, session: Session) -> bool:
+async def _is_gone(engine: Engine, session: Session) -> bool:
     try:
         return (await engine.store.get(session.ref)).identity != session.identity
     except SessionNotFound:
         return True
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """What became of the keys of a state; None: the key is gone."""
     changed = {key: value for key, value in after.items() if key not in before or not same(before[key], value)}
     return {**changed, **{key: None for key in before if key not in after}}

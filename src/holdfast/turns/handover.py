@@ -47,12 +47,12 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
     asked = turn.handover.asked
     if asked.team is None or asked.agent is None or asked.agent.workflow:
         return
-    name = await _resumed(turn, asked.team, session, plan)
+    name = await _find_answering_agent(turn, asked.team, session, plan)
     now = turn.request.voice.agent
     if now is not None and name == now.name:
         return
-    voice = asked if name == asked.agent.name else _member(turn, asked.team, name)
-    if not same_place(turn, voice):
+    voice = asked if name == asked.agent.name else _make_voice(turn, asked.team, name)
+    if not may_share_key(turn, voice):
         voice = asked
     learned = await turn.engine.learning.of(voice.llm)
     if voice is not asked:
@@ -60,21 +60,21 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
     turn.give_to(voice, learned)
 
 
-async def _resumed(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
+async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
     """Who answers, by what the log will have before the turn's own messages."""
     newest, unfinished = [*plan.restore[::-1]], not any(message.role == "user" for message in plan.append)
-    found = _spoke(team, newest, unfinished=unfinished)
+    found = _find_speaker(team, newest, unfinished=unfinished)
     if found is None:
-        async for page in _pages(turn, session, plan):
+        async for page in _read_pages(turn, session, plan):
             unfinished = unfinished and not any(entry.kind == "user" for entry in newest)
             newest = [*page]
-            found = _spoke(team, newest, unfinished=unfinished)
+            found = _find_speaker(team, newest, unfinished=unfinished)
             if found is not None:
                 break
     return team.named if found is None else found
 
 
-async def _pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
+async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
     """The live entries before the turn's own, newest first: from memory, then from the store, so many and no more."""
     stop, warm = plan.retire_from, turn.engine.warm.get(turn.request.ref)
     if stop is None and warm is not None and warm.holds(session) and warm.last:
@@ -92,7 +92,7 @@ async def _pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iter
         stop = page[-1].seq
 
 
-def _spoke(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
+def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
     """Who has the conversation by these entries, newest first; None where they do not say.
 
     Args:
@@ -130,8 +130,8 @@ async def transfer(turn: Turn, name: str) -> None:
     assert team is not None, "somebody can be reached"
     if turn.handover.transfers >= TRANSFERS:
         raise InvalidRequest(f"this conversation was handed over {TRANSFERS} times in this turn: answer yourself now")
-    voice = _member(turn, team, name)
-    if not same_place(turn, voice):
+    voice = _make_voice(turn, team, name)
+    if not may_share_key(turn, voice):
         raise InvalidRequest(
             f"{name} cannot take over: its model is elsewhere, where the user's own key is not handed on"
         )
@@ -159,17 +159,17 @@ def hand_over(turn: Turn) -> bool:
     return True
 
 
-def _member(turn: Turn, team: Team[Agent], name: str) -> Voice:
+def _make_voice(turn: Turn, team: Team[Agent], name: str) -> Voice:
     voice = turn.roster.member(team, name)
     return msgspec.structs.replace(voice, tools=Toolset()) if turn.request.tools_elsewhere else voice
 
 
-def same_place(turn: Turn, voice: Voice) -> bool:
+def may_share_key(turn: Turn, voice: Voice) -> bool:
     """Whether the caller's own key may go with the calls of an agent: it is meant for the place that was asked."""
     if not turn.request.headers:
         return True
     if voice.steps:
-        return all(same_place(turn, step) for step in voice.steps)
+        return all(may_share_key(turn, step) for step in voice.steps)
     client = turn.handover.asked.llm.client
     place = origin_of(client)
     return voice.llm.client is client or (place is not None and origin_of(voice.llm.client) == place)

@@ -38,7 +38,9 @@ class LastReply(msgspec.Struct, frozen=True):
     behind: Sequence[Entry]
 
 
-async def last_reply(store: Store, session: Session, *, unsaid: bool = False, stop: int | None = None) -> LastReply:
+async def find_last_reply(
+    store: Store, session: Session, *, unsaid: bool = False, stop: int | None = None
+) -> LastReply:
     """Return the last reply. Costs the reply, and what follows it.
 
     Args:
@@ -59,7 +61,7 @@ async def last_reply(store: Store, session: Session, *, unsaid: bool = False, st
         for entry in page:
             if not reply and entry.kind in ("user", "system"):
                 behind.append(entry)
-            elif not reply or _belongs(entry, reply[-1]):
+            elif not reply or _belongs_to_reply(entry, reply[-1]):
                 reply.append(entry)
             else:
                 return LastReply(rounds_of(reply[::-1]), behind[::-1])
@@ -70,12 +72,12 @@ async def last_reply(store: Store, session: Session, *, unsaid: bool = False, st
         stop = page[-1].seq
 
 
-def _belongs(entry: Entry, following: Entry) -> bool:
+def _belongs_to_reply(entry: Entry, following: Entry) -> bool:
     """Whether it is of the reply that `following` is of: tools that ran before it, in the same turn."""
     return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
-def cut_of(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
+def find_cut(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
     """What becomes of the last reply; None: all of it stays as it is, or there is none.
 
     Raises:
@@ -129,7 +131,7 @@ def separate_heard(
         if cut and not message.text.strip():
             silent = len(kept)  # nothing of it was heard, so to the user it does not exist
             continue
-        original = _metadata(fields).get("original")
+        original = _metadata_of(fields).get("original")
         if cut and isinstance(original, str) and original != message.text and original.startswith(message.text):
             heard[len(kept)] = message
             message = message.evolve(content=original)  # noqa: PLW2901 - as the log may have it
@@ -142,21 +144,21 @@ def separate_heard(
     return SentMessages(tuple(m for m, _ in kept), tuple(f for _, f in kept), heard, mode, interruption)
 
 
-def _metadata(fields: Mapping[str, object]) -> Mapping[str, object]:
+def _metadata_of(fields: Mapping[str, object]) -> Mapping[str, object]:
     metadata = fields.get("metadata")
     return metadata if isinstance(metadata, Mapping) else {}
 
 
 def _is_cut(fields: Mapping[str, object]) -> bool:
-    return _metadata(fields).get("interrupted") is True
+    return _metadata_of(fields).get("interrupted") is True
 
 
 def is_interrupting(request: TurnRequest) -> bool:
     """Return True if a request says how much of the last reply was heard."""
-    return request.interruption is not None or (bool(request.heard) and _last_reply_in(request) in request.heard)
+    return request.interruption is not None or (bool(request.heard) and _find_last_reply_in(request) in request.heard)
 
 
-def _last_reply_in(request: TurnRequest) -> int:
+def _find_last_reply_in(request: TurnRequest) -> int:
     """The place of the request's last assistant message; -1 if it has none."""
     places = (at for at in range(len(request.incoming) - 1, -1, -1) if request.incoming[at].role == "assistant")
     return next(places, -1)
@@ -175,16 +177,16 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
         HeardMismatch: the reply does not begin with the `content` of that field.
     """
     request = turn.request
-    heard = request.interruption or _heard_of_record(request, plan)
+    heard = request.interruption or _find_heard(request, plan)
     if heard is None or plan.restore:
         return plan
     if heard.content is not None:
         (told,) = await masked(turn.engine.guard, [Message(role="assistant", content=heard.content)])
         heard = evolve(heard, content=told.text)
-    said = await last_reply(turn.engine.store, session, stop=plan.retire_from)
+    said = await find_last_reply(turn.engine.store, session, stop=plan.retire_from)
     try:
         _check_reply(said, heard, session)
-        cut = cut_of(session, said, heard, turn.engine.clock())
+        cut = find_cut(session, said, heard, turn.engine.clock())
     except (HeardMismatch, NoReply):
         if request.interruption is None or request.interruption.chars == 0:
             return plan  # a record is a report, not a command: what the log has is right
@@ -198,14 +200,14 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
     return Plan(plan.relation, plan.append, retire_from=cut.head.seq, restore=tuple(entries), renamed=plan.renamed)
 
 
-def _heard_of_record(request: TurnRequest, plan: Plan) -> Heard | None:
+def _find_heard(request: TurnRequest, plan: Plan) -> Heard | None:
     """What a record says of the last reply, if the log has that reply."""
     if not request.heard:  # nearly always, and a request may have 100,000 messages
         return None
-    at = _last_reply_in(request)
+    at = _find_last_reply_in(request)
     if at not in request.heard or at >= len(request.incoming) - len(plan.append):
         return None
-    when = _metadata(request.own[at]).get("interrupt_timestamp")
+    when = _metadata_of(request.own[at]).get("interrupt_timestamp")
     return Heard(content=request.heard[at].text, timestamp=when if isinstance(when, int) else None)
 
 
@@ -229,7 +231,7 @@ def check_interruptable(body: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{INTERRUPTABLE} must be true or false, not {value!r}"[:300], param=INTERRUPTABLE)
 
 
-def addressed(
+def address_model(
     body: dict[str, Any], llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
 ) -> dict[str, Any]:
     """A request as its model takes it: with voice records, or without a trace of them.
@@ -249,7 +251,7 @@ def addressed(
         message if entry is None else {**message, **_fields(entry, sent.role)}
         for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)
     ]
-    told = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _interruptable(body, sources)}
+    told = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _is_interruptable(body, sources)}
     return {**plain, "messages": messages, **told}
 
 
@@ -260,7 +262,7 @@ def _fields(entry: Entry, role: str) -> dict[str, Any]:
     return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
 
 
-def _interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
+def _is_interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
     """False where the request says so, or the last reply that is sent was not to be interrupted."""
     said = body.get(INTERRUPTABLE)
     if said is not None:

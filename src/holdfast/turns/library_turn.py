@@ -14,9 +14,9 @@ from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest
 from holdfast.tools.context import State
-from holdfast.turns.model_call import made_call
-from holdfast.turns.prompt import build_prompt, sendable
-from holdfast.turns.replies import append_reply, text_of_reply
+from holdfast.turns.model_call import make_call_record
+from holdfast.turns.prompt import build_prompt, to_sendable
+from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
 from holdfast.wire.sendable import Sendable, message_of
@@ -170,7 +170,7 @@ class OpenTurn:
         agent, calls = self._turn.request.voice.agent, self._call(added)
         try:
             if agent is not None and agent.output_key:
-                text = text_of_reply(added)
+                text = read_reply_text(added)
                 await append_reply(self._turn, added, text, calls=calls, state_delta=delta or None, last=last)
             else:
                 await self._turn.append(added, calls=calls, state_delta=delta or None, last=last)
@@ -209,7 +209,7 @@ class OpenTurn:
         for message in added:
             if message.role == "assistant":
                 self._called, usage, self._usage = built, self._usage, None
-                return [made_call(self._turn, None, usage)]
+                return [make_call_record(self._turn, None, usage)]
         return []
 
     def explain(self) -> str:
@@ -241,7 +241,7 @@ class OpenTurn:
 async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
     """The working set of a turn, ready to send."""
     built = turn.working_set
-    return await sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
+    return await to_sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
 
 
 def _line(run: Run) -> str:

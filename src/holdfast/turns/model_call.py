@@ -41,8 +41,8 @@ from holdfast.errors import (
 )
 from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
 from holdfast.models import Call, closing, given_up, origin_of, says_something, used
-from holdfast.turns.interruptions import addressed
-from holdfast.turns.prompt import build_prompt, check_body, sendable
+from holdfast.turns.interruptions import address_model
+from holdfast.turns.prompt import build_prompt, check_body, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import owners
 from holdfast.wire.anthropic_requests import fields_for_others
@@ -137,15 +137,15 @@ async def _body(turn: Turn) -> dict[str, Any]:
     if isinstance(options := body.get("stream_options"), Mapping):
         body["stream_options"] = {name: value for name, value in options.items() if name != PROGRESS}
     body["model"] = llm.model
-    body["messages"] = await sendable(turn.engine, turn.request.ref, llm, turn.working_set)
+    body["messages"] = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
     if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
         body["max_tokens"] = llm.max_tokens
     if llm.cache_key:
-        body.setdefault("prompt_cache_key", cache_key(turn.session))
-    return addressed(body, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
+        body.setdefault("prompt_cache_key", make_cache_key(turn.session))
+    return address_model(body, llm, turn.working_set, turn_id=turn.session.tail.turn_id, now=turn.engine.clock)
 
 
-def made_call(turn: Turn, model: object, usage: object) -> ModelCall:
+def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
     """What a call was sent, and what it used as far as the provider says."""
     built = turn.working_set
     assert built is not None, "the working set is built first"
@@ -166,7 +166,7 @@ def made_call(turn: Turn, model: object, usage: object) -> ModelCall:
     )
 
 
-def cache_key(session: Session) -> str:
+def make_cache_key(session: Session) -> str:
     """Names a session's prompts to a provider's cache without naming tenant, user or session."""
     said = msgspec.json.encode([session.tenant, session.user_id, session.id])
     return f"hf-{hashlib.blake2b(said, digest_size=16).hexdigest()}"
@@ -196,19 +196,19 @@ def fails_over(error: HoldfastError) -> bool:
 async def build_call(turn: Turn) -> None:
     """Build the prompt of the turn's next call: for one that stands in, where its model is to be passed over."""
     own = turn.request.voice
-    if len(turn.voices) > 1 and not _available(turn, own):
-        if await _stood_in(turn, own, ()):
+    if len(turn.voices) > 1 and not _is_available(turn, own):
+        if await _switch_to_stand_in(turn, own, ()):
             return
         await _speak_as(turn, own)
     await build_prompt(turn)
 
 
-async def _stood_in(turn: Turn, own: Voice, asked: Sequence[Voice]) -> bool:
+async def _switch_to_stand_in(turn: Turn, own: Voice, asked: Sequence[Voice]) -> bool:
     """Whether the prompt is another model's by now, which can be asked in place of one that is passed over."""
-    for voice in _others(turn, [*asked, own]):
-        if _available(turn, voice) and await _built_for(turn, voice) is None:
+    for voice in _find_stand_ins(turn, [*asked, own]):
+        if _is_available(turn, voice) and await _build_for(turn, voice) is None:
             turn.roster.upstream(own.llm).failovers += 1
-            _tell(turn, own, PASSED_OVER, None)
+            _note_failed(turn, own, PASSED_OVER, None)
             return True
     return False
 
@@ -235,7 +235,7 @@ class Recovery:
     async def settle(self) -> None:
         """Return when it is settled who is called next: somebody else, where the model is to be passed over by now."""
         turn, own = self._turn, self._turn.request.voice
-        if len(turn.voices) == 1 or _available(turn, own) or await _stood_in(turn, own, self._asked):
+        if len(turn.voices) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
             return
         if turn.request.voice is not own:
             await _speak_as(turn, own)
@@ -250,13 +250,13 @@ class Recovery:
         if isinstance(error, ModelError) and await self.refusals.is_sent_without(error):
             return None
         if isinstance(error, ContextTooLong):
-            smaller = await self._smaller(error)
+            smaller = await self._make_smaller(error)
             if smaller is None:
                 return None
             told = smaller
-        return None if await self._next(told) else self._told(told)
+        return None if await self._ask_next(told) else self._explain_failure(told)
 
-    async def _smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
+    async def _make_smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
         """None when the prompt is built again, smaller; the error where it cannot be."""
         turn = self._turn
         assert turn.working_set is not None, "a prompt was refused"
@@ -269,17 +269,17 @@ class Recovery:
             return given_up(refusal, self._refused)
         return None
 
-    async def _next(self, error: HoldfastError) -> bool:
+    async def _ask_next(self, error: HoldfastError) -> bool:
         """Whether another model is found, and its prompt built; those that are passed over come last."""
         turn, own = self._turn, self._turn.request.voice
         # What one that stands in refuses may be right for the next.
         if len(turn.voices) == 1 or not (fails_over(error) or own is not turn.voices[0]):
             return False
         self._note(own, error)
-        for voice in sorted(_others(turn, self._asked), key=lambda voice: not _available(turn, voice)):
-            if isinstance(error, ContextTooLong) and not await _wider(turn, voice, own, error):
+        for voice in sorted(_find_stand_ins(turn, self._asked), key=lambda voice: not _is_available(turn, voice)):
+            if isinstance(error, ContextTooLong) and not await _switch_to_wider(turn, voice, own, error):
                 continue
-            why = await _built_for(turn, voice)
+            why = await _build_for(turn, voice)
             if why is None:
                 turn.roster.upstream(own.llm).failovers += 1
                 self._refused = []
@@ -289,15 +289,15 @@ class Recovery:
 
     def _note(self, voice: Voice, error: HoldfastError) -> None:
         self._asked.append(voice)
-        self._failed.append(_Failed(voice, _apart(error)))
-        _tell(self._turn, voice, error.code, error.status if isinstance(error, ModelError) else None)
+        self._failed.append(_Failed(voice, _copy_error(error)))
+        _note_failed(self._turn, voice, error.code, error.status if isinstance(error, ModelError) else None)
 
-    def _told(self, error: HoldfastError) -> HoldfastError:
+    def _explain_failure(self, error: HoldfastError) -> HoldfastError:
         if len(self._failed) < 2:
             return error
         first, *others = sorted(self._failed, key=lambda failed: failed.voice is not self._turn.voices[0])
         named = "; ".join(f"{failed.voice.llm.name}: {failed.error}" for failed in others)
-        told = _apart(first.error, f"{first.error}; nor did those answer that stand in: {named}")
+        told = _copy_error(first.error, f"{first.error}; nor did those answer that stand in: {named}")
         if isinstance(told, ModelError):
             asked = [wait for one in self._failed if (wait := getattr(one.error, "retry_after", None)) is not None]
             told.retry_after = min(asked, default=None)
@@ -318,7 +318,7 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 # -- who ---------------------------------------------------------------------------
 
 
-def _others(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
+def _find_stand_ins(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
     """Who may be asked beside these, in order. A caller's own key goes to no other place than it was meant for."""
     place = origin_of(turn.voices[0].llm.client)
     handed = bool(turn.request.headers)
@@ -330,17 +330,17 @@ def _others(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
     ]
 
 
-def _available(turn: Turn, voice: Voice) -> bool:
+def _is_available(turn: Turn, voice: Voice) -> bool:
     return turn.roster.upstream(voice.llm).available(turn.engine.clock())
 
 
-async def _wider(turn: Turn, voice: Voice, own: Voice, refusal: ContextTooLong) -> bool:
+async def _switch_to_wider(turn: Turn, voice: Voice, own: Voice, refusal: ContextTooLong) -> bool:
     """Whether a model has more room than the `own` one, which refused every prompt."""
     window = refusal.context_limit or own.llm.budget().context_window
     return voice.llm.budget(learned=await turn.engine.learning.of(voice.llm)).context_window > window
 
 
-async def _built_for(turn: Turn, voice: Voice) -> HoldfastError | None:
+async def _build_for(turn: Turn, voice: Voice) -> HoldfastError | None:
     """Build the prompt for another model; why it cannot be."""
     await _speak_as(turn, voice)
     try:
@@ -355,14 +355,14 @@ async def _speak_as(turn: Turn, voice: Voice) -> None:
     turn.speak_as(voice, await turn.engine.learning.of(voice.llm))
 
 
-def _tell(turn: Turn, voice: Voice, code: str, status: int | None) -> None:
+def _note_failed(turn: Turn, voice: Voice, code: str, status: int | None) -> None:
     """Have the reply tell who did not answer; once of each way, however many rounds there are."""
     told = {"model": voice.llm.name, "code": code, "status": status}
     if told not in turn.failed:
         turn.failed.append(told)
 
 
-def _apart(error: HoldfastError, message: str | None = None) -> HoldfastError:
+def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastError:
     """The same error without its traceback, with another `message` if one is given."""
     made: Any = type(error).__new__(type(error), str(error) if message is None else message)
     vars(made).update(vars(error))
@@ -416,7 +416,7 @@ class Refusals:
         left_out = turn.without.setdefault(turn.request.voice.llm.name, {})
         if not isinstance(error, ModelRejected) or error.status not in _STATUS or len(left_out) >= REFUSED_A_TURN:
             return False
-        suspect = await self._suspected(error)
+        suspect = await self._find_suspect(error)
         if suspect is not None and suspect.named and (suspect.seq in left_out or suspect.seq in self._misnamed):
             self._misnamed.add(suspect.seq)  # a router numbers messages otherwise
             left_out.pop(suspect.seq, None)
@@ -456,13 +456,13 @@ class Refusals:
         )
         turn.warnings.add(TurnWarning("message_left_out", message))
 
-    async def _suspected(self, error: ModelRejected) -> Suspect | None:
+    async def _find_suspect(self, error: ModelRejected) -> Suspect | None:
         built = self._turn.working_set
         assert built is not None, "a prompt was refused"
-        text, reason = _words(error), _reason(error)
+        text, reason = _read_words(error), _read_reason(error)
         current = built.window.current
         if (found := _NAMED.search(text)) is not None:
-            places = await self._places(int(found[1]), None if found[2] is None else int(found[2]))
+            places = await self._find_places(int(found[1]), None if found[2] is None else int(found[2]))
             seqs = built.seqs()
             named = {seq for at in places if at < len(seqs) and (seq := seqs[at]) is not None}
             if len(named) == 1:
@@ -472,10 +472,10 @@ class Refusals:
 
     async def _guess_suspect(self, error: ModelRejected) -> Suspect | None:
         """Return the message that a probe leaves out; None if the error is about something else."""
-        seq = await self._likeliest() if _is_about_messages(error, _words(error)) else None
-        return None if seq is None else Suspect(seq, _reason(error), named=False)
+        seq = await self._find_likeliest() if _is_about_messages(error, _read_words(error)) else None
+        return None if seq is None else Suspect(seq, _read_reason(error), named=False)
 
-    async def _places(self, at: int, block: int | None) -> Sequence[int]:
+    async def _find_places(self, at: int, block: int | None) -> Sequence[int]:
         """Return which messages of the working set the upstream's message `at` was made of."""
         turn = self._turn
         built, llm = turn.working_set, turn.request.voice.llm
@@ -486,13 +486,13 @@ class Refusals:
                 return ()
             return made[at] if block is None or block >= len(made[at]) else made[at][block : block + 1]
         own = -1
-        for place, message in enumerate(await sendable(turn.engine, turn.request.ref, llm, built)):
+        for place, message in enumerate(await to_sendable(turn.engine, turn.request.ref, llm, built)):
             own += not _is_moved(message)
             if place == at:
                 return (own,)
         return ()
 
-    async def _likeliest(self) -> int | None:
+    async def _find_likeliest(self) -> int | None:
         """Return a suspicious message since the last prompt that was answered, media and unknown parts first.
 
         That is the oldest, if no user message came after them. A turn whose probe does not help adds one, so the next turn tries another.
@@ -525,13 +525,13 @@ def _is_moved(message: dict[str, Any]) -> bool:
     return str(first.get("text", "")).startswith(FROM_RESULT.partition("{")[0])
 
 
-def _words(error: ModelError) -> str:
+def _read_words(error: ModelError) -> str:
     body = msgspec.json.encode(error.body).decode() if error.body else ""
     param = error.body.get("param") if error.body else None
     return f"{param or ''} {str(error)[:_SCANNED]} {body[:_SCANNED]}"
 
 
-def _reason(error: ModelError) -> str:
+def _read_reason(error: ModelError) -> str:
     """Return the status and the error's code: the upstream's own words may quote the message or name its address."""
     labels = [error.body.get(key) for key in ("code", "type")] if error.body else []
     code = next((label for label in labels if isinstance(label, str) and _CODE.fullmatch(label)), None)

@@ -67,7 +67,7 @@ async def _relate(turn: Turn) -> Session | None:
         await reconcile(turn)
     answered = turn.answered
     if answered is not None and answered.message.tool_calls and (is_joined or runs_tools):
-        await _answer_behind(turn, answered)
+        await _answer_after(turn, answered)
     return turn.session if turn.answered is None else None
 
 
@@ -125,7 +125,7 @@ async def _is_asked_again(turn: Turn) -> bool:
     if session.tail.last_kind not in {"calls", "result"}:
         return False
     incoming = await masked(turn.engine.guard, request.incoming)
-    if not await _unanswered(turn, session, incoming):
+    if not await _has_unanswered(turn, session, incoming):
         return False
     turn.learned = await turn.engine.learning.of(request.voice.llm)
     check_body(request.voice, request.body, turn.learned)
@@ -134,7 +134,7 @@ async def _is_asked_again(turn: Turn) -> bool:
     return True
 
 
-async def _unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
+async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
     """Whether the log has `incoming`, and behind it nothing but calls that ran here, with what came of them."""
     tail: list[Entry] = []
     while True:
@@ -142,22 +142,22 @@ async def _unanswered(turn: Turn, session: Session, incoming: Sequence[Message])
         page = await turn.engine.store.entries(session.ref, stop=stop, limit=_PAGE, descending=True)
         tail = [*page[::-1], *tail]
         units = units_of(tail)
-        while units and _ran_here(turn, units[-1]):
+        while units and _has_run_here(turn, units[-1]):
             units.pop()
             before = [entry for unit in units for entry in unit.entries][-len(incoming) :]
-            if _same(before, incoming):
+            if _is_same(before, incoming):
                 return True
         begun = len(units) == 1 and units[0].entries[0].kind == "result"  # its calls are on the page before
         if (units and not begun) or len(page) < _PAGE:
             return False
 
 
-def _ran_here(turn: Turn, unit: Unit) -> bool:
+def _has_run_here(turn: Turn, unit: Unit) -> bool:
     calls = unit.entries[0].message.tool_calls
     return bool(calls) and not any(call.name in turn.client_tools for call in calls)
 
 
-def _same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
+def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
     if incoming[-1].role == "assistant" or len(stored) != len(incoming):
         return False
     return all(canonical(entry.message) == canonical(sent) for entry, sent in zip(stored, incoming, strict=True))
@@ -166,7 +166,7 @@ def _same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 # -- the same idempotency key again ----------------------------------------------
 
 
-async def _answer_behind(turn: Turn, first: Entry) -> None:
+async def _answer_after(turn: Turn, first: Entry) -> None:
     """Find the end of a reply that begins with calls; where there is none, the turn goes on behind what there is of it."""
     turn.answered, turn.closed = None, False
     behind = await turn.engine.store.entries(turn.request.ref, start=first.seq)
@@ -175,7 +175,7 @@ async def _answer_behind(turn: Turn, first: Entry) -> None:
         if head.message.tool_calls:
             if not any(call.name in turn.client_tools for call in head.message.tool_calls):
                 continue
-            if _ready(turn, unit):
+            if _is_ready(turn, unit):
                 turn.answered, turn.closed = head, True
         elif head.message.role != "assistant":
             pass
@@ -186,7 +186,7 @@ async def _answer_behind(turn: Turn, first: Entry) -> None:
         return
 
 
-def _ready(turn: Turn, unit: Unit) -> bool:
+def _is_ready(turn: Turn, unit: Unit) -> bool:
     """Whether all calls of a message that ran here have a result, so that the client was given its own."""
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
@@ -230,7 +230,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
     if is_interrupting(request) or not request.incoming or request.voice.steps:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
-    plan = _warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _warm_delta(turn, warm)
+    plan = _plan_warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _plan_warm_delta(turn, warm)
     if plan is None or not plan.append or plan.retire_from is not None:
         return False
     try:
@@ -250,15 +250,15 @@ async def _read_session(turn: Turn) -> CachedSession:
     return turn.engine.warm.put_read(read, turn.key)
 
 
-def _warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
+def _plan_warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
     incoming = turn.request.incoming
     is_enough = len(incoming) <= len(warm.last) or warm.is_whole
-    if not is_enough or unasked_result(warm.session, incoming) is not None:
+    if not is_enough or find_unasked_result(warm.session, incoming) is not None:
         return None
     return reconcile_delta(warm.last[-len(incoming) :], incoming)
 
 
-def _warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
+def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     if warm.session.messages == 0:
         turn.is_whole = True
         return Plan("new", turn.request.incoming)
@@ -343,7 +343,7 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     turn.note_opened(appended.start + len(appended.entries))
     if appended.replayed:
         turn.plan = Plan("replayed")
-        await answer_again(turn, await _behind_asked(turn, appended))
+        await answer_again(turn, await _find_reply_start(turn, appended))
 
 
 async def _check_own(turn: Turn, start: int) -> None:
@@ -366,17 +366,17 @@ async def _check_own(turn: Turn, start: int) -> None:
     )
 
 
-async def _behind_asked(turn: Turn, first: Appended) -> int:
+async def _find_reply_start(turn: Turn, first: Appended) -> int:
     """Where the reply to a first request begins. What was asked may stand elsewhere by now, behind a reply that was cut since."""
     asked = first.entries[-1] if first.entries else None
     if asked is None or asked.retired_by is None:
         return first.start + len(first.entries)
     stored = await turn.engine.store.entries(turn.request.ref, start=asked.retired_by, limit=_MOVED)
-    moved = (entry.seq for entry in stored if _moved(asked, entry))
+    moved = (entry.seq for entry in stored if _is_moved(asked, entry))
     return next(moved, first.start + len(first.entries) - 1) + 1
 
 
-def _moved(asked: Entry, entry: Entry) -> bool:
+def _is_moved(asked: Entry, entry: Entry) -> bool:
     """Whether `entry` is `asked`, written once more."""
     same = (entry.turn_id, entry.timestamp, entry.kind) == (asked.turn_id, asked.timestamp, asked.kind)
     return same and canonical(entry.message) == canonical(asked.message)
@@ -409,7 +409,7 @@ def is_transcript(turn: Turn, session: Session) -> bool:
 def is_remembered_transcript(turn: Turn, session: Session) -> bool:
     """Return True if only the memory of the client makes a transcript of the request: it has user messages alone."""
     request = turn.request
-    if request.mode != "auto" or not request.incoming or request.client not in _clients(session):
+    if request.mode != "auto" or not request.incoming or request.client not in _read_clients(session):
         return False
     return all(message.role == "user" for message in request.incoming)
 
@@ -436,7 +436,7 @@ async def remember_client(turn: Turn) -> None:
     if turn.plan is None or not turn.plan.append:
         return
     shows = turn.is_whole and request.mode == "auto" and any(one.role == "assistant" for one in request.incoming)
-    if not shows or not request.client or request.guest or request.client in (known := _clients(session)):
+    if not shows or not request.client or request.guest or request.client in (known := _read_clients(session)):
         return
     metadata = {**session.metadata, TRANSCRIPT_CLIENTS: [*known, request.client][-CLIENTS_REMEMBERED:]}
     try:
@@ -449,13 +449,13 @@ async def remember_client(turn: Turn) -> None:
     turn.engine.warm.follow(session, turn.session)
 
 
-def _clients(session: Session) -> list[str]:
+def _read_clients(session: Session) -> list[str]:
     """Return the clients that are remembered; metadata is free, so anything may be there."""
     found = session.metadata.get(TRANSCRIPT_CLIENTS)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
-def unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
+def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
     """Return the first of the results that `messages` begin with whose call is not open in the session.
 
     Args:
@@ -471,7 +471,7 @@ def unasked_result(session: Session | None, messages: Sequence[Message]) -> Mess
     return None
 
 
-def refuse_result(message: Message) -> InvalidMessage:
+def make_result_error(message: Message) -> InvalidMessage:
     """Return the error for a result without its call."""
     text = f"the result of call {message.tool_call_id!r:.100} comes without the call: send the assistant message with it first"
     return InvalidMessage(text, param="messages[0].tool_call_id")
@@ -483,9 +483,9 @@ async def check_results(store: Store, session: Session, messages: Sequence[Messa
     Raises:
         InvalidMessage: the call is not among the last `limits.CALL_LOOKBACK` messages.
     """
-    unasked = unasked_result(session, messages)
+    unasked = find_unasked_result(session, messages)
     if unasked is None:
         return
     stored = await store.entries(session.ref, limit=CALL_LOOKBACK, descending=True) if session.messages else ()
     if not any(call.id == unasked.tool_call_id for entry in stored for call in entry.message.tool_calls):
-        raise refuse_result(unasked)
+        raise make_result_error(unasked)

@@ -33,7 +33,7 @@ from holdfast.memory.checks import seen_by
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
-from holdfast.turns.recall import keep, prepare_recall, recall_session, recalled
+from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import plain_prompt, without_anthropics
@@ -51,20 +51,20 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         BudgetTooSmall: no legal working set fits.
     """
     session, voice = turn.session, turn.request.voice
-    turn.instruction = await instructed(turn.engine, session, voice, turn.temp)
+    turn.instruction = await build_instruction(turn.engine, session, voice, turn.temp)
     if voice.recalls:
-        turn.introduction = await introduced(turn.engine, session, voice)
-        await recalled(turn)
+        turn.introduction = await introduce_memories(turn.engine, session, voice)
+        await recall_other_sessions(turn)
     built = await _build(turn, session)
-    if turn.stepped and await _summarized(turn, built):
+    if turn.stepped and await _add_summary(turn, built):
         built = await _build(turn, turn.session)
     if turn.request.voice.llm.count is not None:
-        built = await _recounted(turn, built)
-    keep(turn, built)
+        built = await _recount(turn, built)
+    keep_recalled(turn, built)
     return built
 
 
-async def _summarized(turn: Turn, built: WorkingSet) -> bool:
+async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
     """Whether a summary was laid, because without one the digest had to take a step for this call to fit."""
     if built.request.policy.summarizer is None:
         return False
@@ -75,7 +75,7 @@ async def _summarized(turn: Turn, built: WorkingSet) -> bool:
 
 
 async def _build(turn: Turn, session: Session) -> WorkingSet:
-    made = working_set_request(
+    made = make_request(
         turn.request,
         session,
         turn.instruction,
@@ -146,11 +146,11 @@ def draft_from(made: Request, read: ReadView) -> Draft:
     return draft(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
 
 
-async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
+async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
     """`built`, counted by the provider too; built anew as long as that is more than the budget has."""
     llm, learning = turn.request.voice.llm, turn.engine.learning
     for _ in range(_RECOUNTS):
-        turn.provider_count = await provider_count(turn.engine, turn.request.ref, llm, built)
+        turn.provider_count = await count_by_provider(turn.engine, turn.request.ref, llm, built)
         if turn.provider_count is None:
             break
         turn.learned = learning.reported(llm, built.total_tokens, turn.provider_count)
@@ -160,16 +160,16 @@ async def _recounted(turn: Turn, built: WorkingSet) -> WorkingSet:
     return built
 
 
-async def provider_count(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
+async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
     """Tokens of a prompt by its provider's own count; None where that is not asked, or does not say."""
     if llm.count is None:
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
-    messages = await sendable(engine, ref, llm, built)
+    messages = await to_sendable(engine, ref, llm, built)
     return await llm.prompt_tokens({"model": llm.model, "messages": messages, **tools})
 
 
-async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
+async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
     """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
@@ -179,10 +179,10 @@ async def sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet)
         if plain is not None:
             return plain
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
-    return await run_cpu(lambda: [*map(message_to, acceptable(llm, told) if as_chat else told)], long=many)
+    return await run_cpu(lambda: [*map(message_to, to_acceptable(llm, told) if as_chat else told)], long=many)
 
 
-def acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
+def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
     """A prompt in Chat Completions, without what only others take: Anthropic's own fields, media in results of tools."""
     if "claude" in llm.model.lower():  # whoever routes to Claude knows all that it takes
         return messages
@@ -190,7 +190,7 @@ def acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
     return told if llm.records else behind_results(told)  # a record stands for one message of the log
 
 
-def working_set_request(
+def make_request(
     request: TurnRequest,
     session: Session,
     instruction: tuple[Message, ...],
@@ -214,8 +214,8 @@ def working_set_request(
         introduction: what is known since before the session, as `holdfast.turns.prompt` makes it.
     """
     voice, body = request.voice, request.body
-    tools = _tools(voice.tools.offered({**body, "tools": _tools(body)})) if body or voice.tools else ()
-    base = voice.request(learned, reply_tokens(body), tools)
+    tools = _read_tools(voice.tools.offered({**body, "tools": _read_tools(body)})) if body or voice.tools else ()
+    base = voice.request(learned, read_reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
     policy = msgspec.structs.replace(base.policy, facts=False) if is_child(session.ref) else base.policy
     made = msgspec.structs.replace(
@@ -238,7 +238,7 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
         InvalidRequest: `tools` are none, `interruptable` is neither true nor false, the agent names others that are not there, the tools
             that run here do not go with the request, or `max_tokens` leaves no room for a prompt.
     """
-    tools = _tools(body)
+    tools = _read_tools(body)
     check_interruptable(body)
     if voice.unknown and voice.agent is not None:
         message = f"agent {voice.agent.name!r} names agents that are not there: {', '.join(voice.unknown)}"
@@ -249,7 +249,7 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
     voice.tools.check(body)
     if voice.llm.dialect == "anthropic":
         anthropic_requests.check({**voice.llm.params, **body})
-    voice.llm.budget(reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
+    voice.llm.budget(read_reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
 
 
 def _check_steps(voice: Voice, body: Mapping[str, Any]) -> None:
@@ -260,7 +260,7 @@ def _check_steps(voice: Voice, body: Mapping[str, Any]) -> None:
         check_body(step, body)
 
 
-def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     tools = body.get("tools")
     if tools is None:
         return ()
@@ -274,7 +274,7 @@ def _tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return tools
 
 
-def reply_tokens(body: Mapping[str, Any]) -> int | None:
+def read_reply_tokens(body: Mapping[str, Any]) -> int | None:
     """Tokens that a request allows the reply; None where it does not say."""
     return body.get("max_completion_tokens") or body.get("max_tokens")
 
@@ -283,7 +283,7 @@ _BETWEEN: Final = "\n\n"
 """Between the parts of an instruction."""
 
 
-async def instructed(
+async def build_instruction(
     engine: Engine, session: Session, voice: Voice, temp: Mapping[str, Any] | None = None
 ) -> tuple[Message, ...]:
     """Return the system messages of the agent's model, then what the agent is told.
@@ -307,7 +307,7 @@ async def instructed(
     if not parts:
         return voice.llm.system_messages
     templates = [parsed(part.text) for part in parts]
-    values = await _values(engine, session.ref, session.state, templates, temp or {})
+    values = await _read_values(engine, session.ref, session.state, templates, temp or {})
     if temp is None:
         values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
     told = [
@@ -319,7 +319,7 @@ async def instructed(
     return (*voice.llm.system_messages, *told_agent)
 
 
-async def worded(
+async def fill_template(
     engine: Engine, session: Session | NewSession, text: str, agent: Agent, temp: Mapping[str, Any] | None = None
 ) -> str:
     """What an agent says itself: a greeting, a failure message. What it names may be missing, as if each had a `?`.
@@ -334,11 +334,11 @@ async def worded(
         temp: what the turn has under `temp:` keys.
     """
     template = parsed(text)
-    values = await _values(engine, session.ref, session.state, [template], temp or {}, strict=False)
+    values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
     return template.rendered(values, agent=agent.name, strict=False)
 
 
-async def _values(
+async def _read_values(
     engine: Engine,
     ref: SessionRef,
     state: Mapping[str, Any],
@@ -352,11 +352,11 @@ async def _values(
     values = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
     values |= await engine.scopes.named(ref.user_id, [key for key in keys if values[key] is None])
     for name in dict.fromkeys(name for one in templates for name in one.artifacts):
-        values[ARTIFACT + name] = await _artifact(engine, ref, name, strict=strict)
-    return {key: _kept(engine, ref, key, value) for key, value in values.items() if value is not None}
+        values[ARTIFACT + name] = await _read_artifact(engine, ref, name, strict=strict)
+    return {key: _redact_value(engine, ref, key, value) for key, value in values.items() if value is not None}
 
 
-def _kept(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
+def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
     """A value without secrets: what is stored has been looked at, `temp:` keys and artifacts have not."""
     if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
         return value
@@ -366,10 +366,10 @@ def _kept(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
     return told
 
 
-async def _artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
+async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
     """The text of an artifact; None where there is none. Raises as `_text_of`, if `strict`."""
     try:
-        return await _text_of(engine, ref, name)
+        return await _read_artifact_text(engine, ref, name)
     except ArtifactNotFound:
         return None
     except InvalidRequest:
@@ -378,7 +378,7 @@ async def _artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool)
         return None
 
 
-async def _text_of(engine: Engine, ref: SessionRef, name: str) -> str:
+async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str:
     """The text of an artifact. Raises `ArtifactNotFound`; `InvalidRequest` where it is none, or too long."""
     artifact = await engine.artifacts.get(ref, name)
     if artifact.size > INSTRUCTED_ARTIFACT_BYTES:
@@ -395,7 +395,7 @@ async def _text_of(engine: Engine, ref: SessionRef, name: str) -> str:
 _log: Final = logging.getLogger("holdfast.dreams")
 
 
-async def introduced(engine: Engine, session: Session, voice: Voice) -> Introduction | None:
+async def introduce_memories(engine: Engine, session: Session, voice: Voice) -> Introduction | None:
     """What a voice is told of the promoted memories of the session's user, the agent and the app; None: nothing.
 
     Args:

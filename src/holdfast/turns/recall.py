@@ -58,7 +58,7 @@ _LOOKED_BACK: Final = 64
 """Messages in which the one is looked for that a turn answers, where its request has none."""
 
 
-async def recalled(turn: Turn) -> None:
+async def recall_other_sessions(turn: Turn) -> None:
     """Find what the turn's prompts are to have recalled, unless that is known."""
     name, budgets = turn.request.voice.agent_name, turn.request.voice.recall_budgets
     if not budgets or name in turn.recalls:
@@ -68,12 +68,12 @@ async def recalled(turn: Turn) -> None:
     async with anyio.create_task_group() as tasks:
         for kind in budgets:
             if (recalling := turn.engine.recalling.get(kind)) is not None:
-                tasks.start_soon(_asked, turn, kind, recalling, found, missed)
+                tasks.start_soon(_recall_kind, turn, kind, recalling, found, missed)
     items = tuple(item for kind in budgets for item in found.get(kind, ()))
     turn.recalls[name] = Recall(budgets=budgets, items=items, missed=tuple(sorted(missed)))
 
 
-async def _asked(
+async def _recall_kind(
     turn: Turn,
     kind: RecalledKind,
     recalling: Recalling,
@@ -92,7 +92,7 @@ async def _asked(
         _log.warning("nothing recalled of kind %s in session %r: %s", kind, turn.request.ref.id, type(exc).__name__)
 
 
-def keep(turn: Turn, built: WorkingSet) -> None:
+def keep_recalled(turn: Turn, built: WorkingSet) -> None:
     """Have the turn's further prompts recall what the first one did."""
     recall = built.request.recall
     turn.recalls[turn.request.voice.agent_name] = msgspec.structs.replace(
@@ -100,7 +100,7 @@ def keep(turn: Turn, built: WorkingSet) -> None:
     )
 
 
-async def asked_in(turn: Turn) -> str:
+async def find_user_text(turn: Turn) -> str:
     """The text of the user's message that the turn answers; empty: there is none."""
     for message in reversed(turn.request.incoming):
         if message.role == "user":
@@ -173,7 +173,7 @@ async def recall_session(
 
 async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
     window, ref = drafted.fitted.window, session.ref
-    query = _current_text(window)[:QUERY_CHARS]
+    query = _find_current_text(window)[:QUERY_CHARS]
     if (least := least_for(query)) is None:
         return []
     passages = engine.passages.of(engine.store, ref, session.identity)
@@ -201,7 +201,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
         for seq, entry in entries.items()
         if is_recallable(entry) and not refusals_of(entry.metadata) and sees(units_of([entry])[0]) is not None
     }
-    return list(_items(ref, found, passage_shown, held, _Sent(window)))
+    return list(_make_items(ref, found, passage_shown, held, _Sent(window)))
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
@@ -219,7 +219,7 @@ def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
             passages.fill(stop)
 
 
-def _current_text(window: Window) -> str:
+def _find_current_text(window: Window) -> str:
     """Return what the current user message says."""
     units = (unit for unit in (*window.head, *window.units) if unit.first == window.current)
     return next((unit.entries[0].message.text for unit in units), "")
@@ -240,7 +240,7 @@ async def _catch_up(
     Returns:
         How near entries are by vectors, by `seq`; and what the table answers, if it was searched for that as it is now.
     """
-    missing = _first_whole(window) - passages.table.through
+    missing = _find_first_whole(window) - passages.table.through
     task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
     if task is not None and missing > 0 and (index is None or missing <= SESSION_RECALL_WAITS):
         await asyncio.shield(task)
@@ -260,7 +260,7 @@ async def _catch_up(
     return ({} if index.embedder is None else near), found  # by words the table ranks better
 
 
-def _first_whole(window: Window) -> int:
+def _find_first_whole(window: Window) -> int:
     """Return from which `seq` on everything is sent as it was said."""
     cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
     return max([window.units[0].first if window.units else 0, *cuts])
@@ -297,20 +297,20 @@ class _Sent:
     def __init__(self, window: Window) -> None:
         said = zip(window.messages(), window.seqs(), strict=True)
         texts = (message.text for message, seq in said if seq is None or (seq in window.cuts and seq != window.current))
-        self._text = _plain("\n".join(texts))
+        self._text = _fold_words("\n".join(texts))
 
     def has(self, text: str) -> bool:
         """Return True if nearly all of a text is there, a stretch of `_STRETCH` characters at a time."""
-        text = _plain(text)
+        text = _fold_words(text)
         starts = range(0, len(text) - _STRETCH + 1, _STRETCH // 2)
         return bool(starts) and sum(text[at : at + _STRETCH] in self._text for at in starts) >= _SAID * len(starts)
 
 
-def _plain(text: str) -> str:
+def _fold_words(text: str) -> str:
     return " ".join(_WORDS.findall(text.casefold()))
 
 
-def _items(
+def _make_items(
     ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _Sent
 ) -> Iterator[RecalledItem]:
     """Yield the passages as items, each part of an entry once; before an answer its question, and before both what was said later instead."""
@@ -377,12 +377,12 @@ LEAST_SHARE: Final = 0.5
 _DEFAULT: Final = RecallSettings()
 
 
-async def conversations(turn: Turn) -> list[RecalledItem]:
+async def recall_conversations(turn: Turn) -> list[RecalledItem]:
     """What was said in past conversations that answers the turn's message."""
-    settings, query = _settings(turn), (await asked_in(turn))[:QUERY_CHARS]
+    settings, query = _search_settings(turn), (await find_user_text(turn))[:QUERY_CHARS]
     if turn.engine.index is None or not query.strip():
         return []
-    own, since, tail = turn.request.ref.id, _sent_from(turn), turn.session.tail.turn_id
+    own, since, tail = turn.request.ref.id, _find_first_sent(turn), turn.session.tail.turn_id
     many = asks_many(query)
     most = max(settings.max_results, _MANY) if many else settings.max_results  # the block's budget is what bounds them
     asked = Asked(
@@ -407,14 +407,14 @@ async def conversations(turn: Turn) -> list[RecalledItem]:
         leave_out=lambda session, seq: session == own and since is not None and seq >= since,
     )
     hits = [hit for hit in results.hits if hit.session_id != own or hit.turn_id != tail]
-    return [_item(hit, own) for hit in hits[:most]]
+    return [_make_conversation_item(hit, own) for hit in hits[:most]]
 
 
-def _settings(turn: Turn) -> RecallSettings:
+def _search_settings(turn: Turn) -> RecallSettings:
     return turn.request.voice.recalls.get("conversation", _DEFAULT)
 
 
-def _sent_from(turn: Turn) -> int | None:
+def _find_first_sent(turn: Turn) -> int | None:
     """From which `seq` on the session itself is in the prompt, so that there is nothing to look up; None: it is not known here."""
     if turn.plan is not None and turn.session.messages == len(turn.plan.append):
         return 0
@@ -423,13 +423,13 @@ def _sent_from(turn: Turn) -> int | None:
     return None if view is None else view.saved
 
 
-def _item(hit: SearchHit, own: str) -> RecalledItem:
+def _make_conversation_item(hit: SearchHit, own: str) -> RecalledItem:
     return RecalledItem(
         kind="conversation",
         id=hit.id,
         text=hit.snippet,
         at=hit.timestamp,
-        author=_author(hit),
+        author=_name_author(hit),
         score=hit.score,
         source="" if hit.session_id == own else hit.session_id,
         seq=hit.seq if hit.session_id == own else None,
@@ -437,12 +437,12 @@ def _item(hit: SearchHit, own: str) -> RecalledItem:
     )
 
 
-def _author(hit: SearchHit) -> str:
+def _name_author(hit: SearchHit) -> str:
     who = hit.name or hit.agent
     return f"{hit.role} {who}" if who and who != hit.role else hit.role
 
 
-def quotes(turn: Turn) -> bool:
+def has_foreign_quotes(turn: Turn) -> bool:
     """Whether the turn's prompt has something recalled in it that others than its user said."""
     block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
     return block is not None and any(
@@ -450,7 +450,7 @@ def quotes(turn: Turn) -> bool:
     )
 
 
-async def said_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
+async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
     """What an entry of one of the user's sessions says; None: it is not there any more."""
     ref = SessionRef(turn.request.ref.user_id, session_id)
     try:
@@ -465,13 +465,13 @@ async def said_at(turn: Turn, session_id: str, identity: str, seq: int) -> str |
 # -- the tool ------------------------------------------------------------------
 
 
-async def looked_up(turn: Turn, wanted: Wanted) -> list[Found]:
+async def search_for_tool(turn: Turn, wanted: Wanted) -> list[Found]:
     """What the tool `search_conversations` finds for the user whose turn it is: nothing that the prompt has.
 
     Raises:
         InvalidRequest: something that cannot be asked.
     """
-    settings, built = _settings(turn), turn.working_set
+    settings, built = _search_settings(turn), turn.working_set
     sent = built.window.whole() if built else set()
     injected = {item.id: item for item in built.recalled.items} if built and built.recalled else {}
     whole = {id_ for id_, item in injected.items() if not item.cut and item.span is None}
@@ -503,9 +503,9 @@ async def looked_up(turn: Turn, wanted: Wanted) -> list[Found]:
         hit
         for hit in results.hits
         if (hit.id not in injected or hit.snippet not in injected[hit.id].text)
-        and not held.has(msgspec.structs.replace(_item(hit, own), text=hit.snippet.strip("… \n")))
+        and not held.has(msgspec.structs.replace(_make_conversation_item(hit, own), text=hit.snippet.strip("… \n")))
     ]
-    return [Found(hit.session_id, moment(hit.timestamp), _author(hit), hit.snippet) for hit in new]
+    return [Found(hit.session_id, moment(hit.timestamp), _name_author(hit), hit.snippet) for hit in new]
 
 
 LEAST_SCORE: Final = 0.12
@@ -513,12 +513,12 @@ LEAST_SCORE: Final = 0.12
 USUAL: Final = 5
 
 
-async def memories(turn: Turn) -> list[RecalledItem]:
+async def recall_memories(turn: Turn) -> list[RecalledItem]:
     """What the user's, the agent's and the app's memories have that answers the turn's message; none that is held for review.
 
     Where several users take part the owner's are not for them, as past conversations are not.
     """
-    query = (await asked_in(turn))[:QUERY_CHARS]
+    query = (await find_user_text(turn))[:QUERY_CHARS]
     if not query.strip():
         return []
     ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidRequest, ModelError, ModelRejected
 from holdfast.limits import ERROR_CHARS
 from holdfast.stores.log import Appended
 from holdfast.turns.model_call import OF_KEY
-from holdfast.turns.prompt import worded
+from holdfast.turns.prompt import fill_template
 from holdfast.turns.reply_assembler import ReplyAssembler, with_artifacts
 from holdfast.turns.turn import Turn
 
@@ -70,7 +70,7 @@ async def append_reply(
         return appended
 
 
-def text_of_reply(messages: Sequence[Message]) -> str | None:
+def read_reply_text(messages: Sequence[Message]) -> str | None:
     """The text of the last of these messages that is a whole reply: an assistant's without calls; None: there is none."""
     last = next((one for one in reversed(messages) if one.role == "assistant"), None)
     return None if last is None or last.tool_calls else last.text
@@ -81,7 +81,7 @@ SOURCE: Final = "llm_failure"
 _AGAIN: Final = "no model answered when this was asked first"
 
 
-async def failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
+async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
     """The failure message that the turn's agent says after `error`; None: it says none.
 
     It has to have one, and nothing may have been said yet. A caller's own key that the model's provider refuses is the caller's
@@ -91,7 +91,7 @@ async def failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError)
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
     if agent is None or not agent.failure_message or assembler.has_spoken or own_key:
         return None
-    text = await worded(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
+    text = await fill_template(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
     return text if text.strip() else None
 
 
@@ -106,9 +106,9 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
     """
     agent, (code, message) = turn.request.voice.agent, error
     assert agent is not None, "only an agent has a failure message"
-    sent = assembler.apart(text)
+    sent = assembler.separate_text(text)
     metadata = with_artifacts(turn, {**(assembler.metadata or {}), "source": SOURCE, "error": code})
-    turn.failure = {"code": code, "message": _error_text(turn, message)}
+    turn.failure = {"code": code, "message": _make_error_text(turn, message)}
     turn.engine.failures[code] += 1
     # Without the upstream's words: they may quote what was said.
     fields = {"session_id": turn.request.ref.id, "agent": agent.name, "code": code}
@@ -120,7 +120,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
     return list(assembler.end_with_text(sent, {**head, "created": now // 1000, "model": llm.model}))
 
 
-def failure_in(entry: Entry) -> dict[str, str] | None:
+def read_failure(entry: Entry) -> dict[str, str] | None:
     """What a response tells of a failure message that is told again; None for any other reply."""
     metadata = entry.metadata or {}
     if metadata.get("source") != SOURCE:
@@ -128,7 +128,7 @@ def failure_in(entry: Entry) -> dict[str, str] | None:
     return {"code": str(metadata.get("error", ModelError.code)), "message": _AGAIN}
 
 
-def _error_text(turn: Turn, words: str) -> str:
+def _make_error_text(turn: Turn, words: str) -> str:
     """An error's words without the secrets in them, as long as an error may be."""
     guard = turn.engine.guard
     told = words if guard is None else guard.told(words)

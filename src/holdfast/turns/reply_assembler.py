@@ -112,9 +112,9 @@ class ReplyAssembler:
         if self._alone:
             return message, None
         self._first = False
-        self._usage = summed(self._usage, usage)
+        self._usage = add_usage(self._usage, usage)
         self.calls = self.returned = ()
-        calls = _distinct(message.tool_calls)
+        calls = _make_distinct(message.tool_calls)
         if self._at_bound and calls:
             return self._without_calls(message), self.metadata
         self.returned = tuple(call for call in calls if call.name in self._theirs)
@@ -136,7 +136,7 @@ class ReplyAssembler:
         self._reason = "length"
         if not message.text.strip():
             note = STOPPED.format(rounds=self._rounds)
-            self._note = self._separated(note)
+            self._note = self._separate(note)
             message = message.evolve(content=note)
         return message.evolve(tool_calls=())
 
@@ -144,13 +144,15 @@ class ReplyAssembler:
 
     def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
         """Return what of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
-        shown = chunk if self._alone else self._seen(chunk)
+        shown = chunk if self._alone else self._filter_chunk(chunk)
         if shown is None:
             return ()
         if self._held or finished:
             self._held.append(shown)
             return ()
-        self.has_spoken = self.has_spoken or any(_says(choice, beside=_UNSAID) for choice in shown.get("choices") or ())
+        self.has_spoken = self.has_spoken or any(
+            _has_words(choice, beside=_UNSAID) for choice in shown.get("choices") or ()
+        )
         return (shown,)
 
     def start_round(self) -> Iterator[dict[str, Any]]:
@@ -161,7 +163,7 @@ class ReplyAssembler:
         self._said = self.has_spoken = False
         for chunk in held:
             choices = [{**choice, "finish_reason": None} for choice in chunk.get("choices") or ()]
-            if any(_says(choice) for choice in choices):
+            if any(_has_words(choice) for choice in choices):
                 yield {**chunk, "choices": choices}
 
     def ending(self) -> Iterator[dict[str, Any]]:
@@ -172,11 +174,11 @@ class ReplyAssembler:
         if self._note:
             yield self._chunk({"content": self._note})
         if self.returned:
-            yield self._chunk({"tool_calls": _on_the_wire(self.returned)})
+            yield self._chunk({"tool_calls": _to_wire_calls(self.returned)})
         reason = "tool_calls" if self.returned else self._reason
         for chunk in self._held:
             choices = chunk.get("choices") or ()
-            yield {**chunk, "choices": [_ended(choice, reason) for choice in choices]}
+            yield {**chunk, "choices": [_with_finish_reason(choice, reason) for choice in choices]}
         if self._usage is not None:
             yield {**self._head, "choices": [], "usage": self._usage}
 
@@ -199,14 +201,14 @@ class ReplyAssembler:
         """
         self._head = before._head or self._head
         begun = {} if before._rounds else {"role": "assistant", "content": None}
-        yield self._chunk({**begun, "tool_calls": _on_the_wire(self.returned)})
+        yield self._chunk({**begun, "tool_calls": _to_wire_calls(self.returned)})
         yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         if used is not None:
             yield {**self._head, "choices": [], "usage": used}
 
-    def apart(self, text: str) -> str:
+    def separate_text(self, text: str) -> str:
         """`text` in place of the last message, set apart from what the client was sent before; noted in `preface`."""
-        return self._separated(text)
+        return self._separate(text)
 
     def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The end of the reply where it has no other: `text`, why it ended, and what the rounds before used.
@@ -230,18 +232,18 @@ class ReplyAssembler:
     def _chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
-    def _seen(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
+    def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
         """`chunk` without calls and usage, and with the head of the first one; None where nothing is left of it."""
         before = chunk.get("choices") or ()
         if before and not self._head:  # some upstreams send notes ahead that are no chunks of the reply
             self._head = {key: chunk[key] for key in _HEAD if key in chunk}
-        choices = [told for choice in before if (told := self._seen_choice(choice)) is not None]
+        choices = [told for choice in before if (told := self._filter_choice(choice)) is not None]
         if not choices and (before or chunk.get("usage")):
             return None
         rest = {key: value for key, value in chunk.items() if key != "usage"}
         return {**rest, **(self._head if self._rounds else {}), "choices": choices}
 
-    def _seen_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
+    def _filter_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
         told, dropped = dict(choice), False
         for key in ("delta", "message"):
             said = choice.get(key)
@@ -250,21 +252,21 @@ class ReplyAssembler:
             left = {name: value for name, value in said.items() if name != "tool_calls"}
             if self._rounds:
                 left.pop("role", None)
-                left |= {name: _further(left[name], self._rounds) for name in _NUMBERED if name in left}
+                left |= {name: _renumber_blocks(left[name], self._rounds) for name in _NUMBERED if name in left}
             dropped = dropped or len(left) < len(said)
             if key == "delta" or "delta" not in choice:
-                left = self._apart(left)
+                left = self._separate_delta(left)
             told[key] = left
-        return None if dropped and not _says(told) and told.get("finish_reason") is None else told
+        return None if dropped and not _has_words(told) and told.get("finish_reason") is None else told
 
-    def _apart(self, said: dict[str, Any]) -> dict[str, Any]:
+    def _separate_delta(self, said: dict[str, Any]) -> dict[str, Any]:
         """The first words of a later message, set apart from what stands before them."""
         content = said.get("content")
         if self._said or not isinstance(content, str) or not content:
             return said
-        return {**said, "content": self._separated(content)}
+        return {**said, "content": self._separate(content)}
 
-    def _separated(self, content: str) -> str:
+    def _separate(self, content: str) -> str:
         self._said = True
         if not self.preface or self.preface[-1].isspace() or content[0].isspace():
             return content
@@ -275,18 +277,18 @@ class ReplyAssembler:
 # -- shapes ----------------------------------------------------------------------
 
 
-def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """The calls with ids that differ: results come in any order."""
     used: set[str] = set()
     return tuple(msgspec.structs.replace(call, id=distinct_id(call.id, used)) for call in calls)
 
 
-def _on_the_wire(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
     told = message_to(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
     return [{"index": at, **call} for at, call in enumerate(told)]
 
 
-def _further(blocks: Any, rounds: int) -> Any:
+def _renumber_blocks(blocks: Any, rounds: int) -> Any:
     """Blocks of a later round with numbers of their own: else whoever puts deltas together would add them to earlier ones."""
     if not isinstance(blocks, list):
         return blocks
@@ -298,29 +300,29 @@ def _further(blocks: Any, rounds: int) -> Any:
     ]
 
 
-def _says(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
+def _has_words(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
     """Whether there is anything in the delta of a choice, `beside` some fields."""
     said = choice.get("delta", choice.get("message"))
     return isinstance(said, dict) and any(value for name, value in said.items() if name not in beside)
 
 
-def _ended(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
+def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
     """A choice whose reply ended for another reason than the model's."""
     return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
 
 
-def summed(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
+def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
     """What two calls used together: numbers are added, at any depth."""
     if not isinstance(usage, Mapping):
         return before
     if before is None:
         return dict(usage)
-    return {**before, **{key: _sum(before.get(key), value) for key, value in usage.items()}}
+    return {**before, **{key: _add_numbers(before.get(key), value) for key, value in usage.items()}}
 
 
-def _sum(one: Any, other: Any) -> Any:
+def _add_numbers(one: Any, other: Any) -> Any:
     if isinstance(other, Mapping):
-        return summed(one if isinstance(one, dict) else None, other)
+        return add_usage(one if isinstance(one, dict) else None, other)
     if is_number(one) and is_number(other):
         return one + other
     return one if other is None else other
@@ -339,8 +341,8 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
         text: of it.
         metadata: so far.
     """
-    for candidates in _mentions(text or ""):
-        await _note(turn, candidates)
+    for candidates in _find_mentions(text or ""):
+        await _note_artifact(turn, candidates)
     return with_artifacts(turn, metadata)
 
 
@@ -355,7 +357,7 @@ def take_artifacts(turn: Turn, entry: Entry) -> None:
         turn.artifacts[one["name"]] = one["version"]
 
 
-def _mentions(text: str) -> Iterator[list[str]]:
+def _find_mentions(text: str) -> Iterator[list[str]]:
     """Of each name that stands in a text what it may be, the longest first."""
     if "artifact:" not in text:
         return
@@ -369,7 +371,7 @@ def _mentions(text: str) -> Iterator[list[str]]:
             yield list(dict.fromkeys([said, said.rstrip(_BEHIND), said.split(")", 1)[0]]))
 
 
-async def _note(turn: Turn, candidates: list[str]) -> None:
+async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
     """Take note of the first of these that there is. What cannot be looked up now is not told: the reply comes first."""
     for name in candidates:
         try:

@@ -24,8 +24,8 @@ from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.media.leaving import whole_entries
 from holdfast.models import Collector, as_chunks, closing
-from holdfast.turns.model_call import build_call, call_model, made_call
-from holdfast.turns.replies import append_reply, failure_in, failure_text, say_failure, text_of_reply
+from holdfast.turns.model_call import build_call, call_model, make_call_record
+from holdfast.turns.replies import append_reply, make_failure_text, read_failure, read_reply_text, say_failure
 from holdfast.turns.reply_assembler import (
     Progress,
     ReplyAssembler,
@@ -34,7 +34,7 @@ from holdfast.turns.reply_assembler import (
     with_named_artifacts,
 )
 from holdfast.turns.scope import TurnScope
-from holdfast.turns.tool_loop import not_run, run_tools
+from holdfast.turns.tool_loop import record_calls_not_run, run_tools
 from holdfast.turns.turn import Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
 from holdfast.wire.openai import message_from, message_to
@@ -60,13 +60,13 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             for chunk in await _repeat_reply(turn, turn.answered):
                 yield chunk
             return
-        assembler, completion_id = ReplyAssembler(turn), _keyed_id(turn)
+        assembler, completion_id = ReplyAssembler(turn), _make_keyed_id(turn)
         speaking = run_workflow(turn, speak, assembler) if turn.request.voice.steps else speak(turn, assembler)
         while True:
             async with closing(speaking) as chunks:
                 async for chunk in chunks:
                     if turn.progress or not isinstance(chunk, Progress):
-                        yield _identified(chunk, completion_id)
+                        yield _with_id(chunk, completion_id)
             if turn.closed or turn.failure is not None:
                 return
             if not turn.request.voice.steps:
@@ -74,7 +74,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             speaking = run_workflow(turn, speak, assembler)  # the agent that spoke handed the conversation over to one
         turn.closed = True
         for chunk in assembler.ending():
-            yield _identified(chunk, completion_id)
+            yield _with_id(chunk, completion_id)
 
 
 async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
@@ -152,7 +152,7 @@ class Round:
         if turn.share is not None:  # the workflow says the failure message of one of its agents
             assembler.has_spoken = assembler.has_spoken or wrote
             return False
-        text = None if wrote else await failure_text(turn, assembler, error)
+        text = None if wrote else await make_failure_text(turn, assembler, error)
         if text is None:
             return False
         self.failure_message = await say_failure(turn, assembler, text, (error.code, error.public_message))
@@ -183,7 +183,7 @@ class Round:
         """Write, after a reply whose calls no one is there to run, that they were not run."""
         await asyncio.wait((recording,))
         if not recording.exception() and self._assembler.calls:
-            await not_run(self._turn, self._assembler)
+            await record_calls_not_run(self._turn, self._assembler)
 
     async def _record(self) -> None:
         turn, assembler, collector = self._turn, self._assembler, self._collector
@@ -191,15 +191,15 @@ class Round:
             await self._record_part(collector.partial())
             return
         completion = collector.completion()
-        reply, metadata = assembler.take(_reply(completion), collector.usage)
-        call = made_call(turn, completion.get("model"), completion.get("usage"))
-        text = text_of_reply([reply])
+        reply, metadata = assembler.take(_make_reply(completion), collector.usage)
+        call = make_call_record(turn, completion.get("model"), completion.get("usage"))
+        text = read_reply_text([reply])
         if not assembler.calls:
             metadata = await with_named_artifacts(turn, reply.text, metadata)
         messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
         await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
         if assembler.calls and not self.is_whole:
-            await not_run(turn, assembler)
+            await record_calls_not_run(turn, assembler)
 
     async def _record_part(self, completion: dict[str, Any]) -> None:
         """Write the text that arrived of a cut reply, if any did: half a tool call is of no use to anyone."""
@@ -207,13 +207,13 @@ class Round:
         if not (choices[0].get("message") or {}).get("content"):
             return
         choices[0]["message"].pop("tool_calls", None)
-        call = made_call(turn, completion.get("model"), completion.get("usage"))
+        call = make_call_record(turn, completion.get("model"), completion.get("usage"))
         cut = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(self._assembler.metadata or {})}
-        messages, noted = hand_over_reply(turn, _reply(completion), with_artifacts(turn, cut))
+        messages, noted = hand_over_reply(turn, _make_reply(completion), with_artifacts(turn, cut))
         await turn.append(messages, metadata=noted, calls=[call], last=True)
 
 
-def _reply(completion: Mapping[str, Any]) -> Message:
+def _make_reply(completion: Mapping[str, Any]) -> Message:
     """Return the first choice's message. Raises `ModelProtocolError` if it is none."""
     choices = completion.get("choices") or [{}]
     data = dict(choices[0].get("message") or {})
@@ -226,12 +226,12 @@ def _reply(completion: Mapping[str, Any]) -> Message:
         raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
 
 
-def _identified(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
+def _with_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
     """Return a chunk with the completion id of its request, if that has one."""
     return chunk if completion_id is None or isinstance(chunk, Progress) else {**chunk, "id": completion_id}
 
 
-def _keyed_id(turn: Turn) -> str | None:
+def _make_keyed_id(turn: Turn) -> str | None:
     """Return the completion id of a request with an idempotency key; the same for each answer to it. None without a key.
 
     An id made of the key needs no storing, and is known before the first chunk of the first answer.
@@ -244,7 +244,7 @@ def _keyed_id(turn: Turn) -> str | None:
 
 async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
     """Return the stored reply as chunks, as the client was sent it, for a request that is answered a second time."""
-    turn.failure = failure_in(stored)
+    turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
     (entry,) = await whole_entries(turn.engine.store, turn.request.ref, [stored])
     message, returned = as_sent(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
@@ -255,7 +255,7 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
         message = message.evolve(content=None)
     reason = "tool_calls" if message.tool_calls else "stop"
     completion = {
-        "id": _keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
+        "id": _make_keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
         "object": "chat.completion",
         "created": entry.timestamp // 1000,
         "model": turn.request.voice.llm.model,

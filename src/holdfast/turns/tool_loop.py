@@ -17,7 +17,7 @@ from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.tool import CANCELLED, NOT_RUN, Outcome, failure, run
 from holdfast.turns.handover import hand_over, transfer
-from holdfast.turns.recall import is_shared, looked_up, quotes, said_at
+from holdfast.turns.recall import has_foreign_quotes, is_shared, read_text_at, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn
 
@@ -36,7 +36,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
             for told in assembler.progress(call, "running"):
                 yield told
         while under_way.left:
-            done = await turn.lock.interruptible(under_way.some)
+            done = await turn.lock.interruptible(under_way.wait_for_some)
             for outcome in await under_way.write(done):
                 for told in assembler.progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told
@@ -47,7 +47,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
             await turn.settle(under_way.give_up())
 
 
-async def not_run(turn: Turn, assembler: ReplyAssembler) -> None:
+async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
     """Write that the calls of a message never ran, because the turn ended before."""
     await turn.append([failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
@@ -65,7 +65,7 @@ class _UnderWay:
         self._writing = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._read = False
-        contexts = {call.id: context_of(turn, call) for call in assembler.calls}
+        contexts = {call.id: make_context(turn, call) for call in assembler.calls}
         self._marked = {name: context.marked for name, context in contexts.items()}
         self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in assembler.calls}
 
@@ -83,7 +83,7 @@ class _UnderWay:
                 await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
                 self._read = True
 
-    async def some(self) -> list[asyncio.Task[Outcome]]:
+    async def wait_for_some(self) -> list[asyncio.Task[Outcome]]:
         """Those that are done, as soon as there are any."""
         done, _ = await asyncio.wait(self.left, return_when=asyncio.FIRST_COMPLETED)
         return [task for task in self.left if task in done]
@@ -91,7 +91,7 @@ class _UnderWay:
     async def write(self, done: Iterable[asyncio.Task[Outcome]]) -> list[Outcome]:
         """Write the results of calls that are done. Raises what came out of a tool that is no `Exception`."""
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
-        outcomes = [_outcome(task, self.left.pop(task)) for task in done]
+        outcomes = [_read_outcome(task, self.left.pop(task)) for task in done]
         last = self._returned and not self.left
         await self._turn.settle(self._append(outcomes, last=last))
         for task in errors:
@@ -104,7 +104,7 @@ class _UnderWay:
         for task in left:
             task.cancel()
         await asyncio.wait(left)
-        await self._append([_outcome(task, call) for task, call in left.items()], last=True)
+        await self._append([_read_outcome(task, call) for task, call in left.items()], last=True)
 
     async def _append(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
         async with self._writing:
@@ -128,13 +128,13 @@ class _UnderWay:
         await self._turn.append(messages, metadata=noted, state_delta=delta or None, last=last)
 
 
-def _outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
+def _read_outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
     if task.cancelled() or task.exception() is not None:
         return failure(call, CANCELLED)
     return task.result()
 
 
-def context_of(turn: Turn, call: ToolCall) -> ToolContext:
+def make_context(turn: Turn, call: ToolCall) -> ToolContext:
     """What a tool is given of the session."""
     ref, session = turn.request.ref, turn.session
 
@@ -143,7 +143,7 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
 
     def sees(entry: Entry) -> bool:
         perspective = turn.request.voice.perspective
-        return perspective is None or not perspective.apart(entry)
+        return perspective is None or not perspective.separate_text(entry)
 
     def saved(artifact: Artifact) -> None:
         turn.artifacts[artifact.name] = max(artifact.version, turn.artifacts.get(artifact.name, 0))
@@ -163,14 +163,14 @@ def context_of(turn: Turn, call: ToolCall) -> ToolContext:
             sees=sees,
             transfer=partial(transfer, turn),
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
-            search=None if turn.engine.index is None else partial(looked_up, turn),
-            memories=_memories(turn),
+            search=None if turn.engine.index is None else partial(search_for_tool, turn),
+            memories=_open_memories(turn),
             most=turn.request.voice.tools.limits.result,
         ),
     )
 
 
-def _memories(turn: Turn) -> SessionMemories:
+def _open_memories(turn: Turn) -> SessionMemories:
     """The memories that a tool reaches: those that the turn's user and agent may see."""
     ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
 
@@ -186,7 +186,7 @@ def _memories(turn: Turn) -> SessionMemories:
         most=settings.max_results if settings else None,
         told=told,
         shared=is_shared(turn),
-        quotes=partial(quotes, turn),
-        read=partial(said_at, turn),
+        quotes=partial(has_foreign_quotes, turn),
+        read=partial(read_text_at, turn),
         root=turn.root,
     )

@@ -200,11 +200,11 @@ class Turn:
 
     def speak_as(self, voice: Voice, learned: Learned) -> None:
         """Have another of its `voices` make the next call, whose prompt is to be built from a view of its own."""
-        self.request = msgspec.structs.replace(self.request, voice=self._narrowed(voice))
+        self.request = msgspec.structs.replace(self.request, voice=self._with_request_context(voice))
         self.learned, self.input_budget, self.provider_count = learned, None, None
         vars(self).pop("key", None)
 
-    def _narrowed(self, voice: Voice) -> Voice:
+    def _with_request_context(self, voice: Voice) -> Voice:
         """Return the voice with what the request says of strategy and budget."""
         return self.roster.with_context(voice, self.request.settings.apply(voice.context))
 
@@ -235,7 +235,7 @@ class Turn:
             body: what of the request is meant for it.
         """
         made = copy(self)
-        voice = self._narrowed(voice)
+        voice = self._with_request_context(voice)
         made.request = msgspec.structs.replace(self.request, voice=voice, body=body)
         made.share, made.lock, made.handover = share, lock, Handover(voice)
         made.learned, made.input_budget, made.provider_count = Learned(), None, None

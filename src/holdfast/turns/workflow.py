@@ -29,9 +29,9 @@ from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, Model
 from holdfast.models import closing
 from holdfast.stores.walk import entries_to
 from holdfast.tools.tool import relaxed
-from holdfast.turns.handover import same_place
-from holdfast.turns.replies import failure_text, say_failure
-from holdfast.turns.reply_assembler import Progress, ReplyAssembler, summed
+from holdfast.turns.handover import may_share_key
+from holdfast.turns.replies import make_failure_text, say_failure
+from holdfast.turns.reply_assembler import Progress, ReplyAssembler, add_usage
 from holdfast.turns.scope import compact
 from holdfast.turns.turn import Turn
 
@@ -89,7 +89,7 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
         ModelError: an agent of a sequence, or each of those side by side, did not answer; the first one's. Where nothing was
             said yet, the workflow's failure message is said in its place, else that agent's.
     """
-    workflow = _Workflow(turn, speak, await _done(turn), before)
+    workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
         try:
             async with closing(workflow.reply(turn.request.voice)) as chunks:
@@ -135,19 +135,19 @@ class _Workflow:
     async def reply(self, voice: Voice) -> Chunks:
         """Have `voice` end the turn's reply."""
         place = _Place(self._turn.lock)
-        if _agent(voice).parallel:
-            speaking = self._joined(voice, place._replace(joined=True))
+        if _agent_of(voice).parallel:
+            speaking = self._run_joined(voice, place._replace(joined=True))
         elif voice.steps:
-            speaking = self._ended(voice, place)
+            speaking = self._run_ended(voice, place)
         else:
-            speaking = self._last(voice, place)
+            speaking = self._run_last(voice, place)
         async with closing(speaking) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _ended(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_ended(self, voice: Voice, place: _Place) -> Chunks:
         """A sequence, whose last agent ends the reply."""
-        async with closing(self._in_turn(voice.steps[:-1], place)) as chunks:
+        async with closing(self._run_in_turn(voice.steps[:-1], place)) as chunks:
             async for chunk in chunks:
                 yield chunk
         if self._turn.closed:
@@ -156,9 +156,9 @@ class _Workflow:
             async for chunk in chunks:
                 yield chunk
 
-    async def _last(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_last(self, voice: Voice, place: _Place) -> Chunks:
         """One agent, whose words are the client's as they come."""
-        part = await self._part(voice, place, Share(ends=True), self._turn.request.body)
+        part = await self._make_part(voice, place, Share(ends=True), self._turn.request.body)
         assembler = ReplyAssembler(part, self._used, self._before)
         try:
             async with closing(self._speak(part, assembler)) as chunks:
@@ -172,15 +172,15 @@ class _Workflow:
         for chunk in assembler.ending():
             yield chunk
 
-    async def _joined(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_joined(self, voice: Voice, place: _Place) -> Chunks:
         """Agents side by side, whose texts are one reply."""
-        async with closing(self._side_by_side(voice, place)) as chunks:
+        async with closing(self._run_side_by_side(voice, place)) as chunks:
             async for chunk in chunks:
                 yield chunk
-        part = await self._part(voice, place, Share(ends=True), self._turn.request.body)
+        part = await self._make_part(voice, place, Share(ends=True), self._turn.request.body)
         text, llm = self._text(voice), voice.llm
         assembler = ReplyAssembler(part, self._used, self._before)
-        told = assembler.apart(text)
+        told = assembler.separate_text(text)
         said = Message(role="assistant", content=text)
         await part.settle(part.append([said], metadata=assembler.metadata, last=True))
         self._turn.request = msgspec.structs.replace(self._turn.request, voice=voice)
@@ -190,39 +190,39 @@ class _Workflow:
 
     # -- those before it -------------------------------------------------------
 
-    async def _aside(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_aside(self, voice: Voice, place: _Place) -> Chunks:
         """Have `voice` speak where others speak after it: nothing comes of it but progress, and calls of the client's tools."""
-        if _agent(voice).parallel:
-            speaking = self._side_by_side(voice, place)
+        if _agent_of(voice).parallel:
+            speaking = self._run_side_by_side(voice, place)
         elif voice.steps:
-            speaking = self._in_turn(voice.steps, place)
-        elif _agent(voice).name in self._said:
+            speaking = self._run_in_turn(voice.steps, place)
+        elif _agent_of(voice).name in self._said:
             return
         else:
-            speaking = self._one(voice, place)
+            speaking = self._run_one(voice, place)
         async with closing(speaking) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _in_turn(self, steps: Sequence[Voice], place: _Place) -> Chunks:
+    async def _run_in_turn(self, steps: Sequence[Voice], place: _Place) -> Chunks:
         """Have these speak one after the other, until one of them ends the turn by a call of the client's."""
         for step in steps:
-            async with closing(self._aside(step, place)) as chunks:
+            async with closing(self._run_aside(step, place)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             if self._turn.closed:
                 return
 
-    async def _one(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_one(self, voice: Voice, place: _Place) -> Chunks:
         """One agent, whose text is handed over."""
-        name, left_out = _agent(voice).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
+        name, left_out = _agent_of(voice).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relaxed(self._turn.request.body.get("tool_choice"))) is not None:
             body["tool_choice"] = choice
         share = Share(step=name, joined=place.joined, branch=place.branch)
-        part = await self._part(voice, place, share, body)
+        part = await self._make_part(voice, place, share, body)
         assembler = ReplyAssembler(part)
-        yield self._told(part, "running")
+        yield self._make_progress(part, "running")
         try:
             async with closing(self._speak(part, assembler)) as chunks:
                 async for chunk in chunks:
@@ -230,11 +230,11 @@ class _Workflow:
                         yield chunk
         except _ITS_OWN as exc:
             self._failed.append(_Failed(part, assembler, exc))
-            yield self._told(part, "failed")
+            yield self._make_progress(part, "failed")
             raise
         finally:
-            self._used = summed(self._used, assembler.used)
-        yield self._told(part, "done")
+            self._used = add_usage(self._used, assembler.used)
+        yield self._make_progress(part, "done")
         if assembler.returned:
             self._turn.closed = True
             for chunk in assembler.end_with_calls(self._used, self._before):
@@ -244,7 +244,7 @@ class _Workflow:
 
     # -- side by side ----------------------------------------------------------
 
-    async def _side_by_side(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_side_by_side(self, voice: Voice, place: _Place) -> Chunks:
         """Have the agents of a `parallel` speak at once; where one fails and another does not, its place says so."""
         told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         places = [self._place(voice, step, place) for step in voice.steps]
@@ -260,7 +260,7 @@ class _Workflow:
                         task.result()
         finally:
             if not all(task.done() for task in tasks):
-                ending = self._turn.engine.locks.begin(self._turn.request.ref, _given_up(tasks))
+                ending = self._turn.engine.locks.begin(self._turn.request.ref, _cancel_tasks(tasks))
                 place.lock.keep_open_for(ending)
                 await asyncio.shield(ending)
         errors = [task.exception() for task in tasks]
@@ -268,17 +268,17 @@ class _Workflow:
             raise errors[0] or AssertionError
         for step, own, error in zip(voice.steps, places, errors, strict=True):
             if isinstance(error, HoldfastError):
-                await self._silent(step, own._replace(lock=place.lock), error)
+                await self._record_silence(step, own._replace(lock=place.lock), error)
 
     def _place(self, voice: Voice, step: Voice, place: _Place) -> _Place:
         lock = Branch(place.lock, self._turn.engine.locks, self._floor)
-        return place.within(_agent(voice).name, _agent(step).name, lock)
+        return place.within(_agent_of(voice).name, _agent_of(step).name, lock)
 
     async def _branch(self, step: Voice, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
         """One of those side by side, from its beginning to the end of its writes; what it tells, and None at its end."""
         assert isinstance(place.lock, Branch), "whoever speaks beside others has a branch"
         try:
-            async with closing(self._aside(step, place)) as chunks:
+            async with closing(self._run_aside(step, place)) as chunks:
                 async for chunk in chunks:
                     told.put_nowait(chunk)
         finally:
@@ -288,11 +288,11 @@ class _Workflow:
             finally:
                 asyncio.get_running_loop().call_soon(told.put_nowait, None)  # when its task is done
 
-    async def _silent(self, voice: Voice, place: _Place, error: HoldfastError) -> None:
+    async def _record_silence(self, voice: Voice, place: _Place, error: HoldfastError) -> None:
         """Hand over, in place of an agent that failed, that it did."""
-        name = _agent(voice).name
+        name = _agent_of(voice).name
         share = Share(step=name, joined=place.joined, branch=place.branch)
-        part = await self._part(voice, place, share, {})
+        part = await self._make_part(voice, place, share, {})
         self._said[name] = SILENT.format(agent=name, code=error.code)
         messages, noted = hand_over_reply(
             part, Message(role="assistant", content=self._said[name]), {"error": error.code}
@@ -301,11 +301,9 @@ class _Workflow:
 
     # -- all of them -----------------------------------------------------------
 
-    async def _part(self, voice: Voice, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
-        if not voice.steps and not same_place(self._turn, voice):
-            message = (
-                f"{_agent(voice).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
-            )
+    async def _make_part(self, voice: Voice, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
+        if not voice.steps and not may_share_key(self._turn, voice):
+            message = f"{_agent_of(voice).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
             raise InvalidRequest(message, param="agent")
         voice = msgspec.structs.replace(voice, branch=place.branch)
         part = self._turn.part(voice, share, place.lock, body)
@@ -315,15 +313,15 @@ class _Workflow:
 
     def _text(self, voice: Voice) -> str:
         """What an agent, or who speaks in its place, has said."""
-        if _agent(voice).parallel:
-            places = ((_agent(step).name, self._text(step)) for step in voice.steps)
+        if _agent_of(voice).parallel:
+            places = ((_agent_of(step).name, self._text(step)) for step in voice.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
-        return self._text(voice.steps[-1]) if voice.steps else self._said.get(_agent(voice).name, "")
+        return self._text(voice.steps[-1]) if voice.steps else self._said.get(_agent_of(voice).name, "")
 
-    def _told(self, part: Turn, status: str) -> Progress:
+    def _make_progress(self, part: Turn, status: str) -> Progress:
         """What an agent is doing."""
         voice = part.request.voice
-        told = {"agent": _agent(voice).name, "status": status, **({"branch": voice.branch} if voice.branch else {})}
+        told = {"agent": _agent_of(voice).name, "status": status, **({"branch": voice.branch} if voice.branch else {})}
         return Progress({**self._head(voice.llm.model), "choices": [], "holdfast": told})
 
     def _head(self, model: str) -> dict[str, Any]:
@@ -336,10 +334,10 @@ class _Workflow:
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
         assembler = ReplyAssembler(failed.part, self._used, self._before) if aside else failed.assembler
-        voice = self._root if _agent(self._root).failure_message else failed.part.request.voice
+        voice = self._root if _agent_of(self._root).failure_message else failed.part.request.voice
         voice = msgspec.structs.replace(voice, branch="")
         closer = self._turn.part(voice, Share(ends=True), self._turn.lock, {})
-        return closer, assembler, await failure_text(closer, assembler, error)
+        return closer, assembler, await make_failure_text(closer, assembler, error)
 
     def over(self) -> None:
         """What comes after the turn, for each that spoke in it."""
@@ -349,7 +347,7 @@ class _Workflow:
                 compact(part)
 
 
-async def _given_up(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel those that still speak; what has arrived of each is in the log then."""
     for task in tasks:
         task.cancel()
@@ -358,7 +356,7 @@ async def _given_up(tasks: Sequence[asyncio.Task[None]]) -> None:
         _ = task.cancelled() or task.exception()
 
 
-def _agent(voice: Voice) -> Agent:
+def _agent_of(voice: Voice) -> Agent:
     assert voice.agent is not None, "workflows are made of agents"
     return voice.agent
 
@@ -378,7 +376,7 @@ def hand_over_reply(
     return [reply.evolve(tool_calls=(call,)), result], [{**noted, "returned": []}, None]
 
 
-async def _done(turn: Turn) -> dict[str, str]:
+async def _read_finished(turn: Turn) -> dict[str, str]:
     """The texts that a first try of this turn has handed over, by agent. What arrived of those that were cut makes room."""
     if turn.session.tail.last_kind == "user":
         return {}
