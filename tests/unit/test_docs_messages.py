@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes what Holdfast really says: each message of its tables stands in the code, and each code is an error's."""
+"""Troubleshooting quotes what Holdfast really says: each message of its two pages is in the code, and each code is an error's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+PAGES = ("troubleshooting.md", "troubleshooting-errors.md")
+PAGE = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES)
 GAP = "\0"
 """Where a message has something of the case in it."""
 SHORT = re.compile(r"^[a-z]+$")
