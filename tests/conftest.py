@@ -102,11 +102,11 @@ def certificates_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_left() -> Iterator[None]:
-    """Database servers that tests have reached are let go of at the end; whoever reaches none imports nothing of them."""
+    """Leave database servers that tests have reached, and the template of servers; a run without any imports neither."""
     yield
-    servers = sys.modules.get("tests.stores.servers")
-    if servers is not None:
-        servers.leave()
+    for name in ("tests.stores.servers", "tests.edges.forking"):
+        if (used := sys.modules.get(name)) is not None:
+            used.leave()
 
 
 @pytest.fixture(scope="session")

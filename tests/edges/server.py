@@ -36,6 +36,7 @@ from holdfast.server.requester import RequestRules
 from holdfast.server.run import access_of
 from holdfast.testing import ScriptedUpstream
 from tests.clocks import Pauses, TickingClock
+from tests.edges import forking
 
 UPSTREAM_KEY = "sk-upstream-0123456789abcdef"
 CLIENT_KEY = "sk-client-fedcba9876543210"
@@ -192,6 +193,14 @@ async def gateway(
         yield served, upstream
 
 
+def _start(program: Sequence[str], env: Mapping[str, str]) -> forking.Copy | subprocess.Popen[str]:
+    """Run a program; one that is text starts from nothing, since it may ask what is loaded."""
+    if program[0] != "-c":
+        return forking.template().copy(program, env)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, *program], stdout=pipe, stderr=pipe, text=True, env=env)
+
+
 class Process:
     """The server in a process of its own; what it logs is kept in `log`.
 
@@ -214,13 +223,7 @@ class Process:
         own = {"HOLDFAST_STORE": store, "HOLDFAST_PORT": "0", **({"HOLDFAST_CONFIG": str(config)} if config else {})}
         if store.startswith("redis"):  # its index would lie where the tests run
             own["HOLDFAST_STORAGE__INDEX__ENABLED"] = "false"
-        self.process = subprocess.Popen(
-            [sys.executable, *program],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=known | own | dict(env or {}),
-        )
+        self.process = _start(program, known | own | dict(env or {}))
         self.log: list[str] = []
         self._bell = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)

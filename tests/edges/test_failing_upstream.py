@@ -200,7 +200,12 @@ ANTHROPIC: dict[str, Way] = {
     "400, the prompt is too long": Way(failing(400, TOO_MANY_TOKENS), 400, "context_length_exceeded", over=False),
     **{
         name: WAYS[name]
-        for name in ("200 with an HTML page", "200 with an empty body", "JSON that is not a completion", "an event that is not JSON")
+        for name in (
+            "200 with an HTML page",
+            "200 with an empty body",
+            "JSON that is not a completion",
+            "an event that is not JSON",
+        )
     },
     "an OpenAI event": Way(raw(ONE, TWO, END, DONE), 502, WRONG),
     "an event that is too long": WAYS["an event that is too long"],
