@@ -145,7 +145,7 @@ async def test_a_server_that_is_not_there(
     [
         ("postgres", "asyncpg", "postgres", ("postgres_connection", "postgres")),
         ("mysql", "asyncmy", "mysql", ("mysql_connection", "mysql")),
-        ("redis", "redis", "redis", ("redis.connection", "redis.address", "redis.store")),
+        ("redis", "hiredis", "redis", ("redis.connection", "redis.address", "redis.store")),
     ],
 )
 async def test_a_driver_that_is_not_installed(

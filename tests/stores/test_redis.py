@@ -7,6 +7,7 @@ from collections import Counter
 
 import anyio
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -275,6 +276,21 @@ async def test_a_server_that_becomes_a_replica(opening: Opening, monkeypatch: py
         assert await live(store) == []
         await client.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
         assert (await store.append(REF, _says("b"))).version == 1
+
+
+def test_a_store_works_in_the_loop_of_the_server(redis_url: str) -> None:
+    """`holdfast serve` runs on uvloop, whose transports are none of asyncio's classes."""
+
+    async def work() -> list[str]:
+        store = await open_store(redis_url, tenant="acme")
+        try:
+            await store.create(session())
+            await store.append(REF, _says("a"))
+            return await live(store)
+        finally:
+            await store.close()
+
+    assert uvloop.run(work()) == ["a"]
 
 
 async def test_a_server_with_a_password(opening: Opening) -> None:

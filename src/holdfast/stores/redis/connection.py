@@ -1,19 +1,20 @@
 """One connection, on which commands follow each other without waiting for answers.
 
-One task sends what has queued up meanwhile in one go, another one takes the answers, in order. So a caller who gives up
-leaves nothing behind but an answer that nobody takes: whose it is follows from its place. A connection that breaks tells
-each caller what is known: `Lost` when its command was not sent, `Unsure` when it was.
+What many tasks ask in one step of the event loop is sent in one go, and answers are taken in order. So a caller who gives up
+leaves nothing behind but an answer that is dropped. A connection that breaks reports to each caller what is known: `Lost`
+when its command was not sent, `Unsure` when it was.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
 import re
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -21,12 +22,7 @@ from holdfast.errors import HoldfastError, MissingExtra, StoreCorrupt, StoreErro
 from holdfast.stores.logic.network import PATIENCE
 
 try:
-    from hiredis import pack_command
-    from redis import exceptions
-    from redis.asyncio.connection import Connection, SSLConnection
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-    from redis.crc import key_slot
+    from hiredis import ProtocolError, Reader, pack_command
 except ImportError as exc:  # pragma: no cover  # the tests' environment has it
     raise MissingExtra("a Redis store", "redis") from exc
 
@@ -80,49 +76,35 @@ class Login(msgspec.Struct, frozen=True):
         """The name: a password must not reach a log."""
         return f"Login({self.name})"
 
-    def connection(self, place: Place) -> Connection:
-        """A connection that is not open yet."""
-        given: dict[str, Any] = {
-            "host": place.host,
-            "port": place.port,
-            "db": self.database,
-            "username": self.user,
-            "password": self.password,
-            "client_name": self.name,
-            "protocol": 2,
-            "socket_timeout": None,
-            "socket_connect_timeout": PATIENCE / 3,
-            "socket_read_size": 1 << 18,
-            "retry": Retry(NoBackoff(), 0),
-        }
+    @property
+    def commands(self) -> list[Command]:
+        """What is sent first on each connection."""
+        commands: list[Command] = []
+        if self.user is not None:
+            commands.append(("AUTH", self.user, self.password or ""))
+        elif self.password is not None:
+            commands.append(("AUTH", self.password))
+        if self.database:
+            commands.append(("SELECT", self.database))
+        return [*commands, ("CLIENT", "SETNAME", self.name)]
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return how the connection is encrypted; None: it is not."""
         if not self.encrypted:
-            return Connection(**given)
+            return None
+        context = ssl.create_default_context()
         if not self.verified:
-            given |= {"ssl_cert_reqs": ssl.CERT_NONE, "ssl_check_hostname": False}
-        return SSLConnection(**given)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
 
 
 def slot_of(tag: bytes) -> int:
-    """The slot of what a key's braces hold."""
-    return key_slot(tag, SLOTS)
+    """Return the slot of what a key's braces hold."""
+    return binascii.crc_hqx(tag, 0) % SLOTS
 
 
 # -- errors ------------------------------------------------------------------
 
-_CODES: Final = (
-    (exceptions.NoScriptError, "NOSCRIPT"),
-    (exceptions.BusyLoadingError, "LOADING"),
-    (exceptions.ReadOnlyError, "READONLY"),
-    (exceptions.OutOfMemoryError, "OOM"),
-    (exceptions.NoPermissionError, "NOPERM"),
-    (exceptions.AuthenticationError, "WRONGPASS"),
-    (exceptions.MovedError, "MOVED"),
-    (exceptions.AskError, "ASK"),
-    (exceptions.TryAgainError, "TRYAGAIN"),
-    (exceptions.MasterDownError, "MASTERDOWN"),
-    (exceptions.ClusterDownError, "CLUSTERDOWN"),
-    (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
-)
 _INNER: Final = re.compile(r"\b(OOM|MISCONF|WRONGTYPE|READONLY|NOREPLICAS|NOPERM|CLUSTERDOWN|MASTERDOWN)\b")
 """What a script was refused for, where the server says only that it was."""
 _WORDS: Final = {
@@ -146,19 +128,17 @@ PASSING: Final = ("LOADING", "READONLY", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "T
 """What may be over in a moment."""
 
 
-def parse_refusal(exc: Exception) -> Refused:
-    """What the server said."""
-    text = str(exc)
-    if "Authentication required" in text:
-        return Refused("NOAUTH", text)
-    first = text.partition(" ")[0]
-    code = next((code for kind, code in _CODES if isinstance(exc, kind)), first if first.isupper() else "ERR")
-    if code != "ERR":
+def parse_refusal(text: str) -> Refused:
+    """Return what the server answered."""
+    code = text.partition(" ")[0]
+    if code == "ERR" and "without any password" in text:
+        return Refused("WRONGPASS", text)
+    if code not in ("ERR", "EXECABORT") and code.isupper():
         return Refused(code, text)
     inner = _INNER.search(text)
     if inner is None and "user executing the script" in text:
         return Refused("NOPERM", text)
-    return Refused(inner[0] if inner else code, text)
+    return Refused(inner[0] if inner else "ERR", text)
 
 
 def translate(exc: Refused, name: str) -> HoldfastError:
@@ -174,24 +154,55 @@ def translate(exc: Refused, name: str) -> HoldfastError:
 # -- one connection ----------------------------------------------------------
 
 
-_Call = tuple[Command, asyncio.Future[Any]]
-"""A command and who waits for its answer."""
+_Call = tuple[bytes, asyncio.Future[Any]]
+"""A packed command and who waits for its answer."""
 
 
-class PipelinedConnection:
-    """An open connection and its two tasks. Made by `open_connection`."""
+class PipelinedConnection(asyncio.Protocol):
+    """An open connection. Made by `open_connection`."""
 
-    def __init__(self, raw: Connection, ended: Callable[[PipelinedConnection], None]) -> None:
-        self._raw = raw
-        self._ended = ended
-        self._queued: list[_Call] = []
-        self._sent: deque[_Call] = deque()
-        self._wake = asyncio.Event()
-        self._cause: BaseException | None = None
+    _transport: asyncio.WriteTransport
+    _timer: asyncio.TimerHandle
+
+    def __init__(self) -> None:
         self.number = 0
         """The server's number of the connection."""
+        self.on_end: Callable[[PipelinedConnection], None] = lambda _: None
+        """Called when it breaks."""
+        self._reader = Reader(replyError=parse_refusal)
+        self._queued: list[_Call] = []
+        self._sent: deque[asyncio.Future[Any]] = deque()
+        self._cause: BaseException | None = None
         self._loop = asyncio.get_running_loop()
-        self._tasks = [self._loop.create_task(work) for work in (self._send(), self._receive(), self._watch())]
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    # -- called by the event loop --------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one, and does not say so
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        try:
+            while (answer := self._reader.gets()) is not False:
+                future = self._sent.popleft()
+                if future.done():  # the caller has gone
+                    continue
+                if isinstance(answer, Refused):
+                    future.set_exception(answer)
+                    future.exception()  # of a command that only precedes another one, nobody asks
+                else:
+                    future.set_result(answer)
+        except (ProtocolError, LookupError) as exc:  # what answers is no Redis
+            self.kill(exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.kill(exc or ConnectionResetError("the server closed the connection"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # -- called by others --------------------------------------------------------
 
     @property
     def pending(self) -> int:
@@ -213,15 +224,16 @@ class PipelinedConnection:
         """
         if self._cause is not None:
             raise Lost(str(self._cause)) from self._cause
+        if not self._queued:
+            self._loop.call_soon(self._flush)
         for command in commands:
-            future: asyncio.Future[Any] = self._loop.create_future()
-            self._queued.append((command, future))
-        self._wake.set()
+            future = self._loop.create_future()
+            self._queued.append((pack_command(command), future))  # type: ignore[arg-type]  # any number of parts
         return await future
 
     async def finish(self) -> None:
         """Wait until everything was answered, then close."""
-        waiting = [future for _, future in (*self._sent, *self._queued) if not future.done()]
+        waiting = [one for one in (*self._sent, *(future for _, future in self._queued)) if not one.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
         self.kill(Lost("the store was closed"))
@@ -229,118 +241,75 @@ class PipelinedConnection:
 
     async def gone(self) -> None:
         """Wait until nothing is left of one that was killed."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.shield(self._closed)
 
     def kill(self, cause: BaseException) -> None:
-        """Take no more, and tell everyone who waits what is known."""
+        """Take no more, and report to each caller what is known."""
         if self._cause is not None:
             return
         self._cause = cause
-        for (_, future), error in [(c, Unsure) for c in self._sent] + [(c, Lost) for c in self._queued]:
+        for future, error in [(one, Unsure) for one in self._sent] + [(one, Lost) for _, one in self._queued]:
             if not future.done():
                 failure = error(f"{type(cause).__name__}")
                 failure.__cause__ = cause
                 future.set_exception(failure)
-                future.exception()  # nobody may wait for it any more
+                future.exception()  # it may be that nobody waits for it any more
         self._sent.clear()
         self._queued.clear()
-        for task in self._tasks:
-            task.cancel()
+        self._timer.cancel()
         try:
-            self._tasks.append(asyncio.get_running_loop().create_task(hang_up(self._raw)))
+            self._transport.abort()
         except RuntimeError:  # its loop has ended before it
             pass
-        self._ended(self)
+        self.on_end(self)
 
-    async def _send(self) -> None:
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                batch = [call for call in self._queued if not call[1].cancelled()]
-                self._queued.clear()
-                self._sent.extend(batch)
-                packed = [pack_command(command) for command, _ in batch]  # type: ignore[arg-type]  # any number of parts
-                await self._raw.send_packed_command(packed, check_health=False)
-        except Exception as exc:  # noqa: BLE001  # whatever it is, nothing goes on here
-            self.kill(exc)
+    def _flush(self) -> None:
+        """Send what has queued up."""
+        batch = [call for call in self._queued if not call[1].cancelled()]
+        self._queued.clear()
+        if batch:
+            self._sent.extend(future for _, future in batch)
+            self._transport.write(b"".join(packed for packed, _ in batch))
 
-    async def _receive(self) -> None:
-        read, sent = self._raw.read_response, self._sent
-        try:
-            while True:
-                answer: Any = None
-                error: Refused | None = None
-                try:
-                    answer = await read(disable_decoding=True, disconnect_on_error=False)
-                except exceptions.ConnectionError as exc:
-                    if not isinstance(exc, _ANSWERS):
-                        raise
-                    error = parse_refusal(exc)
-                except exceptions.ResponseError as exc:
-                    error = parse_refusal(exc)
-                future = sent.popleft()[1]
-                if future.done():  # whoever asked has gone
-                    continue
-                if error is None:
-                    future.set_result(answer)
-                else:
-                    future.set_exception(error)
-                    future.exception()  # of a command that only goes before another one, nobody asks
-        except Exception as exc:  # noqa: BLE001  # whatever it is, nothing goes on here
-            self.kill(exc)
-
-    async def _watch(self) -> None:
-        """A server that does not answer is as good as gone."""
-        waiting: _Call | None = None
-        since = 0.0
-        while True:
-            await asyncio.sleep(WATCHED)
-            first = self._sent[0] if self._sent else None
-            if first is not waiting:
-                waiting, since = first, monotonic()
-            elif first is not None and monotonic() - since > PATIENCE:
-                self.kill(TimeoutError(f"no answer for {PATIENCE:.0f} seconds"))
-
-
-_ANSWERS: Final = (exceptions.BusyLoadingError, exceptions.AuthenticationError, exceptions.AuthorizationError)
-"""Kinds of connection errors that are answers of a server all the same."""
+    def _watch(self, waiting: asyncio.Future[Any] | None = None, since: float = 0.0) -> None:
+        """Give up a server that does not answer: it is as good as gone."""
+        first = self._sent[0] if self._sent else None
+        if first is not waiting:
+            since = monotonic()
+        elif first is not None and monotonic() - since > PATIENCE:
+            self.kill(TimeoutError(f"no answer for {PATIENCE:.0f} seconds"))
+            return
+        self._timer = self._loop.call_later(WATCHED, self._watch, first, since)
 
 
 async def open_connection(
-    login: Login, place: Place, ended: Callable[[PipelinedConnection], None]
+    login: Login, place: Place, on_end: Callable[[PipelinedConnection], None]
 ) -> PipelinedConnection:
-    """A connection to a server that answers.
+    """Return a connection to a server that answers.
 
     Raises:
         Lost: there is none; another attempt may do better.
         Refused: it does not let us in.
     """
-    raw = login.connection(place)
+    loop = asyncio.get_running_loop()
+    connection: PipelinedConnection | None = None
     try:
         async with asyncio.timeout(PATIENCE / 3):
-            await raw.connect()  # type: ignore[no-untyped-call]  # redis has types, not everywhere
-            await raw.send_command("CLIENT", "ID", check_health=False)
-            number = await raw.read_response()
+            _, connection = await loop.create_connection(PipelinedConnection, place.host, place.port, ssl=login.tls())
+            for command in login.commands:
+                await connection.call(command)
+            connection.number = await connection.call(("CLIENT", "ID"))
     except BaseException as exc:
-        await hang_up(raw)
-        if isinstance(exc, exceptions.ResponseError | exceptions.AuthenticationError):
-            refusal = parse_refusal(exc)
-            raise (Lost(refusal.code) if refusal.code in PASSING else refusal) from exc
-        if isinstance(exc, exceptions.RedisError | OSError | TimeoutError):
-            raise Lost(f"{type(exc).__name__}") from exc
+        if connection is not None:
+            connection.kill(exc)
+            await connection.gone()
+        if isinstance(exc, Refused) and exc.code in PASSING:
+            raise Lost(exc.code) from exc
+        if isinstance(exc, OSError | TimeoutError | Unsure | Lost):
+            raise Lost(type(exc.__cause__ or exc).__name__) from exc
         raise
-    connection = PipelinedConnection(raw, ended)
-    connection.number = int(number)
+    connection.on_end = on_end
     return connection
-
-
-async def hang_up(raw: Connection) -> None:
-    """Close a connection, whatever it is doing."""
-    try:
-        await raw.disconnect(nowait=True)
-    except Exception:  # noqa: BLE001, S110  # it is gone in any case
-        pass
 
 
 def flatten(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argument]:
