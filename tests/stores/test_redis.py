@@ -102,17 +102,17 @@ async def test_others_write_after_a_connection_broke_in_a_commit(
         store, other = [await opening(url) for url in (proxy.url, redis_url)]
         await store.create(session())
         nodes = store.database.nodes
-        refused = nodes._opened
+        start = nodes._start_opening
 
         def meanwhile(place: Place) -> object:
             async def opened() -> object:
                 await other.append(REF, _says("between"))
-                return await refused(place)
+                return await start(place)
 
             monkeypatch.undo()
             return asyncio.get_running_loop().create_task(opened())
 
-        monkeypatch.setattr(nodes, "_opened", meanwhile)
+        monkeypatch.setattr(nodes, "_start_opening", meanwhile)
         proxy.arm(b"marked-7f3a", done=done)
         write = Append(entries=[user("marked-7f3a")], timestamp=2, idempotency_key=key, fingerprint=b"f")
         if key is None:

@@ -120,9 +120,7 @@ class ArtifactMethods(Handle):
     @read_transaction()
     async def blobs_in_use(self, tx: Transaction, blobs: Sequence[str]) -> frozenset[str]:
         checks.check_blobs(blobs)
-        used = (await self._tidied()).used
-        found = await tx.read(*((b"HEXISTS", used, blob) for blob in blobs))
-        return frozenset(blob for blob, there in zip(blobs, found, strict=True) if there)
+        return frozenset(await tx.fields((await self._tidy()).used, blobs))
 
 
 # -- commands and members --------------------------------------------------------

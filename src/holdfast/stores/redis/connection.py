@@ -209,11 +209,6 @@ class PipelinedConnection(asyncio.Protocol):
         """Commands without an answer."""
         return len(self._queued) + len(self._sent)
 
-    @property
-    def broken(self) -> bool:
-        """Whether it takes no more."""
-        return self._cause is not None
-
     async def call(self, *commands: Command) -> Any:
         """The answer to the last of some commands that follow each other with nothing between.
 
@@ -237,10 +232,6 @@ class PipelinedConnection(asyncio.Protocol):
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
         self.kill(Lost("the store was closed"))
-        await self.gone()
-
-    async def gone(self) -> None:
-        """Wait until nothing is left of one that was killed."""
         await asyncio.shield(self._closed)
 
     def kill(self, cause: BaseException) -> None:
@@ -302,7 +293,6 @@ async def open_connection(
     except BaseException as exc:
         if connection is not None:
             connection.kill(exc)
-            await connection.gone()
         if isinstance(exc, Refused) and exc.code in PASSING:
             raise Lost(exc.code) from exc
         if isinstance(exc, OSError | TimeoutError | Unsure | Lost):

@@ -21,7 +21,7 @@ from holdfast.stores.logic.network import LastKnown
 from holdfast.stores.redis.address import address_of, legacy_name
 from holdfast.stores.redis.connection import Refused
 from holdfast.stores.redis.keys import Keys
-from holdfast.stores.redis.nodes import Nodes, open_nodes
+from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.records import (
     KINDS,
     Record,
@@ -115,7 +115,7 @@ async def convert(
         StoreUnavailable: a server of 0.1 is connected, or what was written is not what was read.
     """
     address = address_of(url)
-    nodes, keys = open_nodes(address, LastKnown()), Keys(address.prefix)
+    nodes, keys = Nodes(address, LastKnown()), Keys(address.prefix)
     try:
         return await _Converter(nodes, keys, address.prefix, progress).run(dry_run=dry_run, keep_old=keep_old)
     finally:

@@ -34,7 +34,7 @@ from holdfast.stores.logic.network import NAME, PATIENCE, LastKnown, Turnstile, 
 from holdfast.stores.redis.connection import Argument, Command, Key, Unsure, flatten
 from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys, tag_of
 from holdfast.stores.redis.nodes import Nodes, script
-from holdfast.stores.redis.outbox import News, Outbox, noted
+from holdfast.stores.redis.outbox import News, Outbox, encode_news
 from holdfast.stores.redis.records import (
     Record,
     decode_record,
@@ -183,6 +183,11 @@ class Transaction:
         if self.job.attempts:
             await self.database.judge(self.job, self.guard)
         return answers
+
+    async def fields(self, key: bytes, names: Sequence[Argument]) -> dict[Any, bytes]:
+        """Return those of some fields of a hash that are there, by name and in that order."""
+        values = [value for some in await self.read(*in_parts(b"HMGET", key, names)) for value in some]
+        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
     def _open(self, head: Head) -> None:
         self.guard, record, self.profile = head
@@ -349,7 +354,7 @@ class Database:
                 job.hopeful = False
                 transaction = Transaction(self, job)
                 try:
-                    result = await self._worked(transaction)
+                    result = await self._perform(transaction)
                 except HoldfastError:
                     if await transaction.holds():
                         raise
@@ -384,8 +389,8 @@ class Database:
         answers: list[Any] = await self.nodes.run(_FETCH, list(keys), arguments, once=False)
         return answers
 
-    async def _worked(self, transaction: Transaction) -> Any:
-        """Return what the transaction's work gives, with errors of encoding and decoding translate."""
+    async def _perform(self, transaction: Transaction) -> Any:
+        """Return what the transaction's work gives, with errors of encoding and decoding translated."""
         try:
             return await transaction.job.work(transaction)
         except OverflowError as exc:
@@ -393,7 +398,7 @@ class Database:
         except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as exc:
             raise StoreCorrupt(f"{self.nodes.name}: what is stored is damaged: {exc}") from exc
 
-    async def tidied(self, tenant: str) -> None:
+    async def tidy(self, tenant: str) -> None:
         """Apply what dead processes left in outboxes of the tenant. On one server there is nothing to do."""
         if self.nodes.clustered:
             await self.outbox.tidy(tenant)
@@ -414,13 +419,13 @@ class Database:
         job = Job(keys, work, key)
         if not self.nodes.clustered:
             try:
-                return await self._queued(job)  # type: ignore[no-any-return]
+                return await self._run_in_turn(job)  # type: ignore[no-any-return]
             finally:
                 self._leave()
         # What follows the commit has to be carried through also when the caller gives up.
-        task = self._loop.create_task(self._queued(job))
+        task = self._loop.create_task(self._run_in_turn(job))
         self._jobs.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._finish_job)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -428,13 +433,13 @@ class Database:
                 task.cancel()
             raise
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _finish_job(self, task: asyncio.Task[Any]) -> None:
         self._jobs.discard(task)
         self._leave()
         if not task.cancelled():
             task.exception()  # its caller may have gone
 
-    async def _queued(self, job: Job) -> Any:
+    async def _run_in_turn(self, job: Job) -> Any:
         """Run the job when it is its turn: writers of one session would only get into each other's way."""
         if job.keys is None:
             return await self._run(job)
@@ -470,7 +475,7 @@ class Database:
     async def _attempt(self, job: Job) -> Any:
         transaction = Transaction(self, job)
         try:
-            result = await self._worked(transaction)
+            result = await self._perform(transaction)
         except HoldfastError:
             if transaction.is_guess or not await transaction.holds():
                 job.begin_anew()
@@ -502,7 +507,7 @@ class Database:
         guarded = job.keys is not None
         if guarded:
             await self._prepare(transaction)
-        keys, arguments = self._packed(transaction, record, mark)
+        keys, arguments = self._pack(transaction, record, mark)
         job.committing = True
         try:
             shares = any(command[0] == "share" for command in transaction.commands)
@@ -554,7 +559,7 @@ class Database:
         if self.nodes.clustered and transaction.keys.user_id:
             await self.outbox.note(transaction.keys)
 
-    def _packed(self, transaction: Transaction, record: bytes, mark: bytes) -> tuple[list[bytes], list[Argument]]:
+    def _pack(self, transaction: Transaction, record: bytes, mark: bytes) -> tuple[list[bytes], list[Argument]]:
         """Return keys and arguments of the commit, see `commit.lua`."""
         keys, places, checks, commands = transaction.keys, dict[bytes, int](), transaction.checks, transaction.commands
         base, first, guarded = "", 0, 0
@@ -570,7 +575,7 @@ class Database:
                 base = self.keys.tenant(keys.tenant).base if news else ""
                 commands = [*commands, *((kind, b"", name, *rest) for kind, name, rest in news)]
             else:
-                commands = [*commands, *(("note", keys.outbox, one[0] + one[1], noted(one)) for one in news)]
+                commands = [*commands, *(("note", keys.outbox, one[0] + one[1], encode_news(one)) for one in news)]
         checked: list[Argument] = []
         for key, field, value in checks:
             checked += (places.setdefault(key, len(places) + 1), field, b"-" if value is None else b"=" + value)

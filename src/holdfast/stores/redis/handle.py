@@ -52,9 +52,9 @@ class Handle:
                 raise exc.naming(keys.user_id, keys.id) from exc
             raise
 
-    async def _tidied(self) -> TenantKeys:
+    async def _tidy(self) -> TenantKeys:
         """Return the tenant's keys, when its indexes include what dead processes wrote."""
-        await self.database.tidied(self.tenant)
+        await self.database.tidy(self.tenant)
         return self._tenant_keys
 
 

@@ -19,7 +19,7 @@ _END: Final = b"\0\1"
 their bytes do, and no name ends where another one goes on."""
 
 
-def _hashed(kind: bytes, *names: str) -> str:
+def _hash(kind: bytes, *names: str) -> str:
     """128 bits for some names, whatever bytes they have."""
     hasher = blake2b(digest_size=16, person=kind)
     for name in names:
@@ -91,7 +91,7 @@ class SessionKeys(ScopeKeys):
     """The keys of one session."""
 
     def __init__(self, base: str, tenant: str, user_id: str, id_: str, withdrawn: str) -> None:
-        place = ":" + _hashed(b"session", id_, withdrawn)
+        place = ":" + _hash(b"session", id_, withdrawn)
         super().__init__(base, tenant, user_id, "session", place)
         self.id = id_
         self.withdrawn = withdrawn
@@ -122,7 +122,7 @@ class OwnerKeys(ScopeKeys):
     """The keys of an owner's memories: a user's in the user's slot, others in the tenant's. The head has g its guard, m what it has, f its floor."""
 
     def __init__(self, base: str, tenant: str, owner: Owner) -> None:
-        place = ":" + _hashed(b"memories", *owner)
+        place = ":" + _hash(b"memories", *owner)
         super().__init__(base, tenant, owner.id if owner.kind == "user" else "", "mo", place)
         self.owner = owner
         self.ids = self.key("mi" + place)  # a hash: numbers by id
@@ -182,7 +182,7 @@ class TenantKeys:
 
     def parts(self, blob: str) -> bytes:
         """A hash: the parts of a content."""
-        return f"{self.base}:blob:{_hashed(b'blob', blob)}".encode()
+        return f"{self.base}:blob:{_hash(b'blob', blob)}".encode()
 
     @property
     def indexes(self) -> tuple[bytes, ...]:
@@ -203,7 +203,7 @@ class Keys:
         self.owner = lru_cache(1024)(self._owner)
 
     def _base(self, tenant: str, user_id: str) -> str:
-        return f"{self.prefix}:{{{_hashed(b'user', tenant, user_id)}}}"
+        return f"{self.prefix}:{{{_hash(b'user', tenant, user_id)}}}"
 
     def _session(self, tenant: str, user_id: str, id_: str, withdrawn: str) -> SessionKeys:
         return SessionKeys(self._base(tenant, user_id), tenant, user_id, id_, withdrawn)
@@ -217,7 +217,7 @@ class Keys:
         return OwnerKeys(base, tenant, owner)
 
     def _tenant(self, tenant: str) -> TenantKeys:
-        return TenantKeys(f"{self.prefix}:{{{_hashed(b'tenant', tenant)}}}")
+        return TenantKeys(f"{self.prefix}:{{{_hash(b'tenant', tenant)}}}")
 
 
 def tag_of(key: bytes) -> bytes:

@@ -52,10 +52,9 @@ class LifecycleMethods(Handle):
     @read_transaction()
     async def endings(self, tx: Transaction, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         checks.check_limit(limit)
-        keys = await self._tidied()
+        keys = await self._tidy()
         (members,) = await tx.read((b"ZRANGEBYSCORE", keys.due, b"-inf", fit(due), b"LIMIT", 0, limit))
-        found = await tx.read(*((b"HGET", keys.endings, member[8:]) for member in members))
-        return tuple(decode_ending(data) for data in found if data is not None)
+        return tuple(map(decode_ending, (await tx.fields(keys.endings, [member[8:] for member in members])).values()))
 
     @read_transaction()
     async def endings_of(
@@ -64,7 +63,7 @@ class LifecycleMethods(Handle):
         """Reads all of the tenant: there are few at any time."""
         checks.check_id(user_id, "user_id")
         checks.check_limit(limit)
-        keys = await self._tidied()
+        keys = await self._tidy()
         (found,) = await tx.read((b"HVALS", keys.endings))
         endings = sorted(map(decode_ending, found), key=lambda one: one.id.encode())
         mine = [one for one in endings if one.user_id == user_id and one.id.encode() > after.encode()]
@@ -111,7 +110,7 @@ class LifecycleMethods(Handle):
     @read_transaction()
     async def idle(self, tx: Transaction, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
-        keys = await self._tidied()
+        keys = await self._tidy()
         until: list[Command] = [(b"ZRANGEBYSCORE", keys.expiring, b"-inf", fit(now), b"LIMIT", 0, limit)]
         if ttl:
             until.append((b"ZRANGEBYSCORE", keys.idle, b"-inf", fit(now - ttl), b"LIMIT", 0, limit))
@@ -121,14 +120,14 @@ class LifecycleMethods(Handle):
     @read_transaction()
     async def oldest(self, tx: Transaction, *, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
-        keys = await self._tidied()
+        keys = await self._tidy()
         found = await tx.read(*((b"ZRANGE", key, 0, limit - 1, SCORES) for key in (keys.idle, keys.owned)))
         both = [(float(score), member) for flat in found for member, score in zip(flat[::2], flat[1::2], strict=True)]
         return tuple(await self._active_among(tx, [member for _, member in sorted(both)[:limit]]))
 
     @read_transaction()
     async def active(self, tx: Transaction) -> int:
-        keys = await self._tidied()
+        keys = await self._tidy()
         return sum(await tx.read((b"ZCARD", keys.idle), (b"ZCARD", keys.owned)))
 
     async def _active_among(self, tx: Transaction, members: Sequence[bytes]) -> list[Session]:

@@ -20,31 +20,11 @@ from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
 from holdfast.limits import VIEWS_KEPT
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
-from holdfast.stores.redis import compactions, matching, media, state
+from holdfast.stores.redis import compactions, matching, media, records, state
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MARKED, Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
-from holdfast.stores.redis.records import (
-    CALLS,
-    RESULT,
-    change_entry,
-    decode_call,
-    decode_compaction,
-    decode_entry,
-    decode_view,
-    encode_call,
-    encode_entry,
-    encode_view,
-    entry_field,
-    entry_head,
-    fit,
-    pack,
-    retired_prefix,
-    to_json,
-    unpack_list,
-    view_order,
-)
 from holdfast.stores.session_changes import advance, claim_after, given_or, refuse_stale
 
 BACK: Final = 16
@@ -78,7 +58,7 @@ class LogMethods(Handle):
         session.require_intact()
         if not found:
             raise EntryNotFound(ref.id, seq)
-        old = decode_entry(found[0])
+        old = records.decode_entry(found[0])
         metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
         metadata = metadata if facts is None else with_choices(metadata, facts)
         entry = evolve(
@@ -87,9 +67,9 @@ class LogMethods(Handle):
             importance=given_or(importance, old.importance),
             metadata=metadata,
         )
-        stored = None if entry.metadata is None else to_json(entry.metadata)
+        stored = None if entry.metadata is None else records.to_json(entry.metadata)
         fields: dict[str, Any] = {"pinned": int(entry.pinned), "importance": entry.importance, "metadata": stored}
-        tx.do("rewrite", tx.keys.log, seq, change_entry(found[0], **fields))
+        tx.do("rewrite", tx.keys.log, seq, records.change_entry(found[0], **fields))
         tx.save(evolve(session, version=session.version + 1, reshaped=session.version + 1))
         tx.do("UNLINK", tx.keys.views)
         return entry
@@ -98,10 +78,10 @@ class LogMethods(Handle):
     async def rate(self, tx: Transaction, ref: SessionRef, importances: Mapping[int, float]) -> int:
         checks.check_importances(importances)
         _, found = await tx.session(*_among(tx.keys, sorted(importances)))
-        unrated = [entry for some in found for entry in some if entry_field(entry, "importance") is None]
+        unrated = [entry for some in found for entry in some if records.entry_field(entry, "importance") is None]
         for entry in unrated:
-            seq = entry_head(entry)[0]
-            tx.do("rewrite", tx.keys.log, seq, change_entry(entry, importance=float(importances[seq])))
+            seq = records.entry_head(entry)[0]
+            tx.do("rewrite", tx.keys.log, seq, records.change_entry(entry, importance=float(importances[seq])))
         return len(unrated)
 
     @write_transaction(session_keys)
@@ -114,15 +94,15 @@ class LogMethods(Handle):
         if not live and not retired:
             raise EntryNotFound(session.id, seq)
         is_live, data = bool(live), (live or retired)[0]
-        old = decode_entry(data, retired=not is_live)
-        before = entry_field(data, "payload", retired=not is_live)
+        old = records.decode_entry(data, retired=not is_live)
+        before = records.entry_field(data, "payload", retired=not is_live)
         message = erased_message(old.message)
         payload, count = encode_payload(message), old.tokens if tokens is None else tokens
         shift = count - old.tokens
         changes = await compactions.Changes.load(tx, needed=True)
         uses = await media.uses_of(tx, seq)
         fields: dict[str, Any] = {"payload": payload, "tokens": count, "erased": 1, "metadata": None}
-        changed = change_entry(data, retired=not is_live, **fields)
+        changed = records.change_entry(data, retired=not is_live, **fields)
         if is_live:
             tx.do("rewrite", tx.keys.log, seq, changed)
         else:
@@ -164,9 +144,9 @@ class LogMethods(Handle):
         if retired:
             commands.append(_retired_range(keys, *bounds, descending=descending))
         _, found = await tx.session(*commands)
-        entries = [decode_entry(data) for data in found[0]]
+        entries = [records.decode_entry(data) for data in found[0]]
         if retired:
-            entries += [decode_entry(data, retired=True) for data in found[1]]
+            entries += [records.decode_entry(data, retired=True) for data in found[1]]
             entries.sort(key=lambda entry: entry.seq, reverse=descending)
         return tuple(entries if limit is None else entries[:limit])
 
@@ -178,13 +158,13 @@ class LogMethods(Handle):
         session, (found,) = await tx.session(command)
         session.require_intact()
         if view is None:
-            return WindowRows(session, None, (), tuple(map(decode_entry, found)))
+            return WindowRows(session, None, (), tuple(map(records.decode_entry, found)))
         saved, laid, kept, entries = found
-        stored = decode_view(saved)
+        stored = records.decode_view(saved)
         if saved is not None and stored is None:  # damaged: it is built again from the whole log
             (entries,) = await tx.read(live_range(keys))
-        compaction = None if laid is None else decode_compaction(laid)[1]
-        head, rest = tuple(map(decode_entry, kept)), tuple(map(decode_entry, entries))
+        compaction = None if laid is None else records.decode_compaction(laid)[1]
+        head, rest = tuple(map(records.decode_entry, kept)), tuple(map(records.decode_entry, entries))
         return WindowRows(session, stored, head if stored else (), rest, compaction)
 
     @read_transaction(session_keys)
@@ -201,13 +181,13 @@ class LogMethods(Handle):
             # One was recorded after one of a later turn: all are looked at.
             (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
             found = sorted(found, reverse=True)[:limit]
-        return tuple(decode_call(data) for data in found)
+        return tuple(records.decode_call(data) for data in found)
 
     @read_transaction(session_keys)
     async def media(self, tx: Transaction, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        wanted = sorted(set(hashes))
-        _, found = await tx.session(*((b"HGET", tx.keys.media, sha256) for sha256 in wanted))
-        return {sha256: data for sha256, data in zip(wanted, found, strict=True) if data is not None}
+        found = await tx.fields(tx.keys.media, sorted(set(hashes)))
+        await tx.session()
+        return found
 
 
 # -- commands ------------------------------------------------------------------
@@ -217,7 +197,11 @@ def live_range(
     keys: SessionKeys, start: int = 0, stop: int | None = None, limit: int | None = None, *, descending: bool = False
 ) -> Command:
     """Return the command that reads a range of the live path."""
-    bounds = (fit(start), -1 if stop is None else fit(stop), -1 if limit is None else fit(limit))
+    bounds = (
+        records.fit(start),
+        -1 if stop is None else records.fit(stop),
+        -1 if limit is None else records.fit(limit),
+    )
     return (b"range", keys.log, *bounds, int(descending))
 
 
@@ -229,7 +213,7 @@ def _retired_range(keys: SessionKeys, start: int, stop: int | None, limit: int |
 
 
 def _at(keys: SessionKeys, seqs: Sequence[int]) -> Command:
-    return (b"at", keys.log, *map(fit, seqs))
+    return (b"at", keys.log, *map(records.fit, seqs))
 
 
 def _among(keys: SessionKeys, seqs: Sequence[int]) -> list[Command]:
@@ -245,13 +229,13 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     if write.identity not in {None, session.identity}:
         raise SessionNotFound(session.id)
     if write.idempotency_key is not None:
-        first = await _replayed(tx, session, write.idempotency_key, write.fingerprint)
+        first = await _replay(tx, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
     claim = claim_after(session, write)
     refuse_stale(session, write)
     fresh_media = await media.admit(tx, write.entries, write.media)
-    gone, base = await _rewound(tx, session.tail, write.retire_from)
+    gone, base = await _rewind(tx, session.tail, write.retire_from)
     written, tail = continued(base, write.entries)
     after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     after = evolve(after, reshaped=after.version) if gone else after
@@ -260,7 +244,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     changes = await compactions.Changes.load(tx, write.compactions, is_live, needed=cut is not None)
     await state.share(tx, write.state_delta)
     if cut is not None:
-        tx.do("retire", tx.keys.log, Key(tx.keys.retired), cut, retired_prefix(start))
+        tx.do("retire", tx.keys.log, Key(tx.keys.retired), cut, records.retired_prefix(start))
         changes.retire(cut)
     write_entries(tx, written, payloads)
     write_calls(tx, write.calls)
@@ -276,7 +260,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     await _save_views(tx, write, views_from, laid)
     if write.idempotency_key is not None:
         stands_for = (write.fingerprint, after.version, start, len(written))
-        tx.do("HSET", tx.keys.keyed, write.idempotency_key, pack(stands_for))
+        tx.do("HSET", tx.keys.keyed, write.idempotency_key, records.pack(stands_for))
     reopened = session.status != after.status
     told = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
     return Appended(after, told, after.version, start, compactions=laid, reopened=reopened)
@@ -289,58 +273,60 @@ def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None
     return False if cut is not None and seq >= cut else None
 
 
-async def _replayed(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
+async def _replay(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
     """Return the result of the first write with `key`; None if there was none."""
     found = None if tx.job.hopeful else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
         tx.check(tx.keys.keyed, key, None)
         return None
-    stored, version, first, count = unpack_list(found)
+    stored, version, first, count = records.unpack_list(found)
     if stored != fingerprint:
         raise IdempotencyConflict(key)
     entries: list[Entry] = []
     if count:
         bounds = (first, first + count, None)
         live, retired = await tx.read(live_range(tx.keys, *bounds), _retired_range(tx.keys, *bounds, descending=False))
-        entries = [decode_entry(data) for data in live] + [decode_entry(data, retired=True) for data in retired]
+        entries = [records.decode_entry(data) for data in live] + [
+            records.decode_entry(data, retired=True) for data in retired
+        ]
         entries.sort(key=lambda entry: entry.seq)
     return Appended(session, tuple(entries), version, first, replayed=True)
 
 
-async def _rewound(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
+async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
     """Return how many live entries retiring from `before` retires, and the tail without them."""
     if before is None or tail.last_seq < before:
         return 0, tail
     start = max(before, 0)
     newest = live_range(tx.keys, 0, start, BACK, descending=True)
     count, page = await tx.read((b"count", tx.keys.log, start), newest)
-    begin, visible = await _last(tx, page, (RESULT,)), await _last(tx, page, (CALLS, RESULT))
-    first = 0 if begin is None else entry_head(begin)[0]
-    if len(page) == BACK and entry_head(page[-1])[0] > first:
+    begin, visible = await _last(tx, page, (records.RESULT,)), await _last(tx, page, (records.CALLS, records.RESULT))
+    first = 0 if begin is None else records.entry_head(begin)[0]
+    if len(page) == BACK and records.entry_head(page[-1])[0] > first:
         (kept,) = await tx.read(live_range(tx.keys, first, start))
     else:
-        kept = [data for data in reversed(page) if entry_head(data)[0] >= first]
+        kept = [data for data in reversed(page) if records.entry_head(data)[0] >= first]
     anchor = tail.anchor if tail.anchor is not None and tail.anchor < start else None
-    digest = GENESIS if visible is None else entry_head(visible)[2]
-    return count, rewind(tail, [decode_entry(data) for data in kept], digest=digest, anchor=anchor)
+    digest = GENESIS if visible is None else records.entry_head(visible)[2]
+    return count, rewind(tail, [records.decode_entry(data) for data in kept], digest=digest, anchor=anchor)
 
 
 async def _last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
     """Return the last live entry that is of none of some kinds; `page` has the last ones, newest first."""
     while True:
         for data in page:
-            if entry_head(data)[1] not in passed:
+            if records.entry_head(data)[1] not in passed:
                 return bytes(data)
         if len(page) < BACK:
             return None
-        (page,) = await tx.read(live_range(tx.keys, 0, entry_head(page[-1])[0], BACK, descending=True))
+        (page,) = await tx.read(live_range(tx.keys, 0, records.entry_head(page[-1])[0], BACK, descending=True))
 
 
 def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[bytes]) -> None:
     """Add entries to the log; those that are retired already to the retired ones."""
     live: list[bytes] = []
     for entry, payload in zip(written, payloads, strict=True):
-        data = encode_entry(entry, payload)
+        data = records.encode_entry(entry, payload)
         if entry.retired_by is None:
             live.append(data)
         else:
@@ -355,7 +341,7 @@ def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
     for call in calls:
         assert tx.record is not None
         record = tx.record
-        tx.do("ZADD", tx.keys.calls, call.turn_id, encode_call(record.next_call, call))
+        tx.do("ZADD", tx.keys.calls, call.turn_id, records.encode_call(record.next_call, call))
         tx.amend(
             next_call=record.next_call + 1,
             last_turn=max(record.last_turn, call.turn_id),
@@ -372,7 +358,7 @@ async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Seq
         laid_at = tx.record.live.get(name, (0, -1))[1]
         knows = view.built_at is None or fates.get(name) == "live" or laid_at <= view.built_at
         if (view.built_at is None or view.built_at >= views_from) and fates.get(name) != "dead" and knows:
-            saved[name.encode()] = encode_view(view, write.timestamp)
+            saved[name.encode()] = records.encode_view(view, write.timestamp)
             tx.do("HSET", tx.keys.views, name, saved[name.encode()])
     if saved and not (write.entries or write.calls or write.compactions):
         await _trim_views(tx, saved)
@@ -385,5 +371,5 @@ async def _trim_views(tx: Transaction, saved: Mapping[bytes, bytes]) -> None:
         return
     (flat,) = await tx.read((b"HGETALL", tx.keys.views))
     views = {**dict(zip(flat[::2], flat[1::2], strict=True)), **saved}
-    for name in sorted(sorted(views), key=lambda name: view_order(views[name]), reverse=True)[VIEWS_KEPT:]:
+    for name in sorted(sorted(views), key=lambda name: records.view_order(views[name]), reverse=True)[VIEWS_KEPT:]:
         tx.do("HDEL", tx.keys.views, name)

@@ -20,7 +20,7 @@ from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.matching import Sighting, end_key_of, key_of, scope_of
 from holdfast.stores.redis.connection import Argument, Command, Key
-from holdfast.stores.redis.database import Transaction, head_command, in_parts
+from holdfast.stores.redis.database import Transaction, head_command
 from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.keys import ScopeKeys, names_of
 from holdfast.stores.redis.records import HEAD_BYTES, decode_record, entry_head
@@ -85,11 +85,9 @@ class MatchingMethods(Handle):
         checks.check_id(user_id, "user_id")
         for id_ in sessions:
             checks.check_id(id_, "session_id")
-        ids = sorted(set(sessions))
-        fields = [self._session_keys(SessionRef(user_id, id_)).field for id_ in ids]
-        shared = self._scope_keys(user_id).shared
-        found = [data for some in await tx.read(*in_parts(b"HMGET", shared, fields)) for data in some]
-        return {id_: _decode_origins(data) for id_, data in zip(ids, found, strict=True) if data is not None}
+        fields = [self._session_keys(SessionRef(user_id, id_)).field for id_ in sorted(set(sessions))]
+        found = await tx.fields(self._scope_keys(user_id).shared, fields)
+        return {names_of(field)[1]: _decode_origins(data) for field, data in found.items()}
 
     @read_transaction()
     async def sharing(self, tx: Transaction, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:

@@ -39,11 +39,8 @@ async def admit(
     named = sorted({sha256 for entry in new for sha256 in named_media(entry)})
     if not named:
         return {}
-    found = [None] * len(named) if install else await tx.read(*((b"HGET", tx.keys.media_uses, one) for one in named))
-    uses: Uses = {}
-    for sha256, known in zip(named, found, strict=True):
-        if known is not None:
-            uses[sha256] = _decode_use(known)
+    found = {} if install else await tx.fields(tx.keys.media_uses, named)
+    uses = {sha256: _decode_use(use) for sha256, use in found.items()}
     refuse_missing_media(new, uses.keys() | brought.keys())
     return uses
 
@@ -72,8 +69,8 @@ async def uses_of(tx: Transaction, seq: int) -> Uses:
     if not named:
         return {}
     hashes = [named[at : at + _HASH_BYTES] for at in range(0, len(named), _HASH_BYTES)]
-    found = await tx.read(*((b"HGET", tx.keys.media_uses, sha256) for sha256 in hashes))
-    return {sha256: _decode_use(data) for sha256, data in zip(hashes, found, strict=True)}
+    found = await tx.fields(tx.keys.media_uses, hashes)
+    return {sha256: _decode_use(use) for sha256, use in found.items()}
 
 
 def forget(tx: Transaction, seq: int, uses: Uses) -> None:

@@ -19,7 +19,7 @@ from holdfast.limits import DIARY_KEPT, MEMORIES, SIGNALS_KEPT
 from holdfast.stores import checks, memory_checks
 from holdfast.stores.memories import MemoriesAsked, OwnedMemories
 from holdfast.stores.memory_checks import possible, stored_memory
-from holdfast.stores.redis.connection import Argument, Command
+from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Transaction, in_parts
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import ScopeKeys, TenantKeys, name_part, names_of, number_of, number_part
@@ -72,7 +72,7 @@ class MemoryMethods(Handle):
         if head is None:
             return OwnedMemories(0, ())
         rows = await _rows(tx, found[: asked.limit + 1])
-        memories, damaged = _decoded(owner, rows[: asked.limit])
+        memories, damaged = _decode_rows(owner, rows[: asked.limit])
         held = _Held(*unpack_list(head))
         return OwnedMemories(held.version, memories, held.held, len(rows) > asked.limit, damaged)
 
@@ -149,12 +149,10 @@ class MemoryMethods(Handle):
         if memory_ids is None:
             (found,) = await tx.read((b"ZRANGEBYSCORE", tx.keys.recalled, begin, b"+inf"))
             numbers = [int(number) for number in found]
-            metas = await _fields(tx, tx.keys.metas, numbers)
-            named = {at: unpack_list(meta)[0] for at, meta in zip(numbers, metas, strict=True) if meta is not None}
+            named = {at: unpack_list(meta)[0] for at, meta in (await tx.fields(tx.keys.metas, numbers)).items()}
         else:
-            ids = possible(memory_ids)
-            stored = await _fields(tx, tx.keys.ids, ids)
-            named = {int(number): id_ for id_, number in zip(ids, stored, strict=True) if number is not None}
+            stored = await tx.fields(tx.keys.ids, possible(memory_ids))
+            named = {int(number): id_ for id_, number in stored.items()}
         members = await tx.read(*((b"ZRANGE", tx.keys.signals_of(number), 0, -1) for number in named))
         rows = sorted(
             (tuple(unpack_list(member)), id_)
@@ -233,7 +231,7 @@ async def _numbers(tx: Transaction, asked: MemoriesAsked) -> tuple[bytes | None,
     keys, after = tx.keys, asked.after
     head: Command = (b"HGET", keys.head, b"m")
     if asked.ids is not None or asked.numbers is not None or (asked.since or 0) > 0:
-        return await _chosen(tx, head, asked)
+        return await _select(tx, head, asked)
     part = name_part(asked.status or "")
     first = b"[" + part if after is None or asked.descending else b"(" + part + number_part(_bound(after))
     last = b"(" + part + (_END if after is None or not asked.descending else number_part(_bound(after)))
@@ -246,7 +244,7 @@ def _bound(number: int) -> int:
     return max(-ENDLESS, min(number, ENDLESS))
 
 
-async def _chosen(tx: Transaction, head: Command, asked: MemoriesAsked) -> tuple[bytes | None, list[int]]:
+async def _select(tx: Transaction, head: Command, asked: MemoriesAsked) -> tuple[bytes | None, list[int]]:
     """Return those of some memories that fit all that is asked."""
     keys, since = tx.keys, min(asked.since or 0, ENDLESS)
     if asked.ids is not None:
@@ -263,17 +261,11 @@ async def _chosen(tx: Transaction, head: Command, asked: MemoriesAsked) -> tuple
         numbers = {one for one in numbers if (one < asked.after if asked.descending else one > asked.after)}
     ordered = sorted((one for one in numbers if 0 < one < ENDLESS), reverse=asked.descending)
     fitting: list[int] = []
-    for number, meta in zip(ordered, await _fields(tx, keys.metas, ordered), strict=True):
-        if meta is not None:
-            _, version, status = unpack_list(meta)
-            if version > since and asked.status in (None, status):
-                fitting.append(number)
+    for number, meta in (await tx.fields(keys.metas, ordered)).items():
+        _, version, status = unpack_list(meta)
+        if version > since and asked.status in (None, status):
+            fitting.append(number)
     return stored, fitting
-
-
-async def _fields(tx: Transaction, key: bytes, fields: Sequence[Argument]) -> list[Any]:
-    """Return what is in some fields of a hash."""
-    return [value for some in await tx.read(*in_parts(b"HMGET", key, fields)) for value in some] if fields else []
 
 
 async def _rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
@@ -283,12 +275,10 @@ async def _rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int,
     parts = (*in_parts(b"HMGET", tx.keys.metas, numbers), *in_parts(b"HMGET", tx.keys.bodies, numbers))
     found = [value for some in await tx.read(*parts) for value in some]
     rows = zip(numbers, found[: len(numbers)], found[len(numbers) :], strict=True)
-    return [
-        (number, unpack_list(meta)[1], body) for number, meta, body in rows if meta is not None and body is not None
-    ]
+    return [(number, unpack_list(meta)[1], body) for number, meta, body in rows if None not in (meta, body)]
 
 
-def _decoded(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
+def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
     """Return the memories that can be decoded, and the numbers of the others."""
     memories: list[Memory] = []
     damaged: list[int] = []
@@ -317,18 +307,16 @@ async def _places(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], 
     """Return the numbers of the owner's memories that a write names, ids that other owners have, and what the tenant knows."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = possible(named)
-    found = dict(zip(ids, await _fields(tx, tx.keys.ids, ids), strict=True))
-    here = {id_: int(number) for id_, number in found.items() if number is not None}
+    here = {id_: int(number) for id_, number in (await tx.fields(tx.keys.ids, ids)).items()}
     others = [id_ for id_ in ids if id_ not in here]
     database, tenants = tx.database, _tenants(tx)
-    known = dict(zip(others, await _fields(tx, tenants.memory_ids, others), strict=True))
+    known = await tx.fields(tenants.memory_ids, others)
     elsewhere: dict[str, Command] = {}
     for id_, whose in known.items():
-        if whose is not None:
-            kind, owner_id, _ = unpack_list(whose)
-            keys = database.keys.owner(tx.keys.tenant, Owner(kind, owner_id))
-            if keys.head != tx.keys.head:
-                elsewhere[id_] = (b"HGET", keys.ids, id_)
+        kind, owner_id, _ = unpack_list(whose)
+        keys = database.keys.owner(tx.keys.tenant, Owner(kind, owner_id))
+        if keys.head != tx.keys.head:
+            elsewhere[id_] = (b"HGET", keys.ids, id_)
     there = await database.fetch(list(elsewhere.values()))
     return here, {id_ for id_, number in zip(elsewhere, there, strict=True) if number is not None}, known
 
@@ -361,8 +349,7 @@ def _list_owner(tx: Transaction) -> None:
 
 
 async def _statuses(tx: Transaction, numbers: Sequence[int]) -> dict[int, str]:
-    metas = await _fields(tx, tx.keys.metas, numbers)
-    return {number: unpack_list(meta)[2] for number, meta in zip(numbers, metas, strict=True) if meta is not None}
+    return {number: unpack_list(meta)[2] for number, meta in (await tx.fields(tx.keys.metas, numbers)).items()}
 
 
 def _put(
@@ -412,9 +399,8 @@ async def _disown(tx: Transaction, ids: Sequence[str]) -> None:
         for command in in_parts(b"HDEL", key, ids):
             tx.do("HDEL", key, *command[2:])
         return
-    for id_, value in zip(ids, await _fields(tx, key, ids), strict=True):
-        if value is not None:
-            tx.behind += (id_, value)
+    for id_, value in (await tx.fields(key, ids)).items():
+        tx.behind += (id_, value)
 
 
 async def _signal(tx: Transaction, held: _Held, delta: MemoryDelta, here: Mapping[str, int]) -> int:

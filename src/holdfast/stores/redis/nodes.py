@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from hashlib import sha1
 from math import inf
@@ -26,7 +26,6 @@ from holdfast.stores.redis.connection import (
     SLOTS,
     Argument,
     Command,
-    Login,
     Lost,
     PipelinedConnection,
     Place,
@@ -62,22 +61,18 @@ def script(*names: str) -> Script:
 class Nodes:
     """One server, or those of a cluster."""
 
-    def __init__(
-        self, login: Login, seeds: Sequence[Place], *, clustered: bool, size: int, name: str, lost: Callable[[], None]
-    ) -> None:
-        self.clustered = clustered
-        self.name = name
-        self._login = login
-        self._seeds = tuple(seeds)
-        self._size = size
-        self._lost = lost
-        self._slots: list[Place | None] = [None] * SLOTS if clustered else []
+    def __init__(self, address: RedisAddress, remembered: LastKnown[Any]) -> None:
+        self.clustered = address.clustered
+        self.name = address.name
+        self._login, self._seeds, self._size = address.login, address.places, address.pool
+        # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
+        self._lost = remembered.clear
+        self._slots: list[Place | None] = [None] * SLOTS if self.clustered else []
         self._connections: dict[Place, list[PipelinedConnection]] = {}
         self._opening: dict[Place, asyncio.Task[PipelinedConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._dead: dict[Place, list[int]] = {}
         """Connections that broke: what they may still bring is not to be executed any more."""
-        self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
 
     # -- asking ----------------------------------------------------------------
@@ -138,26 +133,20 @@ class Nodes:
             raise StoreUnavailable(f"{self.name} cannot be reached: {exc}") from exc.__cause__
 
     async def everywhere(self, *command: Argument) -> dict[Place, Any]:
-        """The answer of every server that has slots; a `Refused` in place of one that was none."""
-        if self.clustered and not any(self._slots):
-            await self._refresh()
-        places = sorted({one for one in self._slots if one}, key=str) if self.clustered else [self._seeds[0]]
-        return {place: await self._answer(place, command) for place in places}
+        """Return the answer of every server that has slots; a `Refused` in place of one that was none."""
+        return {place: await self._answer(place, command) for place in await self._homes()}
 
     async def scan(self, pattern: str) -> AsyncIterator[bytes]:
         """Yield the keys that match, of every server; a key may come twice."""
-        await self.everywhere("PING")
-        for place in {one for one in self._slots if one} if self.clustered else {self._seeds[0]}:
+        for place in await self._homes():
             cursor: bytes | int = 0
-            while True:
+            while cursor != b"0":
                 answer = await self._answer(place, ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
                 if isinstance(answer, Refused):
                     raise translate(answer, self.name)
                 cursor, keys = answer
                 for key in keys:
                     yield key
-                if cursor == b"0":
-                    break
 
     async def _answer(self, place: Place, command: Command) -> Any:
         give_up = monotonic() + RECONNECTING
@@ -184,6 +173,14 @@ class Nodes:
             raise Lost("no server has this slot")
         return place
 
+    async def _homes(self) -> list[Place]:
+        """Return all servers that have slots."""
+        if not self.clustered:
+            return [self._seeds[0]]
+        if not any(self._slots):
+            await self._refresh()
+        return sorted({one for one in self._slots if one}, key=str)
+
     def _follow(self, exc: Refused) -> Place:
         """Return where a server says that a slot is, for good or for one command: `… 3999 10.0.0.7:6381`."""
         slot, address = str(exc).split()[-2:]
@@ -197,12 +194,11 @@ class Nodes:
     async def _refresh(self) -> None:
         """Ask which server has which slots; several who need it ask once."""
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.get_running_loop().create_task(self._refreshed())
+            self._refreshing = asyncio.get_running_loop().create_task(self._load_slots())
         await asyncio.shield(self._refreshing)
 
-    async def _refreshed(self) -> None:
-        known = dict.fromkeys([*self._connections, *self._seeds])
-        for place in known:
+    async def _load_slots(self) -> None:
+        for place in dict.fromkeys([*self._connections, *self._seeds]):
             try:
                 connection = await self._connection(place)
                 ranges = await connection.call(("CLUSTER", "SLOTS"))
@@ -216,7 +212,7 @@ class Nodes:
             else:
                 slots: list[Place | None] = [None] * SLOTS
                 for first, last, (host, port, *_), *_replicas in ranges:
-                    slots[first : last + 1] = [Place(_text(host) or place.host, port)] * (last - first + 1)
+                    slots[first : last + 1] = [Place((host or b"").decode() or place.host, port)] * (last - first + 1)
                 self._slots = slots
                 return
 
@@ -226,24 +222,24 @@ class Nodes:
         """A connection to a server: the one with the least to do."""
         connections = self._connections.get(place)
         if not connections:
-            return await asyncio.shield(self._opened(place))
+            return await asyncio.shield(self._start_opening(place))
         connection = connections[0] if len(connections) == 1 else min(connections, key=_load)
         if connection.pending >= BUSY and len(connections) < self._size:
-            self._opened(place)
+            self._start_opening(place)
         return connection
 
-    def _opened(self, place: Place) -> asyncio.Task[PipelinedConnection]:
+    def _start_opening(self, place: Place) -> asyncio.Task[PipelinedConnection]:
         if self._closed:
             raise StoreClosed
         task = self._opening.get(place)
         if task is None:
             task = self._opening[place] = asyncio.get_running_loop().create_task(self._open(place))
-            task.add_done_callback(_looked_at)
+            task.add_done_callback(_ignore_failure)
         return task
 
     async def _open(self, place: Place) -> PipelinedConnection:
         try:
-            connection = await open_connection(self._login, place, lambda connection: self._ended(place, connection))
+            connection = await open_connection(self._login, place, lambda connection: self._forget(place, connection))
         finally:
             self._opening.pop(place, None)
         for number in self._dead.pop(place, ()):
@@ -257,16 +253,13 @@ class Nodes:
             self._connections.setdefault(place, []).append(connection)
         return connection
 
-    def _ended(self, place: Place, connection: PipelinedConnection) -> None:
+    def _forget(self, place: Place, connection: PipelinedConnection) -> None:
         connections = self._connections.get(place, [])
         if connection in connections:
             connections.remove(connection)
         if not connections:
             self._connections.pop(place, None)
         if not self._closed:
-            task = asyncio.get_running_loop().create_task(connection.gone())
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
             self._dead.setdefault(place, []).append(connection.number)
             self._lost()
 
@@ -275,34 +268,20 @@ class Nodes:
         self._closed = True
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=PATIENCE)
-        connections = [connection for connections in self._connections.values() for connection in connections]
-        await asyncio.gather(*(connection.finish() for connection in connections), *self._leaving)
+        await asyncio.gather(*(one.finish() for some in self._connections.values() for one in some))
 
     def kill(self) -> None:
         """Let go of everything without a word, where there is no time for one."""
         self._closed = True
-        for connection in [connection for connections in self._connections.values() for connection in connections]:
+        for connection in [one for some in self._connections.values() for one in some]:
             connection.kill(Lost("the store was forgotten"))
-
-
-def open_nodes(address: RedisAddress, remembered: LastKnown[Any]) -> Nodes:
-    """Return the way to the servers of an address."""
-    # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
-    lost = remembered.clear
-    return Nodes(
-        address.login, address.places, clustered=address.clustered, size=address.pool, name=address.name, lost=lost
-    )
 
 
 def _load(connection: PipelinedConnection) -> int:
     return connection.pending // (BUSY // 2)
 
 
-def _text(host: bytes | str | None) -> str:
-    return host.decode() if isinstance(host, bytes) else host or ""
-
-
-def _looked_at(task: asyncio.Task[PipelinedConnection]) -> None:
+def _ignore_failure(task: asyncio.Task[PipelinedConnection]) -> None:
     """An attempt that nobody waits for any more may fail without a word."""
     if not task.cancelled():
         task.exception()

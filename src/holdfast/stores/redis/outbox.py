@@ -119,7 +119,7 @@ class Outbox:
         await self._nodes.run(_SHARE if shares else _APPLY, places, arguments, once=False)
 
     async def _clear(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
-        arguments = [part for one in news for part in (one[0] + one[1], number + b" " + noted(one))]
+        arguments = [part for one in news for part in (one[0] + one[1], number + b" " + encode_news(one))]
         changes = [name for kind, name, _ in news if kind == _STATE]
         try:
             await self._nodes.run(_DISCARD, [scope.outbox], arguments, once=False)
@@ -154,7 +154,7 @@ class Outbox:
         dirty = self._keys.tenant(tenant).dirty
         at = 0
         while users := await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1)):
-            empty = await self._finished(tenant, [user.decode() for user in users])
+            empty = await self._empty_outboxes(tenant, [user.decode() for user in users])
             if empty:
                 await self._nodes.run(_UNMARK, [dirty], [KEPT, *empty], once=False)
             left = await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1))
@@ -163,7 +163,7 @@ class Outbox:
                 break
         self._tidied[tenant] = monotonic()
 
-    async def _finished(self, tenant: str, users: Sequence[str]) -> list[str]:
+    async def _empty_outboxes(self, tenant: str, users: Sequence[str]) -> list[str]:
         """Tell what some users' outboxes hold; those that hold nothing."""
         scopes = [self._keys.user(tenant, user) for user in users]
         found = await asyncio.gather(*(self._nodes.call(scope.outbox, (b"HGETALL", scope.outbox)) for scope in scopes))
@@ -181,7 +181,7 @@ class Outbox:
             await self._clear(scope, number, [one])
 
 
-def noted(news: News) -> bytes:
+def encode_news(news: News) -> bytes:
     """What an outbox keeps of one, behind the number of the write."""
     kind, name, rest = news
     return pack([kind, name, *rest])

@@ -264,20 +264,8 @@ decode_compaction = msgspec.msgpack.Decoder(tuple[int, StoredCompaction]).decode
 """Decode the version that a compaction was laid at, and the compaction."""
 
 
-_CALL: Final = (
-    *(
-        "timestamp",
-        "model",
-        "prompt_tokens",
-        "completion_tokens",
-        "cached_tokens",
-        "turn_id",
-        "through",
-        "view",
-        "hash",
-    ),
-    "build",
-)
+_CALL: Final = ("timestamp", "model", *ModelCall.__struct_fields__[2:])
+"""What a model call is stored as; fields are added at the end."""
 
 
 def encode_call(number: int, call: ModelCall) -> bytes:
@@ -293,10 +281,7 @@ def decode_call(data: bytes) -> ModelCall:
 # -- others ------------------------------------------------------------------
 
 
-_ENDING: Final = (
-    *("id", "user_id", "session_id", "identity", "withdrawn", "reason", "ended_at", "due_at", "attempts", "hooks"),
-    "error",
-)
+_ENDING: Final = Ending.__struct_fields__
 _ARTIFACT: Final = ("name", "version", "blob", "mime_type", "size", "sha256", "author", "metadata", "created_at")
 
 

@@ -64,7 +64,7 @@ class SessionMethods(Handle):
     @read_transaction()
     async def find(self, tx: Transaction, session_id: str) -> Session:
         checks.check_id(session_id, "session_id")
-        begin, key = name_part(session_id), (await self._tidied()).named
+        begin, key = name_part(session_id), (await self._tidy()).named
         command = (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + b"\xff", b"LIMIT", 0, 2)
         (members,) = await tx.read(command)
         refs = [SessionRef(user_id, id_) for id_, user_id in map(names_of, members)]
@@ -92,7 +92,7 @@ class SessionMethods(Handle):
         checks.check_limit(limit)
         filters = {"user_id": user_id, "agent": agent, "status": status, "now": now, "ttl": ttl, "after": after}
         checks.check_filters(filters)
-        tenant = await self._tidied()
+        tenant = await self._tidy()
         last = None if after is None else await self.get(after)
         idle_since = now - ttl if now is not None and ttl else None
         key = tenant.recent if user_id is None else self._scope_keys(user_id).recent

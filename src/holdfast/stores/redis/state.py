@@ -7,7 +7,7 @@ moment, so writers of one scope need not wait for each other. If they are not po
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,8 +25,7 @@ from holdfast.domain.state import (
 from holdfast.errors import StaleState
 from holdfast.limits import STATE_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 from holdfast.stores import checks
-from holdfast.stores.redis.connection import Command
-from holdfast.stores.redis.database import Transaction, in_parts
+from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import ScopeKeys
 from holdfast.stores.scope_changes import change_values, decode_value
@@ -53,20 +52,17 @@ class StateMethods(Handle):
         self, tx: Transaction, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
     ) -> ScopedState:
         checks.check_state_names(user_id, names or ())
-        keys, wanted = await self._scope(user_id), list(names or ())
-        commands = [(b"HGETALL", keys.state)] if names is None else _named(keys, wanted)
+        keys = await self._scope(user_id)
         if known is not None:
-            version = _Held((await tx.database.fetch([_meta(keys)]))[0]).version
+            version = _Held((await tx.fields(keys.state, [b""])).get(b"")).version
             if version == known:
                 return ScopedState(version, None)
-        meta, *found = await tx.database.fetch([_meta(keys), *commands])
         if names is None:
-            held = dict(zip(found[0][::2], found[0][1::2], strict=True))
-            meta = held.pop(b"", None)
+            (flat,) = await tx.read((b"HGETALL", keys.state))
+            found = dict(zip(flat[::2], flat[1::2], strict=True))
         else:
-            values = [value for some in found for value in some]
-            held = {name.encode(): value for name, value in zip(wanted, values, strict=True) if value is not None}
-        return _scoped(_Held(meta).version, held)
+            found = await tx.fields(keys.state, [b"", *(name.encode() for name in names)])
+        return _scoped(_Held(found.pop(b"", None)).version, found)
 
     @write_transaction(_state_keys)
     async def change_state(
@@ -81,12 +77,12 @@ class StateMethods(Handle):
     ) -> ScopedState:
         checks.check_scope_state(user_id, delta, values)
         scope: Scope = "app" if user_id is None else "user"
-        keys, wanted = await self._scope(user_id), list({**delta, **(values or {})})
-        meta, *found = await tx.read(_meta(keys), *_named(keys, wanted))
+        keys = await self._scope(user_id)
+        stored = await tx.fields(keys.state, [b"", *delta, *(values or {})])
+        meta = stored.pop(b"", None)
         held = _Held(meta)
         if expect is not None and expect != held.version:
             raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
-        stored = _stored(wanted, found)
         known = {name: decode_value(name, data) for name, data in stored.items() if name in (values or {})}
         check_expected(prefixed(values or {}, scope), prefixed(known, scope), held.version)
         after, *_ = change_values(scope, stored, delta, keys=held.keys, size=held.size)
@@ -100,7 +96,7 @@ class StateMethods(Handle):
     @write_transaction(_state_keys)
     async def drop_state(self, tx: Transaction, user_id: str | None) -> int:
         keys = await self._scope(user_id)
-        (meta,) = await tx.read(_meta(keys))
+        meta = (await tx.fields(keys.state, [b""])).get(b"")
         held = _Held(meta)
         if held.keys:
             tx.check(keys.state, b"", meta)
@@ -110,7 +106,7 @@ class StateMethods(Handle):
 
     async def _scope(self, user_id: str | None) -> ScopeKeys:
         if user_id is None:  # what sessions changed of it may still be in their users' outboxes
-            await self._tidied()
+            await self._tidy()
         return self._scope_keys(user_id)
 
 
@@ -121,19 +117,6 @@ class _Held:
 
     def __init__(self, meta: bytes | None) -> None:
         self.version, self.size, self.keys = map(int, (meta or b"0 0 0").split())
-
-
-def _meta(keys: ScopeKeys) -> Command:
-    return (b"HGET", keys.state, b"")
-
-
-def _named(keys: ScopeKeys, names: Sequence[str]) -> list[Command]:
-    return in_parts(b"HMGET", keys.state, [name.encode() for name in names])
-
-
-def _stored(names: Sequence[str], found: Sequence[Sequence[bytes | None]]) -> dict[str, bytes]:
-    values = [value for some in found for value in some]
-    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
 def _scoped(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
@@ -154,9 +137,9 @@ async def share(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
         if scope not in parts:
             continue
         keys, part = tx.database.keys.user(tx.keys.tenant, tx.keys.user_id if scope == "user" else ""), parts[scope]
-        names = list(part)
-        meta, *found = await tx.read(_meta(keys), *_named(keys, names))
-        stored, held = _stored(names, found), _Held(meta)
+        stored = await tx.fields(keys.state, [b"", *part])
+        meta = stored.pop(b"", None)
+        held = _Held(meta)
         after, *_ = change_values(scope, stored, part, keys=held.keys, size=held.size)
         written = {name: value for name, value in after.items() if value != stored.get(name)}
         if not written:

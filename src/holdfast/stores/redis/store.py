@@ -17,7 +17,7 @@ from holdfast.stores.redis.lifecycle import LifecycleMethods
 from holdfast.stores.redis.log import LogMethods
 from holdfast.stores.redis.matching import MatchingMethods
 from holdfast.stores.redis.memories import MemoryMethods
-from holdfast.stores.redis.nodes import open_nodes
+from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.tenants import TenantMethods
@@ -61,7 +61,7 @@ class RedisStore(
     async def applied_to(url: str) -> dict[int, str]:
         """Return the layouts that the place at `url` has had; nothing is changed."""
         address = address_of(url)
-        nodes, keys = open_nodes(address, LastKnown()), Keys(address.prefix)
+        nodes, keys = Nodes(address, LastKnown()), Keys(address.prefix)
         try:
             found = await layouts_of(nodes, keys)
             return {number: checksum for number, checksum in found.items() if checksum != UNFINISHED}
@@ -77,7 +77,7 @@ class RedisStore(
         checks.check_id(tenant, "tenant")
         address = address_of(url)
         remembered: LastKnown[Head] = LastKnown()
-        nodes, keys = open_nodes(address, remembered), Keys(address.prefix)
+        nodes, keys = Nodes(address, remembered), Keys(address.prefix)
         try:
             found = await health.healths(nodes)
             health.check(found, nodes.name, clustered=address.clustered, allow_eviction=address.allow_eviction)
@@ -94,7 +94,7 @@ class RedisStore(
         database = Database(nodes, keys, remembered)
         store = cls(database, tenant, owner=True)
         try:
-            await store._tidied()
+            await store._tidy()
         except BaseException:
             await database.close()
             raise
@@ -121,7 +121,7 @@ class RedisStore(
 
 async def inspected(url: str) -> list[health.Health]:
     """Return how the servers at `url` say that they are set up; nothing is changed. Raises `StoreUnavailable`."""
-    nodes = open_nodes(address_of(url), LastKnown())
+    nodes = Nodes(address_of(url), LastKnown())
     try:
         return await health.healths(nodes)
     finally:

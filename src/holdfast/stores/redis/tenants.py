@@ -135,8 +135,7 @@ class TenantMethods(Handle):
         checks.check_limit(limit)
         keys, begin = self._tenant_keys, b"(" + after.encode() if after else b"-"
         (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, limit))
-        found = await tx.read(*((b"HGET", keys.api_keys, id_) for id_ in ids))
-        return tuple(_decode_key(stored) for stored in found if stored is not None)
+        return tuple(map(_decode_key, (await tx.fields(keys.api_keys, ids)).values()))
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
         checks.check_id(key_id, "key_id")
@@ -201,9 +200,8 @@ class TenantMethods(Handle):
         while len(found) < limit:
             begin = b"(" + place if place else b"-"
             (blobs,) = await tx.read((b"ZRANGEBYLEX", keys.blobs, begin, b"+", b"LIMIT", 0, limit))
-            times = await tx.read(*((b"HGET", keys.written, blob) for blob in blobs))
-            old = (blob for blob, time in zip(blobs, times, strict=True) if time and number_of(time) < before)
-            found += (blob.decode() for blob in old)
+            written = await tx.fields(keys.written, blobs)
+            found += (blob.decode() for blob, time in written.items() if number_of(time) < before)
             if len(blobs) < limit:
                 break
             place = blobs[-1]
