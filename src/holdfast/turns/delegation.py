@@ -38,7 +38,7 @@ _NOTHING: Final = "the agent said nothing"
 
 
 async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
-    """Have an agent do what is asked in a session of its own; its reply.
+    """Have another agent do a task in a session of its own, and return its reply.
 
     Args:
         turn: in which it is called.
@@ -82,7 +82,7 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
 
 
 async def _create_child(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> Session:
-    """A session for one call: with a copy of what the other one has under keys of its own, and where it was called from."""
+    """Create the session of one call, with a copy of the caller's session state and a reference to the call."""
     engine = turn.engine
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
     parent |= {SHARED: True} if is_shared(turn) else {}
@@ -130,6 +130,6 @@ async def _is_gone(engine: Engine, session: Session) -> bool:
 
 
 def _find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of the keys of a state; None: the key is gone."""
+    """Return the keys of a state that changed; the value None means that the key is gone."""
     changed = {key: value for key, value in after.items() if key not in before or not same(before[key], value)}
     return {**changed, **{key: None for key in before if key not in after}}

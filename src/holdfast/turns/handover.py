@@ -34,7 +34,7 @@ _SPEECHES: Final = frozenset({"greeting", "command", "silence"})
 
 
 async def resume(turn: Turn, session: Session, plan: Plan) -> None:
-    """Have the agent answer that spoke last below the one that was asked, before anything of the turn is written.
+    """Let the agent answer that spoke last below the one that was asked for, before the turn writes anything.
 
     Args:
         turn: about to open.
@@ -61,7 +61,7 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
 
 
 async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
-    """Who answers, by what the log will have before the turn's own messages."""
+    """Return the name of the agent that answers, going by the log before the turn's own messages."""
     newest, unfinished = [*plan.restore[::-1]], not any(message.role == "user" for message in plan.append)
     found = _find_speaker(team, newest, unfinished=unfinished)
     if found is None:
@@ -75,7 +75,7 @@ async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session,
 
 
 async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
-    """The live entries before the turn's own, newest first: from memory, then from the store, so many and no more."""
+    """Yield the live entries before the turn's own, newest first: from the cache, then a bounded number from the store."""
     stop, warm = plan.retire_from, turn.engine.warm.get(turn.request.ref)
     if stop is None and warm is not None and warm.holds(session) and warm.last:
         yield reversed(warm.last)
@@ -93,7 +93,7 @@ async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator
 
 
 def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
-    """Who has the conversation by these entries, newest first; None where they do not say.
+    """Return the agent that has the conversation by these entries, newest first; None if they do not say.
 
     Args:
         team: whose.
@@ -117,7 +117,7 @@ def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: boo
 
 
 async def transfer(turn: Turn, name: str) -> None:
-    """Note that an agent answers behind the results of the message that calls.
+    """Note that another agent answers after the results of the current tool calls.
 
     Args:
         turn: whose agent hands over.
@@ -147,7 +147,7 @@ async def transfer(turn: Turn, name: str) -> None:
 
 
 def hand_over(turn: Turn) -> bool:
-    """Have whoever takes over answer from here on; whether anybody does. The results of the message that called are in the log."""
+    """Let the agent answer that takes over, if there is one; return whether there is. The results of its call are in the log."""
     if turn.handover.next is None:
         return False
     (voice, learned), turn.handover.next = turn.handover.next, None
@@ -165,7 +165,7 @@ def _make_voice(turn: Turn, team: Team[Agent], name: str) -> Voice:
 
 
 def may_share_key(turn: Turn, voice: Voice) -> bool:
-    """Whether the caller's own key may go with the calls of an agent: it is meant for the place that was asked."""
+    """Return True if the caller's own key may be sent with an agent's calls: only to the provider that it was meant for."""
     if not turn.request.headers:
         return True
     if voice.steps:

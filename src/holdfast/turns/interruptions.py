@@ -41,7 +41,7 @@ class LastReply(msgspec.Struct, frozen=True):
 async def find_last_reply(
     store: Store, session: Session, *, unsaid: bool = False, stop: int | None = None
 ) -> LastReply:
-    """Return the last reply. Costs the reply, and what follows it.
+    """Return the last reply, reading only the reply and what follows it.
 
     Args:
         store: where it is.
@@ -73,12 +73,12 @@ async def find_last_reply(
 
 
 def _belongs_to_reply(entry: Entry, following: Entry) -> bool:
-    """Whether it is of the reply that `following` is of: tools that ran before it, in the same turn."""
+    """Return True if an entry belongs to the reply of `following`: tools that ran before it in the same turn."""
     return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
 def find_cut(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
-    """What becomes of the last reply; None: all of it stays as it is, or there is none.
+    """Return how the last reply is to be cut; None if it stays whole, or there is none.
 
     Raises:
         NoReply: it is erased, and what was heard of it nobody can tell.
@@ -159,13 +159,13 @@ def is_interrupting(request: TurnRequest) -> bool:
 
 
 def _find_last_reply_in(request: TurnRequest) -> int:
-    """The place of the request's last assistant message; -1 if it has none."""
+    """Return the position of the request's last assistant message; -1 if it has none."""
     places = (at for at in range(len(request.incoming) - 1, -1, -1) if request.incoming[at].role == "assistant")
     return next(places, -1)
 
 
 async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
-    """Return the plan with the last reply corrected to what was heard of it, as far as the request says so.
+    """Return the plan with the last reply cut to what the user heard of it, if the request says so.
 
     Args:
         turn: whose request it is.
@@ -201,7 +201,7 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
 
 
 def _find_heard(request: TurnRequest, plan: Plan) -> Heard | None:
-    """What a record says of the last reply, if the log has that reply."""
+    """Return what a voice record says was heard of the last reply, if the log has that reply."""
     if not request.heard:  # nearly always, and a request may have 100,000 messages
         return None
     at = _find_last_reply_in(request)
@@ -234,7 +234,7 @@ def check_interruptable(body: Mapping[str, Any]) -> None:
 def address_model(
     body: dict[str, Any], llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
 ) -> dict[str, Any]:
-    """A request as its model takes it: with voice records, or without a trace of them.
+    """Return a request in the form that its model takes: with voice records, or without them.
 
     Args:
         body: the Chat Completions request; its `messages` are those of `built`, in their order.
@@ -256,7 +256,7 @@ def address_model(
 
 
 def _fields(entry: Entry, role: str) -> dict[str, Any]:
-    """What a record has beside the message itself. What another agent said is sent as told, and has no source of its own."""
+    """Return a record's fields besides the message. What another agent said has no source of its own."""
     told = entry.message.role == "assistant" and role != "assistant"
     metadata = {"agent": entry.agent} if told else metadata_of(entry)
     return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}

@@ -124,7 +124,7 @@ class OpenTurn:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 
     async def load_state(self) -> State:
-        """Read what the session shares with others, as it stands now, for `state`, which this gives; `next` does it again."""
+        """Read the state that the session shares with others into `state`, and return it. `next` reads it again."""
         await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
         return self.state
 
@@ -150,7 +150,7 @@ class OpenTurn:
 
     @property
     def interrupted(self) -> bool:
-        """Whether another turn waits for this one to stop: `add` and `next` raise from now on."""
+        """Whether another turn waits for this one to stop; from then on `add` and `next` raise."""
         return self._turn.lock.interrupted
 
     async def settle(self) -> None:
@@ -213,7 +213,7 @@ class OpenTurn:
         return []
 
     def explain(self) -> str:
-        """What the last working set kept, what not, and why; a line a run of messages."""
+        """Return what the last working set kept and left out, and why, one line per run of messages."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
@@ -231,7 +231,7 @@ class OpenTurn:
         )
 
     def explanation(self) -> dict[str, Any]:
-        """How the last working set came about: policy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
+        """Return how the last working set was built: strategy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         counted = built.counted(self._turn.provider_count).to_wire()
@@ -239,7 +239,7 @@ class OpenTurn:
 
 
 async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
-    """The working set of a turn, ready to send."""
+    """Return the working set of a turn, ready to send."""
     built = turn.working_set
     return await to_sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
 

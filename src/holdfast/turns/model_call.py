@@ -56,7 +56,7 @@ _MODEL_NAME = 100
 
 
 async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model, and yield its chunks as they come.
+    """Call the model and yield its chunks as they arrive.
 
     A prompt that the model finds too long is built smaller and sent again; if the model does not answer, those that stand in
     for it are asked. Once something of the reply was said, neither is done.
@@ -146,7 +146,7 @@ async def _body(turn: Turn) -> dict[str, Any]:
 
 
 def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
-    """What a call was sent, and what it used as far as the provider says."""
+    """Return the record of a model call: what was sent, and the usage that the provider reported."""
     built = turn.working_set
     assert built is not None, "the working set is built first"
     tokens = used(usage)
@@ -183,7 +183,7 @@ OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
 
 
 def fails_over(error: HoldfastError) -> bool:
-    """Whether another model may be asked after `error`: it says nothing against the request itself.
+    """Return True if another model may be asked after `error`: the request itself is not at fault.
 
     A caller's own key that is refused is the caller's affair.
     """
@@ -194,7 +194,7 @@ def fails_over(error: HoldfastError) -> bool:
 
 
 async def build_call(turn: Turn) -> None:
-    """Build the prompt of the turn's next call: for one that stands in, where its model is to be passed over."""
+    """Build the prompt of the turn's next call, for a stand-in if the model's upstream is cooling down."""
     own = turn.request.voice
     if len(turn.voices) > 1 and not _is_available(turn, own):
         if await _switch_to_stand_in(turn, own, ()):
@@ -204,7 +204,7 @@ async def build_call(turn: Turn) -> None:
 
 
 async def _switch_to_stand_in(turn: Turn, own: Voice, asked: Sequence[Voice]) -> bool:
-    """Whether the prompt is another model's by now, which can be asked in place of one that is passed over."""
+    """Build the prompt for another model in place of one that is cooling down; return whether there is one."""
     for voice in _find_stand_ins(turn, [*asked, own]):
         if _is_available(turn, voice) and await _build_for(turn, voice) is None:
             turn.roster.upstream(own.llm).failovers += 1
@@ -222,7 +222,7 @@ class _Failed(NamedTuple):
 
 
 class Recovery:
-    """One call of a turn, from failure to failure until somebody answers."""
+    """One call of a turn, from failure to failure until a model answers."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -233,7 +233,7 @@ class Recovery:
         self.refusals = Refusals(turn)
 
     async def settle(self) -> None:
-        """Return when it is settled who is called next: somebody else, where the model is to be passed over by now."""
+        """Decide which model is called next: a stand-in if this one's upstream is cooling down by now."""
         turn, own = self._turn, self._turn.request.voice
         if len(turn.voices) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
             return
@@ -270,7 +270,7 @@ class Recovery:
         return None
 
     async def _ask_next(self, error: HoldfastError) -> bool:
-        """Whether another model is found, and its prompt built; those that are passed over come last."""
+        """Build the prompt for the next model; return False if there is none. Upstreams that cool down come last."""
         turn, own = self._turn, self._turn.request.voice
         # What one that stands in refuses may be right for the next.
         if len(turn.voices) == 1 or not (fails_over(error) or own is not turn.voices[0]):
@@ -319,7 +319,7 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 
 
 def _find_stand_ins(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
-    """Who may be asked beside these, in order. A caller's own key goes to no other place than it was meant for."""
+    """Return the models that may be asked besides these, in order. A caller's own key is sent only where it was meant for."""
     place = origin_of(turn.voices[0].llm.client)
     handed = bool(turn.request.headers)
     return [
@@ -335,7 +335,7 @@ def _is_available(turn: Turn, voice: Voice) -> bool:
 
 
 async def _switch_to_wider(turn: Turn, voice: Voice, own: Voice, refusal: ContextTooLong) -> bool:
-    """Whether a model has more room than the `own` one, which refused every prompt."""
+    """Switch to a model with more room than the `own` one, which refused every prompt; return whether it has more."""
     window = refusal.context_limit or own.llm.budget().context_window
     return voice.llm.budget(learned=await turn.engine.learning.of(voice.llm)).context_window > window
 
@@ -363,7 +363,7 @@ def _note_failed(turn: Turn, voice: Voice, code: str, status: int | None) -> Non
 
 
 def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastError:
-    """The same error without its traceback, with another `message` if one is given."""
+    """Return the same error without its traceback, with another `message` if one is given."""
     made: Any = type(error).__new__(type(error), str(error) if message is None else message)
     vars(made).update(vars(error))
     return made  # type: ignore[no-any-return]

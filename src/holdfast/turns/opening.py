@@ -54,7 +54,7 @@ async def open_turn(turn: Turn) -> None:
 
 
 async def _relate(turn: Turn) -> Session | None:
-    """Relate the request to the log, and open the turn: with what is new of it, or where its first try ended.
+    """Compare the request with the log, and open the turn: with its new messages, or where its first attempt ended.
 
     Returns:
         The session; None if the request is answered already.
@@ -75,7 +75,7 @@ async def _relate(turn: Turn) -> Session | None:
 
 
 async def _repeat_undelivered(turn: Turn) -> bool:
-    """Answer the turn with the log's last reply, where this request was answered by it and nobody was there to hear."""
+    """Answer with the log's last reply if it answered this request and never reached its client."""
     await turn.admit()
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
@@ -135,7 +135,7 @@ async def _is_asked_again(turn: Turn) -> bool:
 
 
 async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
-    """Whether the log has `incoming`, and behind it nothing but calls that ran here, with what came of them."""
+    """Return True if the log ends with `incoming`, followed by nothing but calls that ran here and their results."""
     tail: list[Entry] = []
     while True:
         stop = tail[0].seq if tail else None
@@ -167,7 +167,7 @@ def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 async def _answer_after(turn: Turn, first: Entry) -> None:
-    """Find the end of a reply that begins with calls; where there is none, the turn goes on behind what there is of it."""
+    """Find the end of a reply that begins with tool calls. If it has none, the turn continues after its last message."""
     turn.answered, turn.closed = None, False
     behind = await turn.engine.store.entries(turn.request.ref, start=first.seq)
     for at, unit in enumerate(units := units_of(behind)):
@@ -187,7 +187,7 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
 
 
 def _is_ready(turn: Turn, unit: Unit) -> bool:
-    """Whether all calls of a message that ran here have a result, so that the client was given its own."""
+    """Return True if every call of a message that ran here has a result, so that the client was given its own calls."""
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
 
@@ -200,7 +200,7 @@ _MOVED = 64
 
 
 async def reconcile(turn: Turn) -> None:
-    """Relate what came to the log, and open the turn with what is new of it."""
+    """Compare the request with the log, and open the turn with its new messages."""
     turn.learned = await turn.engine.learning.of(turn.request.voice.llm)
     check_body(turn.request.voice, turn.request.body, turn.learned)
     await turn.admit()
@@ -284,7 +284,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
 
 
 async def _plan_transcript(turn: Turn, session: Session) -> Plan:
-    """See `holdfast.domain.reconcile`. What the two have in common is found by digests, what stands behind it is read."""
+    """Plan for a whole conversation, as `holdfast.domain.reconcile` does. The common part is found by digests; only what follows it is read."""
     store, incoming = turn.engine.store, turn.request.incoming
     if session.messages == 0:
         turn.is_whole = True
@@ -304,7 +304,7 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
 
 
 async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
-    """Plan for a request that goes on with a retired branch: what the branch had is written again, its tool messages too."""
+    """Plan for a request that continues a retired branch: the branch is written again, its tool messages included."""
     incoming = turn.request.incoming
     old = await branch(turn.engine.store, session.ref, seq)
     if any(
@@ -367,7 +367,7 @@ async def _check_own(turn: Turn, start: int) -> None:
 
 
 async def _find_reply_start(turn: Turn, first: Appended) -> int:
-    """Where the reply to a first request begins. What was asked may stand elsewhere by now, behind a reply that was cut since."""
+    """Return where the reply to a first request begins. The request may have been moved since, to after a reply that was cut."""
     asked = first.entries[-1] if first.entries else None
     if asked is None or asked.retired_by is None:
         return first.start + len(first.entries)
@@ -377,7 +377,7 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
 
 
 def _is_moved(asked: Entry, entry: Entry) -> bool:
-    """Whether `entry` is `asked`, written once more."""
+    """Return True if `entry` is `asked`, written again."""
     same = (entry.turn_id, entry.timestamp, entry.kind) == (asked.turn_id, asked.timestamp, asked.kind)
     return same and canonical(entry.message) == canonical(asked.message)
 
@@ -456,7 +456,7 @@ def _read_clients(session: Session) -> list[str]:
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
-    """Return the first of the results that `messages` begin with whose call is not open in the session.
+    """Return the first of the leading results in `messages` whose call is not open in the session.
 
     Args:
         session: as it is; None: a new one.

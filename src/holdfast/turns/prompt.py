@@ -44,7 +44,7 @@ _RECOUNTS = 3
 
 
 async def build_prompt(turn: Turn) -> WorkingSet:
-    """Build the working set for the next call from the log as it stands, and its instruction from the state.
+    """Build the working set for the next call from the current log, and its instruction from the state.
 
     Raises:
         MissingState: the instruction needs state, or an artifact, that is not there.
@@ -65,7 +65,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
-    """Whether a summary was laid, because without one the digest had to take a step for this call to fit."""
+    """Make a summary if the digest had to move the frontier for this call to fit; return whether one was made."""
     if built.request.policy.summarizer is None:
         return False
     if not await turn.engine.compactor.inline(turn.request.ref, turn.request.voice, built.request):
@@ -105,7 +105,7 @@ async def _finish(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
 
 
 async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
-    """Build from the view that is carried on; None where there is none, or it does not fit as it is: read anew, it may with less."""
+    """Build from the cached view; return None if there is none or it does not fit, and a cold build may."""
     warm = turn.engine.warm.get(turn.request.ref)
     view = None if warm is None or turn.branched or not warm.holds(session) else warm.find_view(key)
     if view is None:
@@ -142,7 +142,7 @@ async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> 
 
 
 def draft_from(made: Request, read: ReadView) -> Draft:
-    """The working set for `made`, up to what is recalled in it, from a view as it was read."""
+    """Return the working set for `made` without its recalled block, from a view that was read."""
     return draft(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
 
 
@@ -170,7 +170,7 @@ async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: Wo
 
 
 async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
-    """A prompt as Chat Completions messages, ready to send: its media in it, as far as the model takes them."""
+    """Return a prompt as Chat Completions messages, ready to send, with its media as far as the model takes them."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
     if as_chat:
@@ -183,7 +183,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
 
 
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
-    """A prompt in Chat Completions, without what only others take: Anthropic's own fields, media in results of tools."""
+    """Return a prompt in Chat Completions without what only other providers take: Anthropic's own fields, media in tool results."""
     if "claude" in llm.model.lower():  # whoever routes to Claude knows all that it takes
         return messages
     told = [without_anthropics(message) for message in messages]
@@ -201,7 +201,7 @@ def make_request(
     recall: Recall | None = None,
     introduction: Introduction | None = None,
 ) -> Request:
-    """What the working set of a turn is built for: agent's instruction first, then the request's or session's system.
+    """Return the request for a turn's working set: the agent's instruction, then the system messages of the request or session.
 
     Args:
         request: the turn's.
@@ -286,7 +286,7 @@ _BETWEEN: Final = "\n\n"
 async def build_instruction(
     engine: Engine, session: Session, voice: Voice, temp: Mapping[str, Any] | None = None
 ) -> tuple[Message, ...]:
-    """Return the system messages of the agent's model, then what the agent is told.
+    """Return the system messages of the agent's model, then the agent's instruction.
 
     That is `global_instruction` of those above it and its own, then its `instruction`, in one system message.
 
@@ -322,7 +322,7 @@ async def build_instruction(
 async def fill_template(
     engine: Engine, session: Session | NewSession, text: str, agent: Agent, temp: Mapping[str, Any] | None = None
 ) -> str:
-    """What an agent says itself: a greeting, a failure message. What it names may be missing, as if each had a `?`.
+    """Return a text that an agent says itself, a greeting or a failure message. Names in it may be missing, as if each had a `?`.
 
     Nobody could mend it in the moment in which it is said, and a greeting without a name is better than none.
 
@@ -347,7 +347,7 @@ async def _read_values(
     *,
     strict: bool = True,
 ) -> dict[str, Any]:
-    """What stands under the names of some templates, by name; nothing under those that are missing."""
+    """Return the values of the names in some templates; missing ones are left out."""
     keys = {key: None for one in templates for key in one.keys}
     values = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
     values |= await engine.scopes.named(ref.user_id, [key for key in keys if values[key] is None])
@@ -357,7 +357,7 @@ async def _read_values(
 
 
 def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
-    """A value without secrets: what is stored has been looked at, `temp:` keys and artifacts have not."""
+    """Return a value without secrets. Stored state was redacted when it was written; `temp:` keys and artifacts were not."""
     if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
         return value
     sweep = engine.guard.sweep()
@@ -367,7 +367,7 @@ def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
 
 
 async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
-    """The text of an artifact; None where there is none. Raises as `_text_of`, if `strict`."""
+    """Return the text of an artifact; None if there is none. Raises as `_read_artifact_text` if `strict`."""
     try:
         return await _read_artifact_text(engine, ref, name)
     except ArtifactNotFound:
@@ -379,7 +379,7 @@ async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: 
 
 
 async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str:
-    """The text of an artifact. Raises `ArtifactNotFound`; `InvalidRequest` where it is none, or too long."""
+    """Return the text of an artifact. Raises `ArtifactNotFound`, and `InvalidRequest` if it is not text or too long."""
     artifact = await engine.artifacts.get(ref, name)
     if artifact.size > INSTRUCTED_ARTIFACT_BYTES:
         most = f"an instruction takes artifacts of at most {INSTRUCTED_ARTIFACT_BYTES:,}"
@@ -396,7 +396,7 @@ _log: Final = logging.getLogger("holdfast.dreams")
 
 
 async def introduce_memories(engine: Engine, session: Session, voice: Voice) -> Introduction | None:
-    """What a voice is told of the promoted memories of the session's user, the agent and the app; None: nothing.
+    """Return the promoted memories of the session's user, the agent and the app for a prompt; None if there are none.
 
     Args:
         engine: of the store.

@@ -101,7 +101,7 @@ def keep_recalled(turn: Turn, built: WorkingSet) -> None:
 
 
 async def find_user_text(turn: Turn) -> str:
-    """The text of the user's message that the turn answers; empty: there is none."""
+    """Return the text of the user's message that the turn answers; empty if there is none."""
     for message in reversed(turn.request.incoming):
         if message.role == "user":
             return message.text
@@ -110,7 +110,7 @@ async def find_user_text(turn: Turn) -> str:
 
 
 def is_shared(turn: Turn) -> bool:
-    """Whether others than its user take part in the session, or asked: what the user has said elsewhere is not for them."""
+    """Return True if users other than the owner take part or sent the request: the owner's other sessions are not for them."""
     return turn.request.guest or read_by_others(turn.session.metadata)
 
 
@@ -211,7 +211,7 @@ async def _answer_by_words(search: Search) -> list[Finding]:
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
-    """Begin to analyse what will leave a window that is half full: nobody waits for it then."""
+    """Start to analyse, in the background, what will leave a window that is half full."""
     window = drafted.fitted.window
     if drafted.request.policy.recall and window.tokens * 2 > window.room.tokens and window.units:
         passages = engine.passages.of(engine.store, session.ref, session.identity)
@@ -235,7 +235,7 @@ async def _catch_up(
     search: Search,
     seconds: float,
 ) -> tuple[dict[int, float], list[Finding]]:
-    """Have the table hold what has left.
+    """Analyse the entries that have left the window and are not in the table yet.
 
     Returns:
         How near entries are by vectors, by `seq`; and what the table answers, if it was searched for that as it is now.
@@ -339,7 +339,7 @@ def _overlaps(one: Passage, taken: Sequence[Passage]) -> bool:
 def make_item(
     ref: SessionRef, entry: Entry | None, passage: Passage, *, size: int = -1, score: float = 0.0
 ) -> RecalledItem:
-    """Make the item of a passage: the same for the same entry.
+    """Return the recalled item of a passage: always the same for the same entry.
 
     Args:
         ref: of the session.
@@ -378,7 +378,7 @@ _DEFAULT: Final = RecallSettings()
 
 
 async def recall_conversations(turn: Turn) -> list[RecalledItem]:
-    """What was said in past conversations that answers the turn's message."""
+    """Return what past conversations say about the turn's message."""
     settings, query = _search_settings(turn), (await find_user_text(turn))[:QUERY_CHARS]
     if turn.engine.index is None or not query.strip():
         return []
@@ -443,7 +443,7 @@ def _name_author(hit: SearchHit) -> str:
 
 
 def has_foreign_quotes(turn: Turn) -> bool:
-    """Whether the turn's prompt has something recalled in it that others than its user said."""
+    """Return True if the turn's prompt has something recalled that users other than its own said."""
     block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
     return block is not None and any(
         one.kind == "conversation" and not is_users(one.author, user) for one in block.items
@@ -451,7 +451,7 @@ def has_foreign_quotes(turn: Turn) -> bool:
 
 
 async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
-    """What an entry of one of the user's sessions says; None: it is not there any more."""
+    """Return the text of an entry in one of the user's sessions; None if it is gone."""
     ref = SessionRef(turn.request.ref.user_id, session_id)
     try:
         if (await turn.engine.store.get(ref)).identity != identity:
@@ -466,7 +466,7 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
 
 
 async def search_for_tool(turn: Turn, wanted: Wanted) -> list[Found]:
-    """What the tool `search_conversations` finds for the user whose turn it is: nothing that the prompt has.
+    """Return what the tool `search_conversations` finds for the turn's user and the prompt does not have.
 
     Raises:
         InvalidRequest: something that cannot be asked.
@@ -514,7 +514,7 @@ USUAL: Final = 5
 
 
 async def recall_memories(turn: Turn) -> list[RecalledItem]:
-    """What the user's, the agent's and the app's memories have that answers the turn's message; none that is held for review.
+    """Return the memories of the user, the agent and the app that match the turn's message, none that is held for review.
 
     Where several users take part the owner's are not for them, as past conversations are not.
     """

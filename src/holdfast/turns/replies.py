@@ -33,7 +33,7 @@ async def append_reply(
     state_delta: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Appended:
-    """Write messages that end the reply of the turn's agent.
+    """Write the messages that end the reply of the turn's agent.
 
     Where the state refuses the text (it is too long for a value, say), the reply is written without it: it must not be lost
     for that. A log line tells.
@@ -71,7 +71,7 @@ async def append_reply(
 
 
 def read_reply_text(messages: Sequence[Message]) -> str | None:
-    """The text of the last of these messages that is a whole reply: an assistant's without calls; None: there is none."""
+    """Return the text of the last whole reply among these messages, an assistant's without calls; None if there is none."""
     last = next((one for one in reversed(messages) if one.role == "assistant"), None)
     return None if last is None or last.tool_calls else last.text
 
@@ -82,7 +82,7 @@ _AGAIN: Final = "no model answered when this was asked first"
 
 
 async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
-    """The failure message that the turn's agent says after `error`; None: it says none.
+    """Return the failure message of the turn's agent after `error`; None if it has none.
 
     It has to have one, and nothing may have been said yet. A caller's own key that the model's provider refuses is the caller's
     to mend, so it is told.
@@ -121,7 +121,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
 
 
 def read_failure(entry: Entry) -> dict[str, str] | None:
-    """What a response tells of a failure message that is told again; None for any other reply."""
+    """Return what a response reports of a repeated failure message; None for any other reply."""
     metadata = entry.metadata or {}
     if metadata.get("source") != SOURCE:
         return None
@@ -129,7 +129,7 @@ def read_failure(entry: Entry) -> dict[str, str] | None:
 
 
 def _make_error_text(turn: Turn, words: str) -> str:
-    """An error's words without the secrets in them, as long as an error may be."""
+    """Return an error's message without secrets, cut to the longest that is allowed."""
     guard = turn.engine.guard
     told = words if guard is None else guard.told(words)
     return told if len(told) <= ERROR_CHARS else told[:ERROR_CHARS] + "…"

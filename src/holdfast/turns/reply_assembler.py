@@ -108,7 +108,7 @@ class ReplyAssembler:
     # -- what a round said ---------------------------------------------------
 
     def take(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
-        """A whole reply of the model as a log has it, and metadata: from here on it is known which of its calls run here."""
+        """Return the model's whole reply as the log has it, and its metadata. From now on it is known which calls run here."""
         if self._alone:
             return message, None
         self._first = False
@@ -127,12 +127,12 @@ class ReplyAssembler:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """Of the message that ends the reply, whole or cut: what the client was sent before it."""
+        """Metadata of the message that ends the reply, whole or cut: the text that the client received before it."""
         too_long = len(self.preface) > METADATA_BYTES // 8  # of its JSON a character takes at most six bytes
         return {"preface": self.preface} if self.preface and not too_long else None
 
     def _without_calls(self, message: Message) -> Message:
-        """The reply of a model that goes on calling when it may not: what it said, or that it was stopped."""
+        """Return the reply of a model that calls tools when it may not: its text, or a note that it was stopped."""
         self._reason = "length"
         if not message.text.strip():
             note = STOPPED.format(rounds=self._rounds)
@@ -156,7 +156,7 @@ class ReplyAssembler:
         return (shown,)
 
     def start_round(self) -> Iterator[dict[str, Any]]:
-        """What was held back of a message that does not end the reply, without its end; the next round begins."""
+        """Yield what was held back of a message that does not end the reply, without its finish reason, and begin the next round."""
         held, self._held = self._held, []
         self.preface += self._text
         self._rounds += 1
@@ -167,7 +167,7 @@ class ReplyAssembler:
                 yield {**chunk, "choices": choices}
 
     def ending(self) -> Iterator[dict[str, Any]]:
-        """The end of the reply: the client's calls, what was held back, and what all rounds used."""
+        """Yield the end of the reply: the client's calls, what was held back, and the usage of all rounds."""
         if self._alone:
             yield from self._held
             return
@@ -184,16 +184,16 @@ class ReplyAssembler:
 
     @property
     def text(self) -> str:
-        """What the last message says."""
+        """Text of the last message."""
         return self._text
 
     @property
     def used(self) -> dict[str, Any] | None:
-        """What all rounds used, as far as the provider said; None: it did not."""
+        """Usage of all rounds, as far as the provider reported it; None if it did not."""
         return self._usage
 
     def end_with_calls(self, used: dict[str, Any] | None, before: ReplyAssembler) -> Iterator[dict[str, Any]]:
-        """The end of a reply that is the client's calls, where the client was sent nothing of the message with them.
+        """Yield the end of a reply that consists of calls for the client, which has received nothing of that message.
 
         Args:
             used: what all that spoke in the turn used together.
@@ -211,7 +211,7 @@ class ReplyAssembler:
         return self._separate(text)
 
     def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The end of the reply where it has no other: `text`, why it ended, and what the rounds before used.
+        """Yield the end of a reply that has no other: `text`, the finish reason, and the usage of the rounds before.
 
         Args:
             text: as `apart` gave it.
@@ -224,7 +224,7 @@ class ReplyAssembler:
         yield {**self._head, "choices": [], "usage": self._usage or unused}
 
     def progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
-        """What a tool is doing; nothing of one that is not there, whose name may be anything."""
+        """Yield what a tool is doing; nothing for a tool that does not exist, whose name may be anything."""
         if call.name in self._tools.tools:
             told = {"tool": call.name, "call_id": call.id, "status": status}
             yield Progress({**self._head, "choices": [], "holdfast": told})
@@ -233,7 +233,7 @@ class ReplyAssembler:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
     def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
-        """`chunk` without calls and usage, and with the head of the first one; None where nothing is left of it."""
+        """Return a chunk without calls and usage, with the head of the first one; None if nothing is left."""
         before = chunk.get("choices") or ()
         if before and not self._head:  # some upstreams send notes ahead that are no chunks of the reply
             self._head = {key: chunk[key] for key in _HEAD if key in chunk}
@@ -260,7 +260,7 @@ class ReplyAssembler:
         return None if dropped and not _has_words(told) and told.get("finish_reason") is None else told
 
     def _separate_delta(self, said: dict[str, Any]) -> dict[str, Any]:
-        """The first words of a later message, set apart from what stands before them."""
+        """Return the first delta of a later message, separated from the text before it."""
         content = said.get("content")
         if self._said or not isinstance(content, str) or not content:
             return said
@@ -278,7 +278,7 @@ class ReplyAssembler:
 
 
 def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """The calls with ids that differ: results come in any order."""
+    """Return the calls with distinct ids: their results arrive in any order."""
     used: set[str] = set()
     return tuple(msgspec.structs.replace(call, id=distinct_id(call.id, used)) for call in calls)
 
@@ -289,7 +289,7 @@ def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:
-    """Blocks of a later round with numbers of their own: else whoever puts deltas together would add them to earlier ones."""
+    """Return a later round's blocks with indexes of their own, so that clients do not merge them into earlier ones."""
     if not isinstance(blocks, list):
         return blocks
     return [
@@ -301,18 +301,18 @@ def _renumber_blocks(blocks: Any, rounds: int) -> Any:
 
 
 def _has_words(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
-    """Whether there is anything in the delta of a choice, `beside` some fields."""
+    """Return True if a choice's delta has anything besides the fields in `beside`."""
     said = choice.get("delta", choice.get("message"))
     return isinstance(said, dict) and any(value for name, value in said.items() if name not in beside)
 
 
 def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    """A choice whose reply ended for another reason than the model's."""
+    """Return a choice with the reason why the reply ended in place of the model's own."""
     return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
 
 
 def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
-    """What two calls used together: numbers are added, at any depth."""
+    """Return the usage of two calls together: numbers are added at any depth."""
     if not isinstance(usage, Mapping):
         return before
     if before is None:
@@ -334,7 +334,7 @@ _BEHIND: Final = ".,;:!?)"
 
 
 async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """`metadata` of the end of a reply, with `artifacts`: what it is about; as it is where that is none.
+    """Return `metadata` with the artifacts that the end of a reply names; unchanged if it names none.
 
     Args:
         turn: whose reply.
@@ -347,18 +347,18 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
 
 
 def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The same with what is known by now."""
+    """Return `metadata` with the artifacts that are known by now."""
     return {**(metadata or {}), "artifacts": artifacts_to(turn.artifacts)} if turn.artifacts else metadata
 
 
 def take_artifacts(turn: Turn, entry: Entry) -> None:
-    """Take from the end of a reply that is told again what it was about."""
+    """Take over the artifacts of a reply that is repeated."""
     for one in (entry.metadata or {}).get("artifacts", ()):
         turn.artifacts[one["name"]] = one["version"]
 
 
 def _find_mentions(text: str) -> Iterator[list[str]]:
-    """Of each name that stands in a text what it may be, the longest first."""
+    """Yield, for each name in a text, what it may refer to, the longest first."""
     if "artifact:" not in text:
         return
     seen: dict[str, None] = {}
@@ -372,7 +372,7 @@ def _find_mentions(text: str) -> Iterator[list[str]]:
 
 
 async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
-    """Take note of the first of these that there is. What cannot be looked up now is not told: the reply comes first."""
+    """Note the first of these artifacts that exists. If the store fails, none is noted: the reply is more important."""
     for name in candidates:
         try:
             whole = checked_name(name)

@@ -41,7 +41,7 @@ from holdfast.wire.openai import message_from, message_to
 
 
 async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Answer a turn: yield the reply as Chat Completions chunks. The last ones leave when the reply is in the log.
+    """Answer a turn: yield the reply as Chat Completions chunks. The last ones are sent when the reply is in the log.
 
     Raises:
         SessionNotFound: no such session.

@@ -77,7 +77,7 @@ class _UnderWay:
         return await run(tools, call, context)
 
     async def _load_state(self) -> None:
-        """Have what sessions share read as it stands now: once for the calls of a message, and not where none looks at it."""
+        """Read the shared state once for the calls of a message, if a tool uses it."""
         async with self._reading:
             if not self._read:
                 await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
@@ -135,7 +135,7 @@ def _read_outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
 
 
 def make_context(turn: Turn, call: ToolCall) -> ToolContext:
-    """What a tool is given of the session."""
+    """Return what a tool may use of the session."""
     ref, session = turn.request.ref, turn.session
 
     async def entries(start: int, stop: int) -> Sequence[Entry]:
@@ -171,7 +171,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
 
 
 def _open_memories(turn: Turn) -> SessionMemories:
-    """The memories that a tool reaches: those that the turn's user and agent may see."""
+    """Return the memories that a tool may reach: those that the turn's user and agent may see."""
     ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
 
     def told(content: str) -> bool:

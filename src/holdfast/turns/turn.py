@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What somebody asks of a session."""
+    """A request to a session."""
 
     ref: SessionRef
     voice: Voice
@@ -179,7 +179,7 @@ class Turn:
 
     @property
     def branched(self) -> bool:
-        """Whether others write to the log meanwhile, side by side with it."""
+        """Whether other parts of the turn write to the log at the same time."""
         return self.share is not None and bool(self.share.branch)
 
     @cached_property
@@ -194,7 +194,7 @@ class Turn:
 
     @cached_property
     def voices(self) -> tuple[Voice, ...]:
-        """Who may answer: the one that was asked for, and those that stand in for it."""
+        """Voices that may answer: the one that was asked for, then its stand-ins."""
         voice = self.request.voice
         return (voice, *self.roster.stand_ins(voice)) if voice.llm.fallbacks else (voice,)
 
@@ -226,7 +226,7 @@ class Turn:
         return {name_of(tool) for tool in self.request.body.get("tools") or ()}
 
     def part(self, voice: Voice, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
-        """The part of another voice in this turn: the log is one for all, prompts, model and tools are its own.
+        """Return the part of another voice in this turn: the log is shared; prompts, model and tools are its own.
 
         Args:
             voice: who speaks.
@@ -245,7 +245,7 @@ class Turn:
         return made
 
     async def move(self) -> None:
-        """Take the request to another session, after its match was lost and before anything of it was written."""
+        """Move the request to another session after its match was lost, before anything of it was written."""
         assert self.placement is not None, "the request was matched"
         self.placement = await self.placement.find_again()
         self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
@@ -264,7 +264,7 @@ class Turn:
         return await asyncio.shield(self.begin(work))
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """The same, not waited for here."""
+        """Begin a write as `settle` does, without waiting for it."""
         task = self.engine.locks.begin(self.request.ref, work)
         self.lock.keep_open_for(task)
         return task
@@ -281,7 +281,7 @@ class Turn:
         self.standing.own = session.state
 
     def summary(self) -> dict[str, Any]:
-        """What a response tells about the session."""
+        """Return what a response reports about the session."""
         tail = self.session.tail
         told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
         if self.agent is not None:
@@ -333,7 +333,7 @@ class Turn:
         self._admitted = True
 
     def as_sent(self, plan: Plan) -> tuple[Message, ...]:
-        """What a plan appends as it came: the store's guard looks at it, counts and tells."""
+        """Return the messages that a plan appends as the client sent them: the redacting store counts and reports what it masks."""
         begin = len(self._sent) - len(plan.append)
         sent = self._sent[begin:]
         if self.request.heard:
@@ -431,7 +431,7 @@ class Turn:
 
     @property
     def stepped(self) -> bool:
-        """Whether the last build moved the view's frontier, and that is not saved yet."""
+        """Whether the last build moved the view's frontier and that is not saved yet."""
         return self._view is not None
 
     def forget_step(self) -> None:

@@ -52,7 +52,7 @@ _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_t
 
 
 class _Place(NamedTuple):
-    """Where in a workflow somebody speaks."""
+    """The position of an agent in a workflow."""
 
     lock: SessionLock
     names: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class _Place(NamedTuple):
         return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
 
     def within(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
-        """The place of an agent of a `parallel` that stands here."""
+        """Return the place of an agent inside a `parallel` that is at this place."""
         around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
         return self._replace(lock=lock, names=(*around, agent))
 
@@ -78,7 +78,7 @@ class _Failed(NamedTuple):
 
 
 async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chunks:
-    """The reply of a turn whose agent is a workflow, to its end.
+    """Yield the reply of a turn whose agent is a workflow, to its end.
 
     Args:
         turn: of the session.
@@ -146,7 +146,7 @@ class _Workflow:
                 yield chunk
 
     async def _run_ended(self, voice: Voice, place: _Place) -> Chunks:
-        """A sequence, whose last agent ends the reply."""
+        """Run a sequence whose last agent ends the reply."""
         async with closing(self._run_in_turn(voice.steps[:-1], place)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -191,7 +191,7 @@ class _Workflow:
     # -- those before it -------------------------------------------------------
 
     async def _run_aside(self, voice: Voice, place: _Place) -> Chunks:
-        """Have `voice` speak where others speak after it: nothing comes of it but progress, and calls of the client's tools."""
+        """Run a voice after which others speak: it yields only progress and calls of the client's tools."""
         if _agent_of(voice).parallel:
             speaking = self._run_side_by_side(voice, place)
         elif voice.steps:
@@ -275,7 +275,7 @@ class _Workflow:
         return place.within(_agent_of(voice).name, _agent_of(step).name, lock)
 
     async def _branch(self, step: Voice, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
-        """One of those side by side, from its beginning to the end of its writes; what it tells, and None at its end."""
+        """Run one of several parallel branches to the end of its writes; its progress goes to a queue, None at the end."""
         assert isinstance(place.lock, Branch), "whoever speaks beside others has a branch"
         try:
             async with closing(self._run_aside(step, place)) as chunks:
@@ -312,14 +312,14 @@ class _Workflow:
         return part
 
     def _text(self, voice: Voice) -> str:
-        """What an agent, or who speaks in its place, has said."""
+        """Return the text that an agent, or its stand-in, has said."""
         if _agent_of(voice).parallel:
             places = ((_agent_of(step).name, self._text(step)) for step in voice.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
         return self._text(voice.steps[-1]) if voice.steps else self._said.get(_agent_of(voice).name, "")
 
     def _make_progress(self, part: Turn, status: str) -> Progress:
-        """What an agent is doing."""
+        """Return a chunk that says what an agent is doing."""
         voice = part.request.voice
         told = {"agent": _agent_of(voice).name, "status": status, **({"branch": voice.branch} if voice.branch else {})}
         return Progress({**self._head(voice.llm.model), "choices": [], "holdfast": told})
@@ -330,7 +330,7 @@ class _Workflow:
         return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
 
     async def closer(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
-        """Whose failure message is said after `error`, and which: the workflow's, else that of the first who failed."""
+        """Return the failure message after `error`, and whose it is: the workflow's own, else that of the first agent that failed."""
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
         assembler = ReplyAssembler(failed.part, self._used, self._before) if aside else failed.assembler
@@ -340,7 +340,7 @@ class _Workflow:
         return closer, assembler, await make_failure_text(closer, assembler, error)
 
     def over(self) -> None:
-        """What comes after the turn, for each that spoke in it."""
+        """Do what follows a turn, for each voice that spoke in it."""
         for part in self._parts:
             self._turn.wrote = self._turn.wrote or part.wrote
             if part.request is not self._turn.request:
@@ -367,7 +367,7 @@ def _agent_of(voice: Voice) -> Agent:
 def hand_over_reply(
     turn: Turn, reply: Message, metadata: dict[str, Any] | None
 ) -> tuple[list[Message], list[dict[str, Any] | None]]:
-    """What ends the reply of a turn, or of a part of it, and the metadata of each: a call and its result where others speak after it."""
+    """Return the messages that end a reply, and the metadata of each: a call and its result if other agents speak after it."""
     if turn.share is None or turn.share.step is None:
         return [reply], [metadata]
     call = ToolCall(f"{HAND_OVER}_{turn.share.step}", HAND_OVER, "{}")
@@ -377,7 +377,7 @@ def hand_over_reply(
 
 
 async def _read_finished(turn: Turn) -> dict[str, str]:
-    """The texts that a first try of this turn has handed over, by agent. What arrived of those that were cut makes room."""
+    """Return the texts that a first attempt at this turn handed over, by agent. Cut ones are retired."""
     if turn.session.tail.last_kind == "user":
         return {}
     entries, _ = await entries_to(
@@ -398,7 +398,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
 
 
 async def _leave_out(turn: Turn, units: Sequence[int]) -> None:
-    """Retire units of the turn; what stands behind and between them is written again.
+    """Retire units of the turn; what follows them is written again.
 
     Whoever was cut speaks again, and its model would only go on with a beginning that it saw as its own.
     """
