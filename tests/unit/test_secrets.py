@@ -429,7 +429,7 @@ def test_nothing_of_the_library_is_passed_over_unseen() -> None:
 # -- time ------------------------------------------------------------------------------
 
 MIB = 1 << 20
-LONG = MIB // 4
+LONG = MIB // 8
 HEADS = {
     "artifactory_token": ["=AKC"],
     "aws_access_key": ["AKIA"],
