@@ -26,10 +26,11 @@ SPOKEN = {
 """What distributions write where the list of SPDX has a name for it."""
 HEAD = """# Licences
 
-Holdfast is under the MIT licence. Of others' work its own files hold the ranks of two tokenizers, from tiktoken (MIT). Everything else is installed beside it, and
-this is what each distribution says of its licence (made by `python scripts/licences.py` from those that are installed for development, on Linux). Nothing asks for
-more than that its notice is kept, but for those marked: their own files, where *they* are changed and passed on, stay under their licence. The weights that
-`holdfast embeddings install` takes from where you tell it are all-MiniLM-L6-v2 (Apache-2.0) and multilingual-e5-small (MIT).
+Holdfast is under the MIT licence. It contains the ranks of two tokenizers from tiktoken (MIT). All other software is installed separately. The tables list what each distribution says about
+its licence; `python scripts/licences.py` generates them from the distributions installed for development on Linux.
+
+All licences require only that their notice is kept, except those marked *(its own files)*: if you change and redistribute those files, they stay under their licence. The weights that
+`holdfast embeddings install` installs are all-MiniLM-L6-v2 (Apache-2.0) and multilingual-e5-small (MIT).
 
 """
 COPYLEFT = ("MPL", "LGPL", "GPL")
