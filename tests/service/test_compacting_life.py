@@ -15,7 +15,7 @@ from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.overlays.compacting import Pace, _lease_name
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 from holdfast.stores.lease import Lease
 from tests.clocks import Clock
 from tests.service.summary_kit import LABEL, TELLING, desk, source
@@ -441,7 +441,7 @@ async def test_why_there_is_no_summary_is_told_where_the_context_is_explained() 
         await at.until_due()
         await at.compactor.idle()
         session = await at.session()
-        found = await looked(
+        found = await preview_context(
             at.hf.engine, session.ref, Look(voice=session.voice, settings=session.voice.context, explain=True)
         )
         assert found.summaries is not None

@@ -12,7 +12,7 @@ from holdfast.context.settings import STRATEGIES, ContextSettings, parse
 from holdfast.context.strategies import policy
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 
 SETTINGS = [
     ContextSettings("digest", {"budget": 400}),
@@ -48,7 +48,7 @@ async def talk(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, An
 async def look(hf: Holdfast, **given: Any) -> Any:
     session = await hf.session("s", user_id="ada")
     asked = Look(voice=session.voice, settings=session.voice.context, **given)
-    return await looked(hf.engine, SessionRef("ada", "s"), asked)
+    return await preview_context(hf.engine, SessionRef("ada", "s"), asked)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)

@@ -16,7 +16,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.indexes import lazy_index
 from holdfast.indexes.backfill import Walker
 from holdfast.indexes.service import IndexService
-from holdfast.search.conversations import searched
+from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked
 
 WHOLE = ("", "-wal", "-shm")
@@ -177,11 +177,11 @@ async def test_a_search_before_all_was_looked_over_says_so(tmp_path: Path, monke
     monkeypatch.setattr(Walker, "walk", slow)
     async with opened(tmp_path) as at:
         await at.said("the dulse is in the attic", "new")
-        before = await searched(at.hf.engine, "ada", "attic kelp", Asked(fresh=0.5))
+        before = await search_conversations(at.hf.engine, "ada", "attic kelp", Asked(fresh=0.5))
         assert [hit.snippet for hit in before.hits] == ["the dulse is in the attic"]
         assert before.notes == ("the index is being made: what was said earlier may be missing",)
         goes_on.set()
-        after = await searched(at.hf.engine, "ada", "attic kelp", Asked(fresh=10))
+        after = await search_conversations(at.hf.engine, "ada", "attic kelp", Asked(fresh=10))
         assert ([hit.session_id for hit in after.hits], after.notes) == (["new", "s"], ())
 
 

@@ -14,7 +14,7 @@ from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import StoreUnavailable
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 from tests.clocks import START, Clock
 from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench
@@ -142,7 +142,7 @@ async def test_the_turn_and_whoever_looks_back_say_which_it_told() -> None:
             turn.add({"role": "assistant", "content": "Hello"})
         voice = made.hf.roster.voice(agent="a")
         look = Look(voice=voice, settings=voice.context, at_turn=0, explain=True)
-        explained = (await looked(made.hf.engine, session.ref, look)).explanation()
+        explained = (await preview_context(made.hf.engine, session.ref, look)).explanation()
         assert explained["recalled"] == {"known": [f"mem_{1:032x}"]}
 
 

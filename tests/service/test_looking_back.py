@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 from tests.service.summary_kit import TELLING, Desk, desk, source
 from tests.service.told_model import REF
 
 
 async def look(at: Desk, **given: Any) -> Any:
     session = await at.session()
-    return await looked(at.hf.engine, REF, Look(voice=session.voice, settings=session.voice.context, **given))
+    return await preview_context(at.hf.engine, REF, Look(voice=session.voice, settings=session.voice.context, **given))
 
 
 async def seen_again(at: Desk) -> None:

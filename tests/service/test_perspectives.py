@@ -12,7 +12,7 @@ from holdfast.agents import Agent, Llm, Roster, Voice
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 from holdfast.tools.tool import ToolLimits
 from tests.markers import unmarked
 from tests.service.team_kit import TEAM, TeamBench, by, over, team
@@ -124,7 +124,7 @@ def _talk(turns: Sequence[str]) -> dict[str, list[Any]]:
 
 
 async def _look(hf: Holdfast, voice: Voice, at_turn: int) -> Any:
-    return await looked(
+    return await preview_context(
         hf.engine, SessionRef("default", "s"), Look(voice=voice, settings=voice.context, at_turn=at_turn)
     )
 
@@ -137,7 +137,7 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
         warm = {}
         for name in ("coordinator", "researcher", "writer"):
             voice = bench.hf.roster.voice(agent=name)
-            found = await looked(bench.hf.engine, REF, Look(voice=voice, settings=voice.context, explain=True))
+            found = await preview_context(bench.hf.engine, REF, Look(voice=voice, settings=voice.context, explain=True))
             warm[name] = found.built.hash
             log = await bench.log()
             covered = [seq for run in found.built.decisions() for seq in range(run.first, run.last + 1)]
@@ -146,7 +146,9 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
     async with Holdfast(url, roster=Roster(agents=TEAM)) as hf:
         for name, hashed in warm.items():
             voice = hf.roster.voice(agent=name, model="gpt-4o")
-            assert (await looked(hf.engine, REF, Look(voice=voice, settings=voice.context))).built.hash == hashed
+            assert (
+                await preview_context(hf.engine, REF, Look(voice=voice, settings=voice.context))
+            ).built.hash == hashed
 
 
 async def test_a_summary_is_made_of_what_its_view_sees() -> None:

@@ -16,7 +16,7 @@ from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation import Direct, Evaluator, read
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import vector_of
-from holdfast.search.conversations import searched
+from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked
 from holdfast.tools.search import NOTHING
 from tests.markers import unmarked
@@ -166,9 +166,11 @@ async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> Non
     async with talks(index=by("hybrid")) as at:
         await at.said("sea", "I like seaweed")
         await at.said("cup", "We drank from a tin cup")
-        found = await searched(at.hf.engine, "ada", asked, Asked(sure=True))
+        found = await search_conversations(at.hf.engine, "ada", asked, Asked(sure=True))
         assert {hit.id for hit in found.hits} == {"sea#0", "cup#0"}
-        left = await searched(at.hf.engine, "ada", asked, Asked(sure=True), leave_out=lambda name, _: name == "sea")
+        left = await search_conversations(
+            at.hf.engine, "ada", asked, Asked(sure=True), leave_out=lambda name, _: name == "sea"
+        )
         assert left.hits == ()
 
 

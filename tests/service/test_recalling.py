@@ -15,7 +15,7 @@ from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSett
 from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Candidates, Lookup
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
@@ -284,7 +284,7 @@ async def test_what_was_recalled_is_told_in_the_response_and_when_looked_back() 
         record = await recorded(at, session.ref)
         voice = at.hf.roster.voice(agent="finder")
         look = Look(voice=voice, settings=voice.context, at_turn=0, explain=True)
-        explained = (await looked(at.hf.engine, session.ref, look)).explanation()
+        explained = (await preview_context(at.hf.engine, session.ref, look)).explanation()
         assert explained["recalled"] == {"ids": ["harbour#0"], "tokens": record.recalled_tokens}
         async with session.turn("The gate code, please?") as turn:
             assert turn.explanation()["recalled"]["ids"] == ["harbour#0"]

@@ -14,7 +14,7 @@ from holdfast.domain.memory import MemorySource, Owner
 from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copies, find_origin
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession
-from holdfast.search.conversations import searched
+from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked
 from holdfast.sessions.erasing import erase_everywhere
 from holdfast.sessions.forking import fork_for_request
@@ -111,7 +111,7 @@ async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shar
         await at.said("one", "the gate code is kelp-4711", "Noted.")
         await fork_of(at, "one", "two")
         await at.said("two", "the gate code of the shed is moss", "Noted.")
-        found = partial(searched, at.hf.engine, "ada", "gate code")
+        found = partial(search_conversations, at.hf.engine, "ada", "gate code")
         assert [hit.id for hit in (await found(Asked(not_session="two"))).hits] == []
         others = await found(Asked(), leave_out=lambda session, seq: session == "two" and seq < 2)
         assert {hit.id for hit in others.hits} == {"two#2", "two#3"}

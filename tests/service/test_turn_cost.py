@@ -14,7 +14,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.sessions.looking import Look, rebuild
+from holdfast.sessions.looking import Look, rebuild_context
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
@@ -161,7 +161,7 @@ async def test_a_context_outside_turns_reads_what_is_new(
         assert counting.rows < 10 * 600
         settings = parse({"strategy": strategy, **options}, where="", base=session.voice.context)
         whole = Look(voice=session.voice, settings=settings, explain=True)
-        assert (await rebuild(hf.engine, REF, whole)).built.hash == carried_on.hash
+        assert (await rebuild_context(hf.engine, REF, whole)).built.hash == carried_on.hash
 
 
 async def test_a_context_outside_turns_changes_nothing_that_turns_send(tmp_path: Path) -> None:

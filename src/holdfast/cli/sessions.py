@@ -281,9 +281,9 @@ def fork(
     """Make a new session out of another one's turns, from the first one on. The other one stays as it is."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.sessions.forking import forked
+        from holdfast.sessions.forking import fork_session
 
-        return await forked(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
+        return await fork_session(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
 
     _told("Made", work(do, store=store, config=config, ends=True), as_json=as_json)
 

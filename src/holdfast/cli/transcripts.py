@@ -318,7 +318,7 @@ _LEFT = {
 async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> _Done:
     from holdfast.domain.session import DEFAULT_USER, SessionRef
     from holdfast.hooks.transcript_files import earlier_id, lines_of, session_from
-    from holdfast.sessions.exporting import imported
+    from holdfast.sessions.exporting import import_session
 
     try:
         with file.open("rb") as opened:
@@ -328,7 +328,7 @@ async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> 
         ref = SessionRef(owner, earlier_id(file.name, session.id or file.stem))
         outcome = "other tenant" if read.tenant not in ("", hf.tenant) else await _newer(hf, ref, read)
         if outcome is None:
-            arrival = await imported(hf.engine, ref, session)
+            arrival = await import_session(hf.engine, ref, session)
             outcome = "unchanged" if not arrival.changed else "replaced" if arrival.replaced else "imported"
     except HoldfastError as exc:
         raise Failure(f"{file}: {exc}\n{counted(before, 'file')} before it were read") from exc

@@ -269,7 +269,7 @@ async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> 
 
 async def _imported(hf: Holdfast, opened: Sequence[Source], user: str | None, plan: Plan, *, keep: bool) -> Told:
     """Write what is to be written; one session that cannot be does not keep the others from it."""
-    from holdfast.sessions.exporting import imported
+    from holdfast.sessions.exporting import import_session
 
     told = Told()
     with progress(plan.count) as bar:
@@ -282,7 +282,7 @@ async def _imported(hf: Holdfast, opened: Sequence[Source], user: str | None, pl
                 told.sessions += [{**one, "imported": False, "replaced": False}] if keep else []
                 continue
             try:
-                arrival = await imported(hf.engine, ref, item.session, fresh=ref not in plan.taken)
+                arrival = await import_session(hf.engine, ref, item.session, fresh=ref not in plan.taken)
             except (UsageError, Conflict) as exc:
                 told.failed += 1
                 click.echo(f"{item.place}: {exc}", err=True)

@@ -15,7 +15,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession
 
 
-async def begun(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
+async def begin_session(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
     """A session that is about to be made, with the state of its agent under what it has itself.
 
     What sessions share is written here, and only where nothing stands: for a session that is not made after all, too.

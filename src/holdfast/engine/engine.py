@@ -18,7 +18,7 @@ from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.escaping import marker_of
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
-from holdfast.engine.beginning import begun
+from holdfast.engine.beginning import begin_session
 from holdfast.engine.learning import Learning
 from holdfast.engine.scoped import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
@@ -27,7 +27,7 @@ from holdfast.hooks.registry import Hooks
 from holdfast.indexes.service import IndexService
 from holdfast.lifecycle.expiry import Life, expire_sessions
 from holdfast.lifecycle.hook_delivery import Teller
-from holdfast.lifecycle.removal import Receipt, taken_away
+from holdfast.lifecycle.removal import Receipt, take_away_session
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Pace, Sweeper
 from holdfast.limits import INDEX_SECONDS
@@ -157,7 +157,7 @@ class Engine:
 
     async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
         """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""
-        return await taken_away(life, self.shelf(life), self.hooks.keepers, ref)
+        return await take_away_session(life, self.shelf(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: Life, now: int) -> None:
         await self.shelf(life).sweep(now)
@@ -193,7 +193,7 @@ class Engine:
                 system_messages=old.system_messages,
                 ttl=old.ttl,
             )
-            new = await begun(self.store, new, self.roster.agents.get(new.agent or ""))
+            new = await begin_session(self.store, new, self.roster.agents.get(new.agent or ""))
             with suppress(SessionExists):
                 await self.store.create(new)
 

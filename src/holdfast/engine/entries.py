@@ -16,7 +16,7 @@ _THREAD_CHARS: Final = 64_000
 """Characters of messages, all together, from which counting their tokens leaves the event loop."""
 
 
-async def counted(messages: Sequence[Message]) -> list[int]:
+async def count_tokens(messages: Sequence[Message]) -> list[int]:
     """Return the stored (o200k) token counts; many or long messages are counted in a thread."""
     return await run_cpu(_count, messages, long=is_long(messages))
 

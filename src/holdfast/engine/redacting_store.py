@@ -227,7 +227,7 @@ def redact(store: Store, guard: Guard) -> Store:
     return RedactingStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
 
 
-async def masked(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:
+async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:
     """What a request brings as a log would have it; see `Guard.masked`."""
     if guard is None:
         return tuple(messages)

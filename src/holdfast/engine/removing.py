@@ -16,20 +16,20 @@ from holdfast.numbers import check_whole
 from holdfast.stores.walk import as_it_was, readable_entries, unchanged
 
 
-async def removed(engine: Engine, ref: SessionRef) -> Receipt | None:
+async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Remove a session and all that belongs to it, from memory too; what there was, None when there was nothing.
 
     The sessions of agents that were called in it like tools belong to it, and theirs to them.
     """
     children = await children_of(engine, ref)
-    receipt = await _gone(engine, ref)
+    receipt = await _is_gone(engine, ref)
     for child in children:
-        more = await removed(engine, child)
+        more = await remove_session(engine, child)
         receipt = more if receipt is None else receipt + (more or Receipt())
     return receipt
 
 
-async def _gone(engine: Engine, ref: SessionRef) -> Receipt | None:
+async def _is_gone(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Remove one session, without those that were made from it: for whoever removes these anyway."""
     engine.forget(ref)
     return await engine.take_away(engine.life, ref)
@@ -64,7 +64,7 @@ async def user_removed(engine: Engine, user_id: str) -> Receipt:
     unnamed: list[Session] = []
     while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
         for session in sessions:
-            total += await _gone(engine, session.ref) or Receipt()
+            total += await _is_gone(engine, session.ref) or Receipt()
         unnamed = [session for session in sessions if "id" in session.damaged]  # no name to delete them by
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
@@ -105,7 +105,7 @@ async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
     return total
 
 
-async def pruned(
+async def prune_sessions(
     engine: Engine, older_than: int, *, status: str | None, user_id: str | None, dry_run: bool
 ) -> AsyncGenerator[tuple[Session, Receipt], None]:
     """Remove sessions that have not changed for long; see `Holdfast.prune`."""
@@ -117,6 +117,6 @@ async def pruned(
         elif (
             not session.damaged
             and await as_it_was(engine.store, session)
-            and (receipt := await _gone(engine, session.ref))
+            and (receipt := await _is_gone(engine, session.ref))
         ):
             yield session, receipt

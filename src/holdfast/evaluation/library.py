@@ -16,7 +16,7 @@ from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
-from holdfast.search.conversations import searched
+from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked, SearchResults
 from holdfast.turns.recall import LEAST_SHARE
 
@@ -91,7 +91,7 @@ class Library:
         most = RecallSettings().max_results
         asked = Asked(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)
-        page = await searched(self._holdfast.engine, str(number), query.text, asked)
+        page = await search_conversations(self._holdfast.engine, str(number), query.text, asked)
         return self._turns(number, _by(mode, page))
 
     async def _search(

@@ -91,7 +91,7 @@ class Trail:
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
             part = marks[max(start, 0) : start + MARKS]
             if found := await self._seen(part, alias=alias, limit=limit, ends=ends):
-                return tuple(_moved(one, max(start, 0)) for one in found)
+                return tuple(_is_moved(one, max(start, 0)) for one in found)
         return ()
 
     async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool) -> Sequence[Sighting]:
@@ -107,14 +107,14 @@ class Trail:
         return ()
 
 
-def _moved(place: Sighting, by: int) -> Sighting:
+def _is_moved(place: Sighting, by: int) -> Sighting:
     return evolve(place, mark=place.mark + by) if by else place
 
 
 # -- in one session ----------------------------------------------------------------
 
 
-async def landed(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
+async def find_landing(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
     """Where a request that is meant for `session` leaves what it shares with its log; None: it shares nothing.
 
     Args:
@@ -124,7 +124,7 @@ async def landed(store: Store, session: Session, incoming: Sequence[Message], *,
         whole: the request is the whole truth: what it leaves out is gone.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
-    prefix = await _followed(trail)
+    prefix = await _follow(trail)
     if whole or not trail.replies(_count(trail, prefix)) or not (prefix is None or prefix.place.live):
         return prefix
     found = await omitting(trail, prefix, run=1)
@@ -211,7 +211,7 @@ def _count(trail: Trail, landing: Landing | None) -> int:
     return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
 
 
-async def _followed(trail: Trail) -> Landing | None:
+async def _follow(trail: Trail) -> Landing | None:
     """Within one session: how far the request goes together with it from the beginning on."""
     places, count = await places_of(trail, 0, GENESIS, first=0)
     if not places:
@@ -233,13 +233,13 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
     """
     chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
     while count < len(trail.messages):
-        chained = [await run_cpu(_chained, trail, count, link, window, long=trail.is_long) for link in chains]
+        chained = [await run_cpu(_compute_chain, trail, count, link, window, long=trail.is_long) for link in chains]
         straight = [one for some in chained for one in some if one[0] >= first]
         straight.sort(key=lambda one: one[0])
         found = await trail.look([mark for _, mark in straight])
         if found:
             at = straight[found[0].mark][0]
-            heard = () if any(one.live for one in found) else await _heard_since(trail, count, chains, at)
+            heard = () if any(one.live for one in found) else await _find_heard_since(trail, count, chains, at)
             if heard:
                 places, count = heard[0], heard[1]
                 chains, window = {one.digest for one in places}, _WINDOW
@@ -257,14 +257,14 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
         if not told:
             break
         at = strays[told[0].mark][0]
-        told = await _checked(trail, told, at)
+        told = await _find_seen_places(trail, told, at)
         if not told:
             break
         places, count, chains, window = told, at + 1, {one.digest for one in told}, _WINDOW
     return places, count
 
 
-def _chained(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
+def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
     """The chain over so many messages from `start` on, and what it was when a reply's unspoken parts counted."""
     found, former = [], digest
     for at in range(start, min(start + count, len(trail.messages))):
@@ -290,7 +290,7 @@ def _strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[in
     return found
 
 
-async def _checked(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
+async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
     """Those at which an interrupted reply stands that the client may have seen so much of."""
     message = trail.messages[at]
     if message.role != "assistant":
@@ -303,7 +303,7 @@ async def _checked(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[S
     return tuple(kept)
 
 
-async def _heard_since(
+async def _find_heard_since(
     trail: Trail, start: int, chains: Collection[bytes], last: int
 ) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
     """The live replies that took the place of retired ones, from `start` to `last`, because less of them was heard.

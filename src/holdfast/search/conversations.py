@@ -115,7 +115,7 @@ _AROUND: Final = 6
 """Entries that are read for each neighbour, as results of tools stand between."""
 
 
-async def searched(
+async def search_conversations(
     engine: Engine, user_id: str, query: str, asked: Asked, *, leave_out: LeaveOut | None = None
 ) -> SearchResults:
     """A page of what a user's conversations have for a question.

@@ -17,7 +17,7 @@ from holdfast.server.routes import BODY, OF_SESSION, Routes, SessionQuery
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.looking import Look, looked, told
+from holdfast.sessions.looking import Look, preview_context, to_context
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.wire.exports import system_messages_from
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema, same_as
@@ -228,8 +228,8 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
     look = _look(handle, body, options)
     if not call.principal.may("write"):  # a look alone must not keep a session alive
         look = msgspec.structs.replace(look, touch=False)
-    found = await looked(call.hf.engine, session.ref, look)
-    shown = told(found)
+    found = await preview_context(call.hf.engine, session.ref, look)
+    shown = to_context(found)
     decisions = [Decision.from_fields(one) for one in shown.decisions]
     return Context.from_fields(
         shown,

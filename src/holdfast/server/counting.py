@@ -11,7 +11,7 @@ from holdfast.context.dialects import adapted
 from holdfast.domain.calibration import Counted
 from holdfast.domain.media.parts import seen
 from holdfast.domain.messages import Message
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
@@ -53,7 +53,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     if not said.messages:
         raise InvalidRequest("messages is missing or empty; send at least one", param="messages")
     llm = call.hf.roster.voice(agent=said.body.get("agent"), model=said.body.get("model")).llm
-    messages = await masked(call.hf.guard, said.messages)
+    messages = await mask_messages(call.hf.guard, said.messages)
     counted = await _counted(call.hf, llm, messages, said.body)
     return TokenCount(counted.tokens, counted.to_wire())
 

@@ -16,7 +16,7 @@ from holdfast.access import Handed, Principal, upstream_user
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import participants_of
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
 from holdfast.server.intake import Held, Intake
@@ -271,7 +271,7 @@ async def without_secrets(
     """
     if hf.guard is None or not (hashed or hf.guard.refuses):
         return body
-    told = await masked(hf.guard, messages)
+    told = await mask_messages(hf.guard, messages)
     if all(new is old for new, old in zip(told, messages, strict=True)):
         return body
     return {**body, "messages": [message_to(message) for message in told]}

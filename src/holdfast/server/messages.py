@@ -15,7 +15,7 @@ from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erased
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import said_by
-from holdfast.engine.entries import counted, new_entries
+from holdfast.engine.entries import count_tokens, new_entries
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.leaving import whole_entries
 from holdfast.server.http import Call, without_secrets
@@ -164,7 +164,7 @@ async def erase(call: Call, query: SessionQuery) -> JsonObject:
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
     if not found:
         raise errors.EntryNotFound(ref.id, seq)
-    tokens = (await counted([erased(found[0].message)]))[0]
+    tokens = (await count_tokens([erased(found[0].message)]))[0]
     done = await erase_everywhere(call.hf.engine, ref, seq, tokens=tokens)
     copies = [{"session_id": session_id, "seq": at} for session_id, at in done.copies]
     return {**entry_to(done.entry), "deleted": True, "copies": copies}

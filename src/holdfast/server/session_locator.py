@@ -14,7 +14,7 @@ from holdfast.agents import Voice
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session, SessionRef
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
 from holdfast.limits import REMATCHES
@@ -108,7 +108,7 @@ class SessionLocator:
     async def _match(self, *, own: bool) -> Match | None:
         """Find the match. Nothing is awaited after the occupancy of its session was looked at."""
         request, hf = self._request, self._hf
-        told = await masked(hf.guard, (*request.system, *request.incoming))
+        told = await mask_messages(hf.guard, (*request.system, *request.incoming))
         system, incoming = told[: len(request.system)], told[len(request.system) :]
         finder = MatchFinder(hf.store, self._sender(), incoming, system, strict=self._strict, whole=request.whole)
         match = await finder.find()

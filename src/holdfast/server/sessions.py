@@ -30,7 +30,7 @@ from holdfast.server.routes import (
 )
 from holdfast.sessions.carry_over import CarryOver, carry_over_from
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.forking import forked, rewound
+from holdfast.sessions.forking import fork_session, rewound
 from holdfast.stores.checks import check_id
 from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
@@ -309,7 +309,9 @@ async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObj
     Artifacts, compactions, usage and what had left the live path stay with the original, which is unchanged.
     """
     session = await call.session()
-    return SessionObject.from_session(await forked(call.hf.engine, session.ref, at_turn=body.at_turn, new_id=body.id))
+    return SessionObject.from_session(
+        await fork_session(call.hf.engine, session.ref, at_turn=body.at_turn, new_id=body.id)
+    )
 
 
 @routes.add("POST", f"{ONE}/move", "write", fails=(*BODY, *OF_SESSION))

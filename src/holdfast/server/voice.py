@@ -14,7 +14,7 @@ from holdfast.media.leaving import whole_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
 from holdfast.sessions.history import history as read_history
-from holdfast.sessions.interrupting import interrupted
+from holdfast.sessions.interrupting import interrupt_reply
 from holdfast.sessions.speaking import Speech, spoken
 from holdfast.wire.objects import (
     Answer,
@@ -161,7 +161,7 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
     """
     heard = heard_from(msgspec.structs.asdict(body))
     session = await call.session()
-    done = await interrupted(call.hf.engine, session.ref, heard)
+    done = await interrupt_reply(call.hf.engine, session.ref, heard)
     call.tag(done.session.version)
     return Interruption(
         session_id=done.session.id,

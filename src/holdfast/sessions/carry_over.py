@@ -88,18 +88,18 @@ class CarryOver(msgspec.Struct, frozen=True):
         texts = {"session_id": self.session_id, "prefix": self.prefix, "user_id": self.user_id}
         for name, value in texts.items():
             if not isinstance(value, str) and (name != "user_id" or value is not None):
-                raise _wrong(name, "a string", value)
+                raise _make_error(name, "a string", value)
         if not self.session_id:
-            raise _wrong("session_id", "the id of a session", self.session_id)
+            raise _make_error("session_id", "the id of a session", self.session_id)
         if self.form not in get_args(Form):
-            raise _wrong("form", " or ".join(get_args(Form)), self.form)
+            raise _make_error("form", " or ".join(get_args(Form)), self.form)
         check_whole(self.tokens, "carry_over.tokens", CARRIED_TOKENS_LEAST, CARRIED_TOKENS)
         if len(self.prefix) > CARRIED_PREFIX_CHARS:
             words = f"has {len(self.prefix)} characters; at most {CARRIED_PREFIX_CHARS} are possible"
             raise InvalidRequest(f"carry_over.prefix {words}", param="carry_over.prefix")
 
 
-def _wrong(name: str, words: str, value: Any) -> InvalidRequest:
+def _make_error(name: str, words: str, value: Any) -> InvalidRequest:
     param = f"carry_over.{name}"
     return InvalidRequest(f"{param} must be {words}, not {value!r:.80}", param=param)
 
@@ -131,7 +131,7 @@ class CarriedOver(NamedTuple):
     """Where it is from: `carried_from` in the new session's metadata."""
 
 
-async def carrying(engine: Engine, new: NewSession, how: CarryOver, voice: Voice) -> NewSession:
+async def add_carry_over(engine: Engine, new: NewSession, how: CarryOver, voice: Voice) -> NewSession:
     """A session that is about to be made, with what it is to know of an earlier one behind its own system messages.
 
     What would be refused is refused before a model is asked; nothing is written. See `carried`.
@@ -145,7 +145,7 @@ async def carrying(engine: Engine, new: NewSession, how: CarryOver, voice: Voice
         await engine.store.get(new.ref)
         raise SessionExists(new.id)
     owner = new.user_id if how.user_id is None else how.user_id
-    found = await carried(engine, SessionRef(owner, how.session_id), how, voice)
+    found = await carry_over_session(engine, SessionRef(owner, how.session_id), how, voice)
     origin = found.origin | ({} if owner == new.user_id else {"user_id": owner})
     return msgspec.structs.replace(
         new,
@@ -154,7 +154,7 @@ async def carrying(engine: Engine, new: NewSession, how: CarryOver, voice: Voice
     )
 
 
-async def carried(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice) -> CarriedOver:
+async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice) -> CarriedOver:
     """Read an earlier session, and make a system message of it. Nothing is written.
 
     Costs what is read of it: the newest messages, up to a limit, and a model's time for a summary.
@@ -172,13 +172,13 @@ async def carried(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice)
     session = (await engine.store.get(ref)).require_intact()
     _check_prefix(engine, how.prefix)
     origin: dict[str, Any] = {"id": ref.id, "turn": None, "seq": None}
-    made = await _made(engine, session, how, voice) if session.messages else None
+    made = await _write_text(engine, session, how, voice) if session.messages else None
     if made is None:
         return CarriedOver((), {**origin, "form": None})
     form, text = made
     if engine.guard is not None:
         text = engine.guard.said(text, "carry_over", ref.id)
-    text = _framed(how.prefix, form, text)
+    text = _frame(how.prefix, form, text)
     tail = session.tail
     origin |= {"turn": tail.turn_id, "seq": tail.last_seq, "form": form, "mark": _mark(text)}
     return CarriedOver((Message(role="system", content=text),), origin)
@@ -191,7 +191,7 @@ def _check_prefix(engine: Engine, prefix: str) -> None:
         sweep.refuse()
 
 
-def _framed(prefix: str, form: str, text: str) -> str:
+def _frame(prefix: str, form: str, text: str) -> str:
     if form == "summary":  # a digest and the last messages are inert already
         text = escape_lines(text)
     return _FRAME.format(prefix=prefix, tag=delimiter(text, prefix), what=_WHAT[form], text=text).lstrip("\n")
@@ -201,16 +201,16 @@ def _mark(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
-def carried_message(session: Session) -> Message | None:
+def find_carried_message(session: Session) -> Message | None:
     """Return the system message that carries an earlier session over into this one, known by its mark; None: there is none."""
     origin = session.metadata.get(CARRIED_FROM)
     mark = origin.get("mark") if isinstance(origin, Mapping) else None
     return next((one for one in session.system_messages if mark and _mark(one.text) == mark), None)
 
 
-def _carried_before(session: Session) -> str | None:
+def _find_carried_text(session: Session) -> str | None:
     """What a session itself had carried over: it is no part of its log, and would be lost."""
-    message = carried_message(session)
+    message = find_carried_message(session)
     found = _FRAMED.search(message.text) if message else None
     return found[2] if found else None
 
@@ -231,31 +231,31 @@ class _Source(NamedTuple):
         return sum(entry.tokens for entry in self.entries)
 
 
-async def _made(engine: Engine, session: Session, how: CarryOver, voice: Voice) -> tuple[str, str] | None:
+async def _write_text(engine: Engine, session: Session, how: CarryOver, voice: Voice) -> tuple[str, str] | None:
     """The form that it took, and the text; None where nothing was said."""
     count = voice.llm.counter
     if how.form == "summary":
-        writer, settings = _writer(engine, voice)
-        source = await _to_summarize(engine.store, session, _most(writer, how, count))
+        writer, settings = _find_writer(engine, voice)
+        source = await _read_source(engine.store, session, _find_limit(writer, how, count))
         if source.tokens > SOURCE_LEAST or source.earlier is not None:
-            text = await _summary(writer, source, how, count, policy(settings).prompt or PROMPT)
+            text = await _summarize(writer, source, how, count, policy(settings).prompt or PROMPT)
             if text is not None:
                 return "summary", text
-            text = await run_cpu(_digest, source, how.tokens, count)
+            text = await run_cpu(_digest_source, source, how.tokens, count)
             if text:
                 return "digest", text
-    source = _Source(await _newest(engine.store, session, how.tokens, said=True), _carried_before(session))
-    text = await run_cpu(_quoted, source, how.tokens, count)
+    source = _Source(await _read_newest(engine.store, session, how.tokens, said=True), _find_carried_text(session))
+    text = await run_cpu(_quote, source, how.tokens, count)
     return ("content", text) if text else None
 
 
-def _writer(engine: Engine, voice: Voice) -> tuple[Writer | None, ContextSettings]:
+def _find_writer(engine: Engine, voice: Voice) -> tuple[Writer | None, ContextSettings]:
     """Who writes summaries for an agent whatever its strategy is, and by which settings; None: nobody can, or is to."""
     settings = voice.context if voice.context.strategy == STRATEGY else ContextSettings(STRATEGY)
     return engine.roster.summarizer(policy(settings).summarizer, voice.llm), settings
 
 
-def _most(writer: Writer | None, how: CarryOver, count: Count) -> int:
+def _find_limit(writer: Writer | None, how: CarryOver, count: Count) -> int:
     """Tokens of the log, as stored, that are read for a summary."""
     if writer is None:
         return CARRIED_READ_TOKENS
@@ -266,12 +266,12 @@ def _most(writer: Writer | None, how: CarryOver, count: Count) -> int:
     return CARRIED_READ_TOKENS if most is None else min(CARRIED_READ_TOKENS, most)
 
 
-async def _to_summarize(store: Store, session: Session, tokens: int) -> _Source:
+async def _read_source(store: Store, session: Session, tokens: int) -> _Source:
     """The newest messages in so many tokens, behind the summary that the session has, if it has one."""
     live = [one for one in await store.compactions(session.ref) if one.status == "live" and one.kind == "summary"]
     newest = max(live, key=lambda one: one.last, default=None)
-    earlier = [_carried_before(session), newest.text if newest else None]
-    entries = await _newest(store, session, tokens, start=newest.last + 1 if newest else 0)
+    earlier = [_find_carried_text(session), newest.text if newest else None]
+    entries = await _read_newest(store, session, tokens, start=newest.last + 1 if newest else 0)
     while entries and entries[0].kind == "result":  # its call was not read
         entries.pop(0)
     anchor = session.tail.anchor
@@ -280,7 +280,9 @@ async def _to_summarize(store: Store, session: Session, tokens: int) -> _Source:
     return _Source(entries, "\n".join(filter(None, earlier)) or None)
 
 
-async def _newest(store: Store, session: Session, tokens: int, *, start: int = 0, said: bool = False) -> list[Entry]:
+async def _read_newest(
+    store: Store, session: Session, tokens: int, *, start: int = 0, said: bool = False
+) -> list[Entry]:
     """The newest messages in so many tokens, at least one, in order; with `said`, only what is quoted."""
     entries: list[Entry] = []
     stop, seen = session.tail.next_seq, 0
@@ -303,7 +305,7 @@ async def _newest(store: Store, session: Session, tokens: int, *, start: int = 0
 # -- what is made of it ------------------------------------------------------
 
 
-async def _summary(writer: Writer | None, source: _Source, how: CarryOver, count: Count, prompt: str) -> str | None:
+async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, count: Count, prompt: str) -> str | None:
     """What somebody writes; None where nobody can, or it took too long, or went wrong."""
     if writer is None:
         return None
@@ -323,7 +325,7 @@ async def _summary(writer: Writer | None, source: _Source, how: CarryOver, count
         return None
 
 
-def _digest(source: _Source, tokens: int, count: Count) -> str:
+def _digest_source(source: _Source, tokens: int, count: Count) -> str:
     """What is worth telling, without a model; of what was summarized before, the beginning."""
     earlier = fitted(source.earlier, tokens // 2, count.text) + "\n" if source.earlier else ""
     left = tokens - count.text(earlier)
@@ -334,7 +336,7 @@ def _digest(source: _Source, tokens: int, count: Count) -> str:
     return (earlier + render(pool, left, first=first, last=last, count=count)).rstrip()
 
 
-def _quoted(source: _Source, tokens: int, count: Count) -> str:
+def _quote(source: _Source, tokens: int, count: Count) -> str:
     """The last things that user and assistant said, each on lines that tell who, whole but for the oldest."""
     kept: list[str] = []
     for entry in reversed(source.entries):

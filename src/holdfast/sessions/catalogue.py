@@ -14,24 +14,24 @@ from holdfast.agents import Roster, Voice
 from holdfast.consolidation.sweeps import Dreams
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
-from holdfast.engine.beginning import begun
+from holdfast.engine.beginning import begin_session
 from holdfast.engine.engine import Engine
-from holdfast.engine.redacting_store import masked
-from holdfast.engine.removing import pruned, removed, user_removed
+from holdfast.engine.redacting_store import mask_messages
+from holdfast.engine.removing import prune_sessions, remove_session, user_removed
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode
-from holdfast.search.conversations import searched
+from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked, SearchResults
-from holdfast.sessions.carry_over import CarryOver, carried_message, carry_over_from, carrying
+from holdfast.sessions.carry_over import CarryOver, add_carry_over, carry_over_from, find_carried_message
 from holdfast.sessions.erasing import erase_everywhere
-from holdfast.sessions.exporting import Arrival, exported, imported
+from holdfast.sessions.exporting import Arrival, export_session, import_session
 from holdfast.sessions.fields import check_session_fields, to_system_messages
-from holdfast.sessions.forking import forked
+from holdfast.sessions.forking import fork_session
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.moving import moved
+from holdfast.sessions.moving import move_session
 from holdfast.sessions.speaking import greeted
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
@@ -115,8 +115,8 @@ class Sessions:
 
     async def _with_system(self, session: Session, messages: Sequence[Message]) -> Session:
         """Store a changed system prompt; what was carried over from an earlier session stays after it."""
-        carried = carried_message(session)
-        wanted = (*await masked(self.engine.guard, messages), *([carried] if carried else []))
+        carried = find_carried_message(session)
+        wanted = (*await mask_messages(self.engine.guard, messages), *([carried] if carried else []))
         if wanted == session.system_messages:
             return session
         return await self.store.update(session.ref, SessionPatch(system_messages=wanted), timestamp=self.clock())
@@ -187,14 +187,16 @@ class Sessions:
         self.roster.voice(agent=agent)  # refuses an unknown agent
         name = self.new_id() if session_id is None else session_id
         new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
-        new = await begun(self.store, new, self.roster.agents.get(new.agent or ""))
+        new = await begin_session(self.store, new, self.roster.agents.get(new.agent or ""))
         if carry_over is not None:
-            new = await carrying(self.engine, new, carry_over_from(carry_over), self.roster.voice(agent=new.agent))
+            new = await add_carry_over(
+                self.engine, new, carry_over_from(carry_over), self.roster.voice(agent=new.agent)
+            )
         return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `SessionHandle.close`."""
-        return await self.engine.end(_named(ref))
+        return await self.engine.end(_check_named(ref))
 
     async def delete(self, ref: SessionRef) -> bool:
         """Remove a session and all that belongs to it, from memory too; whether there was one."""
@@ -202,7 +204,7 @@ class Sessions:
 
     async def remove(self, ref: SessionRef) -> Receipt | None:
         """The same; what there was, counted as it went, or None when there was nothing."""
-        return await removed(self.engine, _named(ref))
+        return await remove_session(self.engine, _check_named(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
         """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
@@ -220,17 +222,17 @@ class Sessions:
             dry_run: remove nothing; the receipts are empty.
         """
         check_flag(dry_run, "dry_run")
-        return pruned(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
+        return prune_sessions(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
 
     # -- sessions that move ------------------------------------------------
 
     async def export(
         self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
     ) -> dict[str, Any]:
-        """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.exported`."""
+        """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.export_session`."""
         for name, value in (("retired", retired), ("calls", calls), ("digests", digests)):
             check_flag(value, name)
-        return await exported(self.store, _named(ref), retired=retired, calls=calls, digests=digests)
+        return await export_session(self.store, _check_named(ref), retired=retired, calls=calls, digests=digests)
 
     async def import_(
         self,
@@ -263,7 +265,7 @@ class Sessions:
             owner = DEFAULT_USER if read.user_id is None else read.user_id
         if name is None:
             name = self.new_id() if read.id is None else read.id
-        return await imported(self.engine, SessionRef(owner, name), read, fresh=not replace)
+        return await import_session(self.engine, SessionRef(owner, name), read, fresh=not replace)
 
     async def fork(
         self,
@@ -272,9 +274,9 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.forked`. An `id` of None makes one."""
-        voice = self.voice(await self.store.get(_named(ref)))
-        session = await forked(self.engine, ref, at_turn=at_turn, new_id=id)
+        """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.fork_session`. An `id` of None makes one."""
+        voice = self.voice(await self.store.get(_check_named(ref)))
+        session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, voice)
 
     async def move(
@@ -285,16 +287,16 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
         agent: str | None | UnsetType = UNSET,
     ) -> SessionHandle:
-        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.moved`."""
+        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.move_session`."""
         if not isinstance(agent, UnsetType):
             self.roster.voice(agent=agent)  # refuses one that nobody knows
-        ref = _named(ref)
+        ref = _check_named(ref)
         target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
-        return self.handle(await moved(self.engine, ref, target, agent=agent))
+        return self.handle(await move_session(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Erase a message's content in every session that shares it; see `holdfast.sessions.erasing.erase_everywhere`."""
-        return (await erase_everywhere(self.engine, _named(ref), seq, tokens=tokens)).entry
+        return (await erase_everywhere(self.engine, _check_named(ref), seq, tokens=tokens)).entry
 
     async def sessions(self, **filters: Any) -> SessionPage:
         """A page of sessions, newest first; see `Store.list` for the filters."""
@@ -359,7 +361,7 @@ class Sessions:
             session_level=session_level,
             rerank="on" if rerank else "off",
         )
-        return await searched(self.engine, user_id, query, asked)
+        return await search_conversations(self.engine, user_id, query, asked)
 
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """A handle on a session that is known to be there."""
@@ -375,7 +377,7 @@ class Sessions:
         return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)
 
 
-def _named(ref: SessionRef) -> SessionRef:
+def _check_named(ref: SessionRef) -> SessionRef:
     """The same. Raises `InvalidRequest` for what names no session: its id alone may be several users'."""
     given: object = ref
     if not isinstance(given, SessionRef):

@@ -30,7 +30,7 @@ TRIES: Final = 8
 """Times that something is read or written again because somebody else wrote in between."""
 
 
-async def exported(
+async def export_session(
     store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
 ) -> dict[str, Any]:
     """A session whole, as it was at one moment; see `holdfast.wire.exports`.
@@ -112,7 +112,7 @@ async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Sessi
         if session.damaged or (not read.retired and session.messages != len(read.messages)):
             return session, True
         calls = "calls" in read.said  # then it was exported with what was retired, if anything was
-        found = await exported(store, ref, retired=read.retired or calls, calls=calls, digests=True)
+        found = await export_session(store, ref, retired=read.retired or calls, calls=calls, digests=True)
     except SessionNotFound:
         return None
     return session, not same(read, import_from(found, own=True))
@@ -128,7 +128,7 @@ def check_import(ref: SessionRef, read: Imported) -> None:
     relived(entries)
 
 
-async def imported(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> Arrival:
+async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> Arrival:
     """Install a session as an export or a recording says, in place of one of that name; all of it or nothing.
 
     One that is there already, just so, is left alone: its version, views and artifacts stay.

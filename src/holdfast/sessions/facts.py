@@ -20,7 +20,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
 from holdfast.limits import FACT_DROPS, FACT_PINS, PAGE
-from holdfast.sessions.looking import Look, looked
+from holdfast.sessions.looking import Look, preview_context
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.wire.objects import Answer, Count, Id, Time
@@ -76,7 +76,7 @@ class SessionFacts:
 
 async def list_facts(engine: Engine, ref: SessionRef, voice: Voice, settings: ContextSettings) -> list[Fact]:
     """Return the statements that a view of the session knows; see `SessionFacts`."""
-    found = await looked(engine, ref, Look(voice=voice, settings=settings, touch=False))
+    found = await preview_context(engine, ref, Look(voice=voice, settings=settings, touch=False))
     return await run_cpu(facts_of, found.built.window, long=True)
 
 

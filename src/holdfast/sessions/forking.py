@@ -22,7 +22,9 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 
 
-async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None) -> Session:
+async def fork_session(
+    engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None
+) -> Session:
     """Make a new session of the same user, with the live path up to and with a turn, and the session state as of that turn.
 
     Keys of the state that were written later are left out: their earlier values are not kept. The original is unchanged.
@@ -44,7 +46,7 @@ async def forked(engine: Engine, ref: SessionRef, *, at_turn: int | None = None,
         stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
         with suppress(StaleSession):
             state = session.state if at_turn is None else session.state_at(at_turn)
-            return await copied(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
+            return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
     raise Conflict(f"session {ref.id!r} is being edited all the time: try again")
 
 
@@ -59,10 +61,10 @@ async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_i
         StaleSession: the parent was edited since it was matched.
     """
     kept = {name: session.metadata[name] for name in (CARRIED_FROM,) if name in session.metadata}
-    return await copied(engine, session, stop, new_id=new_id, state={}, metadata=kept, pins=False)
+    return await copy_entries(engine, session, stop, new_id=new_id, state={}, metadata=kept, pins=False)
 
 
-async def copied(
+async def copy_entries(
     engine: Engine,
     session: Session,
     stop: int | None,
@@ -80,7 +82,7 @@ async def copied(
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
     """
     store, ref = engine.store, session.ref
-    entries = [entry if pins else _unpinned(entry) for entry in await store.entries(ref, stop=stop)]
+    entries = [entry if pins else _without_pin(entry) for entry in await store.entries(ref, stop=stop)]
     last = entries[-1] if entries else None
     if entries:
         await store.share(ref, session.identity)
@@ -112,7 +114,7 @@ async def copied(
     raise StaleSession(ref.id, expected=session.version, version=after.version)
 
 
-def _unpinned(entry: Entry) -> Entry:
+def _without_pin(entry: Entry) -> Entry:
     """Return an entry without its pin, and without those of its statements."""
     return evolve(entry, pinned=False, metadata=with_choices(entry.metadata, {}))
 

@@ -19,7 +19,7 @@ from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
-from holdfast.engine.removing import removed
+from holdfast.engine.removing import remove_session
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.errors import InvalidRequest
 from holdfast.media.leaving import whole_entries
@@ -27,10 +27,10 @@ from holdfast.models import Collector
 from holdfast.sessions.annotating import annotate
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.forking import forked, rewound
+from holdfast.sessions.forking import fork_session, rewound
 from holdfast.sessions.history import history
-from holdfast.sessions.interrupting import Interruption, interrupted
-from holdfast.sessions.looking import Context, Look, looked, told
+from holdfast.sessions.interrupting import Interruption, interrupt_reply
+from holdfast.sessions.looking import Context, Look, preview_context, to_context
 from holdfast.sessions.message_explanations import ExplainedSession
 from holdfast.sessions.speaking import Priority, Speech, SpeechSource, Spoken, spoken
 from holdfast.sessions.state import SessionState
@@ -231,7 +231,7 @@ class SessionHandle(ExplainedSession):
             check_text(model, "model")
             voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
         look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch)
-        return told(await looked(self._engine, self.ref, look))
+        return to_context(await preview_context(self._engine, self.ref, look))
 
     def turn(
         self,
@@ -421,7 +421,7 @@ class SessionHandle(ExplainedSession):
         timestamp: int | None = None,
         turn_id: int | None = None,
     ) -> Interruption:
-        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.interrupting.interrupted`.
+        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.interrupting.interrupt_reply`.
 
         Args:
             content: the text that was heard; without it, `chars` and `ms`: all that there is.
@@ -440,7 +440,7 @@ class SessionHandle(ExplainedSession):
         said = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
         with self._engine.hushed():
             heard = heard_from({**said, "timestamp": timestamp, "turn_id": turn_id})
-        return await interrupted(self._engine, self.ref, heard)
+        return await interrupt_reply(self._engine, self.ref, heard)
 
     async def speak(
         self,
@@ -479,15 +479,15 @@ class SessionHandle(ExplainedSession):
 
     async def delete(self) -> bool:
         """Remove the session and all that belongs to it; whether there was one."""
-        return await removed(self._engine, self.ref) is not None
+        return await remove_session(self._engine, self.ref) is not None
 
     async def fork(
         self,
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forking.forked`."""
-        session = await forked(self._engine, self.ref, at_turn=at_turn, new_id=id)
+        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forking.fork_session`."""
+        session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self._engine, session.ref, self.voice)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:

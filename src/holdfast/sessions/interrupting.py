@@ -18,8 +18,8 @@ from holdfast.domain.history import again
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import counted
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.entries import count_tokens
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HeardMismatch, NoReply, StaleSession
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store
@@ -44,7 +44,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a turn was running, and was asked to stop."""
 
 
-async def interrupted(engine: Engine, ref: SessionRef, heard: Heard) -> Interruption:
+async def interrupt_reply(engine: Engine, ref: SessionRef, heard: Heard) -> Interruption:
     """Stop the session's turn if one runs, and keep of its last reply what was heard.
 
     The reply leaves the live path; what was delivered stands in its place, marked, with what was generated beside it, and what
@@ -66,22 +66,24 @@ async def interrupted(engine: Engine, ref: SessionRef, heard: Heard) -> Interrup
     heard = await _as_kept(engine, heard)
     session = await engine.store.get(ref)
     if heard.turn_id is not None and session.tail.turn_id > heard.turn_id:
-        return await _interrupted(engine, ref, heard, partial(engine.store.append, ref), stopped=False)
+        return await _record_interruption(engine, ref, heard, partial(engine.store.append, ref), stopped=False)
     async with engine.locks.between_turns(ref, "interrupt") as lock:
         await lock.open(lambda: engine.store.get(ref))
         write = partial(lock.append, engine.store, last=True)
-        return await _interrupted(engine, ref, heard, write, stopped=lock.stopped)
+        return await _record_interruption(engine, ref, heard, write, stopped=lock.stopped)
 
 
 async def _as_kept(engine: Engine, heard: Heard) -> Heard:
     """What was heard as the log has it: without secrets."""
     if heard.content is None or engine.guard is None:
         return heard
-    (told,) = await masked(engine.guard, [Message(role="assistant", content=heard.content)])
+    (told,) = await mask_messages(engine.guard, [Message(role="assistant", content=heard.content)])
     return evolve(heard, content=told.text)
 
 
-async def _interrupted(engine: Engine, ref: SessionRef, heard: Heard, write: Writer, *, stopped: bool) -> Interruption:
+async def _record_interruption(
+    engine: Engine, ref: SessionRef, heard: Heard, write: Writer, *, stopped: bool
+) -> Interruption:
     for _ in range(TRIES):
         session = await engine.store.get(ref)
         said = await find_last_reply(engine.store, session, unsaid=stopped)
@@ -153,5 +155,5 @@ async def in_place_of(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
     entries = [again(entry) for entry in (*cut.results, *behind)]
     if cut.message is None:
         return entries
-    (tokens,) = await counted([cut.message])
+    (tokens,) = await count_tokens([cut.message])
     return [evolve(again(cut.head), message=cut.message, tokens=tokens, metadata=cut.metadata), *entries]

@@ -113,12 +113,12 @@ class Looked(NamedTuple):
             arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
             kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
             explained["budget"] = {**arithmetic, **kept}
-            told = self.record.told_recalled()
-            explained |= {"recalled": told} if told else {}
+            recalled = self.record.told_recalled()
+            explained |= {"recalled": recalled} if recalled else {}
         return explained | ({"summaries": self.summaries} if self.summaries else {})
 
 
-async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+async def preview_context(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     """Build the working set that `look` asks for, and store nothing.
 
     Raises:
@@ -126,7 +126,7 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
         MissingState: the agent's instruction needs state, or an artifact, that is not there now.
         BudgetTooSmall: no legal working set fits.
     """
-    found = await rebuild(engine, ref, look)
+    found = await rebuild_context(engine, ref, look)
     voice = look.voice
     counted = await count_by_provider(engine, ref, voice.llm, found.built)
     as_chat = look.dialect == "openai"
@@ -136,7 +136,7 @@ async def looked(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     return found._replace(provider=counted, sent=sent, marked=marked)
 
 
-async def rebuild(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     """Build what `looked` returns, without the provider's count and the messages as they are sent. Raises as it does."""
     _check_turn(look.at_turn)
     voice = msgspec.structs.replace(look.voice, context=look.settings)
@@ -152,15 +152,15 @@ async def rebuild(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)
-    past = await _past(engine, ref, voice.view_key, look.at_turn) if back else None
+    past = await _read_past(engine, ref, voice.view_key, look.at_turn) if back else None
     log = DepartureLog(look.trace)
     if past is None:
-        found = Looked(await _as_it_stands(engine, ref, voice, request))
+        found = Looked(await _build_current(engine, ref, voice, request))
     elif look.at_turn is None:
-        draft = await run_cpu(_behind_last, request, past, ref, log)
+        draft = await run_cpu(_draft_after_last, request, past, ref, log)
         found = Looked(await _finish(engine, session, draft), entries=past.entries)
     else:
-        found = (await run_cpu(_in_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
+        found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
     if look.explain and found.built.request.policy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key))
     return found._replace(departures=log.found)
@@ -171,7 +171,7 @@ def _check_turn(turn_id: Any) -> None:
         check_whole(turn_id, "at_turn")
 
 
-async def _as_it_stands(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
+async def _build_current(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
     """Build from the view that turns have saved, else from one that is saved here: the first time reads the whole log."""
     turns_key = voice.view_key
     of_turns = request.policy.summarizer is not None or await _has_turns(engine, ref, turns_key)
@@ -215,7 +215,7 @@ class Past(NamedTuple):
         return next((one for one in reversed(self.summaries) if one.status == "live"), None)
 
 
-async def _past(engine: Engine, ref: SessionRef, key: str, turn_id: int | None) -> Past:
+async def _read_past(engine: Engine, ref: SessionRef, key: str, turn_id: int | None) -> Past:
     recorded = await engine.store.calls(ref, limit=PAGE)
     if turn_id is not None and len(recorded) == PAGE and all(call.turn_id != turn_id for call in recorded):
         recorded = (*recorded, *await engine.store.calls(ref, limit=PAGE, turn_id=turn_id))
@@ -296,7 +296,7 @@ class _Fold:
         self._entry = end
 
 
-def _behind_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
+def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
     """The working set as the log stands, which knows the prompt that was sent last."""
     fold = _Fold(request, past, ref)
     for call, record in past.calls:
@@ -306,9 +306,9 @@ def _behind_last(request: Request, past: Past, ref: SessionRef, log: DepartureLo
     return draft_on(request, fold.view)
 
 
-def _in_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Looked:
+def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Looked:
     """What the last call of a turn was sent; where none was recorded, what it would be sent now."""
-    before = _until(past.entries, turn_id)
+    before = _entries_until(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:
         return Looked(build(request, None, (), before))
@@ -319,7 +319,7 @@ def _in_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: D
     return Looked(built, *upto[-1])
 
 
-def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
+def _entries_until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
     """The entries that the model had at its last call in a turn: without the reply that ended it."""
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
@@ -331,7 +331,7 @@ def _until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
     return before
 
 
-def told(found: Looked) -> Context:
+def to_context(found: Looked) -> Context:
     """A working set as it is shown and sent."""
     built = found.built
     system, messages = _spoken(built.request.dialect, found.sent, marked=found.marked)

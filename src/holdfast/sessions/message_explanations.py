@@ -29,7 +29,7 @@ from holdfast.limits import (
 )
 from holdfast.numbers import check_whole
 from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy
-from holdfast.sessions.looking import Look, Looked, rebuild
+from holdfast.sessions.looking import Look, Looked, rebuild_context
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 
@@ -120,7 +120,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted
         explain=session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS,
         trace=frozenset(entry.seq for entry in entries if not entry.erased),
     )
-    found = await rebuild(engine, ref, look)
+    found = await rebuild_context(engine, ref, look)
     is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
     with_budget = wanted.seq is not None and is_short
     make = partial(_explanation, engine, ref, voice, found, entries, with_budget=with_budget)
@@ -143,7 +143,7 @@ async def _find_entries(engine: Engine, ref: SessionRef, wanted: Wanted) -> tupl
         return list(found), None
     if wanted.text is None:
         return [], None
-    words, stop = _folded(wanted.text), wanted.before
+    words, stop = _fold(wanted.text), wanted.before
     matches: list[Entry] = []
     for _ in range(EXPLAIN_SCANNED // _PAGE):
         page = await engine.store.entries(ref, stop=stop, limit=_PAGE, descending=True, retired=True)
@@ -158,14 +158,14 @@ async def _find_entries(engine: Engine, ref: SessionRef, wanted: Wanted) -> tupl
 
 
 def _containing(entries: Sequence[Entry], words: str) -> list[Entry]:
-    return [entry for entry in entries if not entry.erased and words in _folded(_said(entry))]
+    return [entry for entry in entries if not entry.erased and words in _fold(_said(entry))]
 
 
 def _said(entry: Entry) -> str:
     return "\n".join((entry.message.text, *(call.arguments for call in entry.message.tool_calls)))
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
@@ -177,7 +177,7 @@ def _explanation(
 ) -> Explanation:
     """Explain a prompt, and what it has of some entries."""
     call, built = found.call, found.built
-    contents = PromptContents(built, _recalled_in(found.record, ref))
+    contents = PromptContents(built, _find_recalled(found.record, ref))
     messages = []
     for entry in entries:
         presence = contents.presence_of(entry)
@@ -213,7 +213,7 @@ def _message(
     )
 
 
-def _recalled_in(record: BuildRecord | None, ref: SessionRef) -> set[int]:
+def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
     """Return the messages of the session that were recalled in a recorded prompt."""
     own = [one.removeprefix(f"{ref.id}#") for one in record.recalled if one.startswith(f"{ref.id}#")] if record else []
     return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}
@@ -279,11 +279,11 @@ async def _with_departures(
     engine: Engine, ref: SessionRef, key: str, wanted: Wanted, explained: Sequence[MessageExplanation]
 ) -> Sequence[MessageExplanation]:
     """Add the departures that rebuilt prompts do not tell, from the frontiers that were recorded with the calls."""
-    open_ = [one for one in explained if _left_unknown(one)]
+    open_ = [one for one in explained if _is_left_unknown(one)]
     if not open_:
         return explained
     recorded = await engine.store.calls(ref, limit=PAGE)
-    calls = _decoded(recorded, key, wanted.turn)
+    calls = _decode(recorded, key, wanted.turn)
     found: dict[int, Departure | None] = {}
     for one in open_:
         left = first_beyond(calls, one.seq)
@@ -293,11 +293,11 @@ async def _with_departures(
     return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]
 
 
-def _left_unknown(one: MessageExplanation) -> bool:
+def _is_left_unknown(one: MessageExplanation) -> bool:
     return one.departure is None and one.state != "whole" and one.decision in ("compacted", "evicted")
 
 
-def _decoded(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
+def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
     """Return the calls of a view up to a turn, oldest first, with what was recorded of their prompts."""
     own = [call for call in reversed(calls) if call.view == key and (turn is None or call.turn_id <= turn)]
     return [(call, record) for call in own if (record := decode_record(call.build)) is not None]
@@ -319,4 +319,4 @@ async def _search_turns(
 
 
 async def _calls_of(engine: Engine, ref: SessionRef, key: str, turn: int) -> list[tuple[ModelCall, BuildRecord]]:
-    return _decoded(await engine.store.calls(ref, limit=PAGE, turn_id=turn), key)
+    return _decode(await engine.store.calls(ref, limit=PAGE, turn_id=turn), key)

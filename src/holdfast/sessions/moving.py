@@ -19,7 +19,7 @@ from holdfast.domain.history import Past, old_entry
 from holdfast.domain.media.parts import hashes_of
 from holdfast.domain.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.removing import children_of, removed
+from holdfast.engine.removing import children_of, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
 from holdfast.liveness import is_dead, new_holder
 from holdfast.sessions.exporting import TRIES, calls_of, log_of
@@ -31,7 +31,7 @@ CLAIMED: Final = 120_000
 """Milliseconds for which a move keeps turns out, unless it ends before."""
 
 
-async def moved(
+async def move_session(
     engine: Engine, ref: SessionRef, target: SessionRef, *, agent: str | None | UnsetType = UNSET
 ) -> Session:
     """Make a session another user's, or another agent's, or give it another id; as it is then.
@@ -55,9 +55,9 @@ async def moved(
         Conflict: a move was interrupted, and both sessions were written to since.
     """
     check_ref(target)
-    async with _alone(engine, ref) as holder:
+    async with _hold_alone(engine, ref) as holder:
         if target != ref:
-            await _handed_over(engine, ref, target, agent, holder)
+            await _hand_over(engine, ref, target, agent, holder)
         elif not isinstance(agent, UnsetType):
             await engine.store.update(ref, SessionPatch(agent=agent), timestamp=engine.clock())
         engine.warm.forget(ref)
@@ -66,7 +66,7 @@ async def moved(
 
 
 @asynccontextmanager
-async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
+async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
     """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
     store, holder = engine.store, f"{new_holder()}-move"
     session = (await store.get(ref)).require_intact()
@@ -75,7 +75,7 @@ async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
     async with engine.queue(ref):
         if session.claim is not None and is_dead(session.claim.holder):
             await store.append(ref, Append(timestamp=engine.clock(), release=session.claim.holder))
-        await _claimed(engine, ref, holder)
+        await _claim(engine, ref, holder)
         try:
             yield holder
         finally:
@@ -85,21 +85,21 @@ async def _alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
                 pass
 
 
-async def _claimed(engine: Engine, ref: SessionRef, holder: str) -> None:
+async def _claim(engine: Engine, ref: SessionRef, holder: str) -> None:
     now = engine.clock()
     await engine.store.append(ref, Append(timestamp=now, claim=Claim(holder, now + CLAIMED)))
 
 
-async def _handed_over(
+async def _hand_over(
     engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType, holder: str
 ) -> None:
     for _ in range(TRIES):
         # Copies may take longer than a claim holds; a turn that has begun then writes, and the session stays.
-        await _claimed(engine, ref, holder)
-        version = await _written(engine, ref, target, agent)
-        held = await _artifacts_copied(engine, ref, target)
-        await _children_moved(engine, ref, target)
-        await _endings_moved(engine, ref, target)
+        await _claim(engine, ref, holder)
+        version = await _write_copy(engine, ref, target, agent)
+        held = await _copy_artifacts(engine, ref, target)
+        await _move_children(engine, ref, target)
+        await _move_endings(engine, ref, target)
         try:
             gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
         except Conflict:  # somebody wrote to it meanwhile
@@ -109,25 +109,25 @@ async def _handed_over(
         raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
     await engine.artifacts.discard(held)
     if gone is None:  # somebody deleted it meanwhile, and meant all of it
-        await removed(engine, target)
+        await remove_session(engine, target)
         raise SessionNotFound(ref.id)
     for keeper in engine.hooks.keepers:
         await keeper.forget(engine.store.tenant, ref.user_id, ref.id)
 
 
-async def _children_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
     for child in await children_of(engine, ref):
         there = SessionRef(target.user_id, child.id)
         if there != child:
-            await moved(engine, child, there)
-        await _told_parent(engine, there, target)
+            await move_session(engine, child, there)
+        await _update_parent(engine, there, target)
 
 
-async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
+async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
     """Put the session with its log under its new name; the version that it was copied at."""
     store = engine.store
     session, entries = await log_of(store, ref, retired=True)
-    fresh = not await _begun(engine, session, entries, target)
+    fresh = not await _begin_copy(engine, session, entries, target)
     past = Past(
         created_at=session.created_at,
         updated_at=session.updated_at,
@@ -151,17 +151,17 @@ async def _written(engine: Engine, ref: SessionRef, target: SessionRef, agent: s
     )
     media = await store.media(ref, hashes_of(entry.message for entry in entries))
     await store.replace(new, [old_entry(entry) for entry in entries], fresh=fresh, media=media)
-    laid = [_again(one) for one in await store.compactions(ref, live=True)]
+    laid = [_write_again(one) for one in await store.compactions(ref, live=True)]
     if laid:
         await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
     return session.version
 
 
-def _again(one: Laid) -> NewCompaction:
+def _write_again(one: Laid) -> NewCompaction:
     return NewCompaction(**{name: getattr(one, name) for name in Laid.__struct_fields__})
 
 
-async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
+async def _begin_copy(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
     """Whether a move of the session to `target` was begun before.
 
     Raises:
@@ -185,17 +185,17 @@ async def _begun(engine: Engine, session: Session, entries: Sequence[Entry], tar
     return True
 
 
-async def _artifacts_copied(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
+async def _copy_artifacts(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
     """Every version of every artifact, under the number that it has; those that were copied."""
     there = {(one.name, one.version) for one in await engine.artifacts.held(target)}
     held = sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version))
     for one in held:
         if (one.name, one.version) not in there:
-            await _artifact_copied(engine, one, target)
+            await _copy_artifact(engine, one, target)
     return held
 
 
-async def _artifact_copied(engine: Engine, one: Artifact, target: SessionRef) -> None:
+async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> None:
     # Numbers are given in order: in place of versions that were deleted others are, and go when theirs is there.
     instead = []
     while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
@@ -204,7 +204,7 @@ async def _artifact_copied(engine: Engine, one: Artifact, target: SessionRef) ->
         await engine.artifacts.delete(target, one.name, version)
 
 
-async def _told_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
+async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
     """The session of an agent that was called in another one names that by its id."""
     session = await engine.store.get(child)
     said: Any = session.metadata.get(PARENT)
@@ -213,7 +213,7 @@ async def _told_parent(engine: Engine, child: SessionRef, parent: SessionRef) ->
         await engine.store.update(child, patch, timestamp=session.updated_at)
 
 
-async def _endings_moved(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
+async def _move_endings(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
     """Hooks that are still to be told of an end of the session find it under its new name."""
     store, after = engine.life.store, ""
     while found := await store.endings_of(ref.user_id, after=after):

@@ -14,7 +14,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.domain.state import scope_of
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import counted
+from holdfast.engine.entries import count_tokens
 from holdfast.engine.scoped import SHARED
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.errors import (
@@ -128,7 +128,7 @@ async def _spoken(engine: Engine, lock: SessionLock, voice: Voice, speech: Speec
             raise InvalidRequest(f"nothing is left to say of what agent {voice.agent.name!r} says", param="text")
     metadata = {"source": speech.source, **({} if speech.interruptable else {INTERRUPTABLE: False})}
     message = Message(role="assistant", content=words)
-    (tokens,) = await counted([message])
+    (tokens,) = await count_tokens([message])
     for _ in range(TRIES):
         session, now = await engine.store.get(ref), engine.clock()
         cut = None
@@ -174,7 +174,7 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
     if not words.strip():
         return await engine.store.create(new)
     message = Message(role="assistant", content=words)
-    (tokens,) = await counted([message])
+    (tokens,) = await count_tokens([message])
     greeting = NewEntry(
         message=message,
         tokens=tokens,

@@ -19,9 +19,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import SHARED
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, child_id
 from holdfast.domain.state import same
-from holdfast.engine.beginning import begun
+from holdfast.engine.beginning import begin_session
 from holdfast.engine.engine import Engine
-from holdfast.engine.removing import removed
+from holdfast.engine.removing import remove_session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.models import Collector, closing
@@ -94,7 +94,7 @@ async def _create_child(turn: Turn, context: ToolContext, voice: Voice, agent: s
         state=dict(turn.session.state),
         metadata={PARENT: parent},
     )
-    return await engine.store.create(await begun(engine.store, new, voice.agent))
+    return await engine.store.create(await begin_session(engine.store, new, voice.agent))
 
 
 async def _run_turn(turn: Turn) -> str:
@@ -117,7 +117,7 @@ async def _end_child(turn: Turn, ref: SessionRef) -> None:
     try:
         await engine.end(ref)
         if await _is_gone(engine, turn.session):
-            await removed(engine, ref)
+            await remove_session(engine, ref)
     except HoldfastError as exc:
         _log.warning("the session %r of an agent's call was not ended: %s", ref.id, exc.code)
 

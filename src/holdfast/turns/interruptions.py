@@ -21,8 +21,8 @@ from holdfast.domain.heard import Cut, Heard, Round, cut_at, place_in, rounds_of
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, Session
-from holdfast.engine.entries import counted
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.entries import count_tokens
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import HeardMismatch, InvalidRequest, NoReply
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store
@@ -181,7 +181,7 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
     if heard is None or plan.restore:
         return plan
     if heard.content is not None:
-        (told,) = await masked(turn.engine.guard, [Message(role="assistant", content=heard.content)])
+        (told,) = await mask_messages(turn.engine.guard, [Message(role="assistant", content=heard.content)])
         heard = evolve(heard, content=told.text)
     said = await find_last_reply(turn.engine.store, session, stop=plan.retire_from)
     try:
@@ -195,7 +195,7 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
         return plan
     entries = [*cut.results, *said.behind]
     if cut.message is not None:
-        (tokens,) = await counted([cut.message])
+        (tokens,) = await count_tokens([cut.message])
         entries.insert(0, evolve(cut.head, message=cut.message, metadata=cut.metadata, tokens=tokens))
     return Plan(plan.relation, plan.append, retire_from=cut.head.seq, restore=tuple(entries), renamed=plan.renamed)
 

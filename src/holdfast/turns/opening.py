@@ -24,10 +24,10 @@ from holdfast.domain.messages import Message, canonical
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
 from holdfast.domain.session import Entry, Session
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
-from holdfast.matching.log_match import at_end, behind, branch, goes_on, landed
+from holdfast.matching.log_match import at_end, behind, branch, find_landing, goes_on
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
@@ -124,7 +124,7 @@ async def _is_asked_again(turn: Turn) -> bool:
         return False
     if session.tail.last_kind not in {"calls", "result"}:
         return False
-    incoming = await masked(turn.engine.guard, request.incoming)
+    incoming = await mask_messages(turn.engine.guard, request.incoming)
     if not await _has_unanswered(turn, session, incoming):
         return False
     turn.learned = await turn.engine.learning.of(request.voice.llm)
@@ -294,7 +294,7 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
         turn.is_whole = True
         return reconcile_behind(await at_end(store, session), incoming[sent:])
     whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
-    found = await landed(store, session, incoming, whole=whole)
+    found = await find_landing(store, session, incoming, whole=whole)
     if found is None:
         first = await store.entries(session.ref, limit=1)
         return Plan("replaced", incoming, retire_from=first[0].seq) if incoming else Plan("replayed")

@@ -43,7 +43,7 @@ from holdfast.limits import (
 from holdfast.overlays.passage_tables import QUESTIONS_CHARS, SessionPassages, is_recallable, least_for, questions_in
 from holdfast.recall.passages import Finding, Passage
 from holdfast.recall.questions import asks_many
-from holdfast.search.conversations import rank_session, searched
+from holdfast.search.conversations import rank_session, search_conversations
 from holdfast.search.queries import Asked, SearchHit, zone_named
 from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import Found, Wanted
@@ -399,7 +399,7 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
         rerank="prompt",
         patience=RECALL_VECTOR_SECONDS,
     )
-    results = await searched(
+    results = await search_conversations(
         turn.engine,
         turn.request.ref.user_id,
         query,
@@ -491,7 +491,7 @@ async def search_for_tool(turn: Turn, wanted: Wanted) -> list[Found]:
         bare=True,
         sure=True,
     )
-    results = await searched(
+    results = await search_conversations(
         turn.engine,
         turn.request.ref.user_id,
         wanted.query,

@@ -31,7 +31,7 @@ from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branching import Share
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
-from holdfast.engine.redacting_store import masked
+from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
 from holdfast.media.store import has_media, taken_apart
@@ -323,7 +323,7 @@ class Turn:
         if self.engine.guard is None and is_short and not has_media(request.incoming):
             self._admitted = True
             return
-        told = await masked(self.engine.guard, (*request.system, *request.incoming))
+        told = await mask_messages(self.engine.guard, (*request.system, *request.incoming))
         system, incoming = told[: len(request.system)], told[len(request.system) :]
         apart, media = await taken_apart(incoming)
         same = zip(request.incoming, incoming, apart, strict=True)
