@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
@@ -166,7 +167,7 @@ class Holdfast(Sessions):
         if cache_bytes < 0:
             raise InvalidRequest(f"cache_bytes must be 0 or more, not {cache_bytes}", param="cache_bytes")
         register_strategies(strategies or {})
-        self._strategies = tuple(strategies or ())
+        self._forget_strategies = weakref.finalize(self, forget_strategies, tuple(strategies or ()))
         self._given = _checked(store)
         self.url = _url(url, preset)
         self.tenant = tenant if store is None else store.tenant
@@ -217,13 +218,17 @@ class Holdfast(Sessions):
         return None if model is None else Proposer(lambda: self.roster.llm(model), clock, self.guard)
 
     async def __aenter__(self) -> Self:
-        store = await self._opened()
         try:
-            store = self._with_steps(store)
-            artifacts = self._shelf(store)
-            await self.workshop.open()
+            store = await self._opened()
+            try:
+                store = self._with_steps(store)
+                artifacts = self._shelf(store)
+                await self.workshop.open()
+            except BaseException:
+                await store.close()
+                raise
         except BaseException:
-            await store.close()
+            self._forget_strategies()
             raise
         self._engine = own = self._made(store, artifacts)
         self._tenants = Tenants(own, self._made_for)
@@ -336,8 +341,7 @@ class Holdfast(Sessions):
         """Finish the writes under way, then let go of models and store. Closing twice is fine."""
         engine, self._engine = self._engine, None
         tenants, self._tenants = self._tenants, None
-        strategies, self._strategies = self._strategies, ()
-        forget_strategies(strategies)
+        self._forget_strategies()
         if engine is not None:
             if tenants is not None:
                 await tenants.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.context.strategies import Policy, policy
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from holdfast.errors import BudgetTooSmall, InvalidRequest
+from holdfast.errors import BudgetTooSmall, InvalidRequest, StoreUnavailable
 from holdfast.tokens import STORED
 
 
@@ -136,6 +137,32 @@ def test_what_is_no_strategy_is_refused(strategies: Any, words: str) -> None:
     """With what is wrong."""
     with pytest.raises(InvalidRequest, match=words):
         holdfast.open("sqlite://:memory:", strategies=strategies)
+
+
+async def test_a_name_means_one_function_at_a_time() -> None:
+    """A second one would change the prompts of what uses the first."""
+
+    def other(units: Sequence[StrategyUnit], budget: int) -> list[int]:
+        return []
+
+    async with holdfast.open("sqlite://:memory:", strategies={"mine": nothing}):
+        with pytest.raises(InvalidRequest, match="registered for another function"):
+            holdfast.open("sqlite://:memory:", strategies={"mine": other})
+        async with holdfast.open("sqlite://:memory:", strategies={"mine": nothing}):
+            pass
+        with pytest.raises(InvalidRequest, match="registered for another function"):
+            holdfast.open("sqlite://:memory:", strategies={"mine": other})
+    async with holdfast.open("sqlite://:memory:", strategies={"mine": other}):
+        pass
+
+
+async def test_what_cannot_be_opened_leaves_no_strategy(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            async with holdfast.open(
+                f"sqlite:///{tmp_path}/no/folder.db", strategies={"mine": lambda units, budget: []}
+            ):
+                pass
 
 
 async def test_an_unknown_strategy_is_refused() -> None:

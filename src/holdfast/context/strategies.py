@@ -9,7 +9,6 @@ its budget is Holdfast's part. See docs/policies.md.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -400,17 +399,18 @@ deterministic, and is called only when the prompt is over its budget: between tw
 """
 
 
-_uses: Counter[str] = Counter()
-"""How often each name is registered and not forgotten yet."""
+_registered: dict[str, tuple[StrategyFunction, int]] = {}
+"""The function of each name, and how often it is registered and not forgotten yet."""
 
 
 def register_strategies(functions: Mapping[Any, Any]) -> None:
-    """Make functions known as strategies in this process; one of the same name takes the place of an earlier one.
+    """Register functions as strategies of this process.
 
-    `holdfast.open(strategies=…)` does it until the store is closed.
+    `holdfast.open(strategies=…)` registers its functions until it is closed. Strategies are looked up by name in the whole
+    process, so a name means one function at a time.
 
     Raises:
-        InvalidRequest: a name that is built in or no identifier, or what is no function.
+        InvalidRequest: a name is built in, is not an identifier, or is registered for another function; or a value is not a function.
     """
     for name, function in functions.items():
         if name in BUILT_IN or not (isinstance(name, str) and name.isidentifier()):
@@ -419,18 +419,24 @@ def register_strategies(functions: Mapping[Any, Any]) -> None:
         if not callable(function):
             message = f"strategies[{name!r}] must be a function, not {type(function).__name__}"
             raise InvalidRequest(message, param="strategies")
+        if name in _registered and _registered[name][0] != function:
+            message = f"strategies[{name!r}] is registered for another function in this process; use another name, or close what uses it"
+            raise InvalidRequest(message, param="strategies")
     for name, function in functions.items():
-        _uses[name] += 1
-        add_strategy(name)
-        set_chooser(name, _chooser(name, function))
+        if name not in _registered:
+            add_strategy(name)
+            set_chooser(name, _chooser(name, function))
+        _registered[name] = function, _registered.get(name, (function, 0))[1] + 1
 
 
 def forget_strategies(names: Iterable[str]) -> None:
     """Take back one registration of each name; a name without one is unknown again."""
     for name in names:
-        _uses[name] -= 1
-        if _uses[name] <= 0:
-            del _uses[name]
+        function, uses = _registered[name]
+        if uses > 1:
+            _registered[name] = function, uses - 1
+        else:
+            del _registered[name]
             remove_strategy(name)
             set_chooser(name, None)
 
