@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from holdfast import __version__, errors
 from holdfast.cli import commands
-from holdfast.cli.terminal import json_line, line, moment, plain
+from holdfast.cli.terminal import format_line, format_time, json_line, sanitize
 from holdfast.config import ServerSettings
 from tests.waiting import blocked_until
 
@@ -133,12 +133,12 @@ def test_wrong_usage_ends_with_2() -> None:
 
 
 def test_text_cannot_control_the_terminal_or_hide() -> None:
-    assert plain("\x1b[31mred\x07 \x9b2J \u202eabc \r over") == r"\x1b[31mred\x07 \x9b2J \u202eabc \r over"
-    assert plain("\U000e0041") == r"\U000e0041"
-    assert plain("a\tb\r\nc") == "a\tb\nc"
-    assert plain("किताब नमस्‍ते 👩‍👩‍👧 مرحبا é") == "किताब नमस्‍ते 👩‍👩‍👧 مرحبا é"
-    assert line(" a\n\n b\t\x00c ", 40) == r"a b \x00c"
-    assert line("abcdef", 4) == "abc…"
+    assert sanitize("\x1b[31mred\x07 \x9b2J \u202eabc \r over") == r"\x1b[31mred\x07 \x9b2J \u202eabc \r over"
+    assert sanitize("\U000e0041") == r"\U000e0041"
+    assert sanitize("a\tb\r\nc") == "a\tb\nc"
+    assert sanitize("किताब नमस्‍ते 👩‍👩‍👧 مرحبا é") == "किताब नमस्‍ते 👩‍👩‍👧 مرحبا é"
+    assert format_line(" a\n\n b\t\x00c ", 40) == r"a b \x00c"
+    assert format_line("abcdef", 4) == "abc…"
 
 
 def test_json_is_safe_to_show_and_lossless() -> None:
@@ -150,8 +150,8 @@ def test_json_is_safe_to_show_and_lossless() -> None:
 
 
 def test_any_number_can_be_a_moment() -> None:
-    assert len(moment(1_700_000_000_000)) == len("2023-11-14 22:13:20")
-    assert moment(2**53 - 1) == f"{2**53 - 1} ms"
+    assert len(format_time(1_700_000_000_000)) == len("2023-11-14 22:13:20")
+    assert format_time(2**53 - 1) == f"{2**53 - 1} ms"
 
 
 # -- config check --------------------------------------------------------------

@@ -200,7 +200,7 @@ def test_what_cannot_be_backed_up() -> None:
             assert result.exit_code == 2
             assert "docs/operations.md" in result.stderr
     assert "export its sessions" in run("backup", "copy.db", "--store", "sqlite://:memory:").stderr
-    assert "there is no such database" in run("backup", "copy.db", "--store", "sqlite:///no.db").stderr
+    assert "no such database" in run("backup", "copy.db", "--store", "sqlite:///no.db").stderr
     assert run("backup", "no/such/folder.db").stderr.startswith("Error: ")
     assert left() == {"holdfast.db"}
 
@@ -376,7 +376,7 @@ def test_a_log_that_was_left_behind_is_not_taken_for_the_copys_own(there: bool) 
     result = run("restore", "copy.db", "--force")
     assert result.exit_code == 0, result.stderr
     assert not Path("holdfast.db-wal").exists()
-    assert run("sessions", "verify", "--all").stdout == "Sound: 21 sessions, 21 entries checked.\n"
+    assert run("sessions", "verify", "--all").stdout == "Verified 21 sessions, 21 entries: no differences.\n"
 
 
 def test_an_older_schema_is_restored_and_brought_up_to_date(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
-from holdfast.cli.repl import Gauge, Left, bar, command_in, left_since
+from holdfast.cli.repl import BudgetGauge, Removal, find_new_removals, format_bar, parse_command
 from holdfast.context.explain import Run
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 
@@ -110,7 +110,7 @@ def test_a_model_that_fails_is_one_line_and_the_chat_goes_on() -> None:
     (told,) = result.stderr.splitlines()
     assert told.startswith("Error: ")
     assert "no such \\x1bmodel" in told
-    assert "your message is kept" in told
+    assert "your message is saved" in told
     assert "Now it works." in result.stdout
     assert [one["content"] for one in exported("s")] == ["Hi", "Now it works."], "the same words again: a new try"
 
@@ -127,9 +127,9 @@ def test_a_reply_that_breaks_off_is_kept() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("/foo", "there is no command /foo"),
-        ("/pin", "a message's number is missing: /pin N"),
-        ("/pin one", "a message's number is missing"),
+        ("/foo", "unknown command /foo"),
+        ("/pin", "got '': /pin N"),
+        ("/pin one", "expected a message number, got 'one'"),
         ("/pin 7", "no live message with seq 7"),
         ("/history x", "/history N"),
     ],
@@ -161,7 +161,7 @@ def test_bytes_that_are_no_text_are_a_message_all_the_same() -> None:
     ],
 )
 def test_what_is_a_command(text: str, command: tuple[str, str] | None) -> None:
-    assert command_in(text) == command
+    assert parse_command(text) == command
 
 
 def test_the_commands_tell_of_the_session() -> None:
@@ -213,10 +213,10 @@ def test_what_left_is_told_as_it_leaves() -> None:
 
 
 def test_the_bar() -> None:
-    assert bar(0, 100) == "[....................]   0%  0 of 100 tokens"
-    assert bar(1, 100_000).startswith("[#...")
-    assert bar(100, 100).startswith("[####################] 100%")
-    assert bar(300, 100).startswith("[####################] 100%")
+    assert format_bar(0, 100) == "[....................]   0%  0 of 100 tokens"
+    assert format_bar(1, 100_000).startswith("[#...")
+    assert format_bar(100, 100).startswith("[####################] 100%")
+    assert format_bar(300, 100).startswith("[####################] 100%")
 
 
 def run(first: int, last: int, decision: str) -> Run:
@@ -235,20 +235,20 @@ def run(first: int, last: int, decision: str) -> Run:
     ],
 )
 def test_only_what_newly_left(before: list[Run], now: list[Run], left: list[tuple[int, int]]) -> None:
-    assert [(one.first, one.last) for one in left_since(before, now)] == left
+    assert [(one.first, one.last) for one in find_new_removals(before, now)] == left
 
 
 def test_what_left_in_words() -> None:
-    assert str(Left("compacted", 1, 4)) == "messages 1-4 condensed"
-    assert str(Left("cut", 2, 2)) == "message 2 cut short"
-    (cleared,) = left_since([], [run(2, 2, "cleared")])
+    assert str(Removal("compacted", 1, 4)) == "messages 1-4 condensed"
+    assert str(Removal("cut", 2, 2)) == "message 2 cut short"
+    (cleared,) = find_new_removals([], [run(2, 2, "cleared")])
     assert str(cleared) == "message 2 cleared"
-    (summary,) = left_since([], [Run(1, 4, "compacted", "summarized", 1)])
+    (summary,) = find_new_removals([], [Run(1, 4, "compacted", "summarized", 1)])
     assert str(summary) == "messages 1-4 summarized"
     built: Any = type(
         "Built", (), {"tokens": 1, "budget": 9, "decisions": lambda _: [run(n, n, "cut") for n in range(0, 10, 2)]}
     )()
-    assert Gauge().read(built).endswith("message 4 cut short, and 2 more runs")
+    assert BudgetGauge().read(built).endswith("message 4 cut short, and 2 more runs")
 
 
 # -- Ctrl-C, and a terminal ------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_ctrl_c_stops_a_reply_and_then_ends_the_chat() -> None:
             assert talk.stdout.readline().startswith("session s")
             read_until(talk.stdout, "two")
             talk.send_signal(signal.SIGINT)
-            read_until(talk.stdout, "(stopped; what arrived is kept)\n")
+            read_until(talk.stdout, "(stopped; the part that arrived is saved)\n")
             asyncio.run(upstream.until(lambda: upstream.requests[0].disconnected))
             gate.open()
             talk.stdin.write("And now?\n")

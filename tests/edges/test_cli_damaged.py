@@ -54,7 +54,7 @@ def test_verify_all(store: str) -> None:
     result = run("sessions", "verify", "--all", "--store", store)
     assert result.exit_code == 1
     assert "session bad of user ada: corrupt" in result.stdout
-    assert "Sound: 1 session" in result.stdout
+    assert "Verified 1 session" in result.stdout
 
 
 def test_export_all(store: str) -> None:

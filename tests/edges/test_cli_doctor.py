@@ -73,7 +73,7 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
         "filesystem",
         "upstream",
     ]
-    assert "not there yet" in only(told["store"])[1]
+    assert "does not exist yet" in only(told["store"])[1]
     assert only(told["upstream"])[0] == "warn"
     assert "32MiB" in only(told["limits"])[1]
     assert list(tmp_path.iterdir()) == []
@@ -82,21 +82,21 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
 def test_the_index_is_told_of_in_a_line_and_none_is_made() -> None:
     make_store()
     level, message = only(found()["index"])
-    assert (level, "nothing is behind" in message) == ("ok", True)
+    assert (level, "all sessions are indexed" in message) == ("ok", True)
     for file in Path().glob("*.index.db*"):
         file.unlink()
-    assert "not there yet" in only(found()["index"])[1]
+    assert "does not exist yet" in only(found()["index"])[1]
     assert not list(Path().glob("*.index.db*"))
     Path("holdfast.index.db").write_bytes(b"no database" * 1000)
     assert only(found()["index"])[0] == "fail"
     Path("holdfast.yaml").write_text("storage: {index: {enabled: false}}", encoding="utf-8")
-    assert "off" in only(found()["index"])[1]
+    assert "disabled" in only(found()["index"])[1]
 
 
 def test_what_holds_code_in_is_told() -> None:
     """Whether the tool `python` is on or off; where the server would not start, that is broken."""
     level, message = only(found()["sandbox"])
-    assert (level, message.partition(";")[0]) == ("ok", "the tool python is off")
+    assert (level, message.partition(";")[0]) == ("ok", "the tool python is disabled")
     assert "Landlock" in message
     Path("holdfast.yaml").write_text("python: {enabled: true, interpreter: /no/python}", encoding="utf-8")
     level, message = only(found()["sandbox"])
@@ -182,7 +182,7 @@ sys.stdin.read()
 
 def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     make_store()
-    monkeypatch.setattr(store, "PATIENCE", 0.05)
+    monkeypatch.setattr(store, "TIMEOUT_SECONDS", 0.05)
     # A program of its own: a process does not lock itself out.
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -190,13 +190,13 @@ def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) 
         level, message = only(found()["store"])
         holder.communicate(b"", timeout=60)
     assert level == "fail"
-    assert "another program has held it" in message
+    assert "locked by another program" in message
 
 
 @pytest.mark.parametrize(
     ("url", "level", "said"),
     [
-        ("sqlite://:memory:", "warn", "every session is gone"),
+        ("sqlite://:memory:", "warn", "all sessions are lost"),
         ("sqlite:///no/such/place/chat.db", "fail", "its directory does not exist"),
         ("sqlite://chat.db", "fail", "is not a store"),
         ("postgresql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
@@ -226,7 +226,7 @@ def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
     nodes = 3 if kind == "cluster" else 1
     assert [finding["level"] for finding in told["store"]] == ["ok"]
     assert len(told["durability"]) == len(told["memory"]) == nodes
-    assert all("a crash can take" in finding["message"] for finding in told["durability"])
+    assert all("a crash can lose" in finding["message"] for finding in told["durability"])
     assert all("policy noeviction" in finding["message"] for finding in told["memory"])
     assert ("cluster of 3 nodes" in only(told["servers"])[1]) is (kind == "cluster")
 
@@ -234,13 +234,13 @@ def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "level", "says"),
     [
-        ({"appendonly": True, "appendfsync": "always"}, "ok", "can take nothing that was acknowledged"),
-        ({"appendonly": True, "appendfsync": "everysec"}, "ok", "can take the last second or two"),
+        ({"appendonly": True, "appendfsync": "always"}, "ok", "can lose nothing that was acknowledged"),
+        ({"appendonly": True, "appendfsync": "everysec"}, "ok", "can lose the last second or two"),
         ({"appendonly": True, "appendfsync": "no"}, "warn", "half a minute"),
         ({"appendonly": False, "save": "60 1"}, "warn", "everything since its last snapshot (save '60 1')"),
-        ({"appendonly": False, "save": ""}, "warn", "can take everything"),
-        ({}, "warn", "does not say"),
-        ({"policy": "allkeys-lfu"}, "warn", "throws sessions away"),
+        ({"appendonly": False, "save": ""}, "warn", "can lose everything"),
+        ({}, "warn", "settings are unknown"),
+        ({"policy": "allkeys-lfu"}, "warn", "evicts sessions"),
         ({"maxmemory": 1000, "used": 950}, "warn", "950 bytes used"),
         ({"maxmemory": 1000, "used": 500, "policy": "noeviction"}, "ok", "loses nothing"),
     ],
@@ -252,7 +252,7 @@ def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: st
 
     unsaid = dict.fromkeys(Health.__struct_fields__)
     one = Health(**{**unsaid, "place": Place("h", 1), **fields})
-    told = [store.redis_durability(one), store.redis_memory(one)]
+    told = [store.check_redis_durability(one), store.check_redis_memory(one)]
     (finding,) = [finding for finding in told if says in finding.message]
     assert finding.level == level
 
@@ -276,20 +276,20 @@ def test_a_session_of_the_future_means_that_a_clock_is_wrong() -> None:
 def test_the_file_system_is_that_of_the_nearest_mount(place: str, kind: str, tmp_path: Path) -> None:
     table = "/dev/sda / xfs rw 0 0\n/dev/sda / ext4 rw 0 0\nhost:/x /srv/data nfs4 rw 0 0\nnone /srv/my\\040disk tmpfs rw 0 0\n"
     (tmp_path / "mounts").write_text(table)
-    assert store.kind_of(Path(place), tmp_path / "mounts") == kind
-    assert store.kind_of(Path(place), tmp_path / "none") is None
+    assert store.find_filesystem_type(Path(place), tmp_path / "mounts") == kind
+    assert store.find_filesystem_type(Path(place), tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(("kind", "level"), [("nfs4", "warn"), ("tmpfs", "warn"), ("ext4", "ok"), (None, "ok")])
 def test_what_kinds_of_file_systems_mean(kind: str | None, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "kind_of", lambda folder: kind)
-    assert store.filesystem(Path()).level == level
+    monkeypatch.setattr(store, "find_filesystem_type", lambda folder: kind)
+    assert store.check_filesystem(Path()).level == level
 
 
 @pytest.mark.parametrize(("free", "level"), [(1 << 20, "fail"), (100 << 20, "warn"), (1 << 40, "ok")])
 def test_free_space(free: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": free}))
-    assert store.disk(Path()).level == level
+    assert store.check_disk(Path()).level == level
 
 
 # -- the machine ---------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
         return "0.1rc1" if name == "anyio" else "999"
 
     monkeypatch.setattr(metadata, "version", version)
-    told = machine.libraries()
+    told = machine.check_libraries()
     assert told.level == "fail"
     assert "click is missing" in told.message
     assert "anyio 0.1rc1 is older than 4.10" in told.message
@@ -312,7 +312,7 @@ def test_a_damaged_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "o200k_base.ranks").write_bytes((DATA / "o200k_base.ranks").read_bytes() + b"x")
     monkeypatch.setattr("holdfast.tokens.DATA", tmp_path)
     monkeypatch.setattr("holdfast.tokens.O200K._encoding", None)
-    told = machine.tokenizer()
+    told = machine.check_tokenizer()
     assert told.level == "fail"
     assert "is damaged" in told.message
 
@@ -320,7 +320,7 @@ def test_a_damaged_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("now", "level"), [(0.0, "fail"), (1_800_000_000.0, "ok"), (1e11, "fail")])
 def test_a_clock_that_cannot_be(now: float, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: now)
-    assert machine.clock().level == level
+    assert machine.check_clock().level == level
 
 
 # -- the configuration -----------------------------------------------------------------
@@ -388,8 +388,8 @@ def answering(status: int, headers: dict[str, str] | None = None) -> Any:
     [
         (200, KEY, "ok", "with a key) answers"),
         (200, None, "ok", "without a key) answers"),
-        (401, KEY, "fail", "refuses the key (401)"),
-        (401, None, "fail", "wants a key (401)"),
+        (401, KEY, "fail", "rejects the key (401)"),
+        (401, None, "fail", "requires a key (401)"),
         (404, KEY, "warn", "has no /models"),
         (503, KEY, "warn", "answers 503"),
         (302, KEY, "warn", "redirects (302)"),
@@ -399,7 +399,9 @@ def test_what_an_upstream_answers(status: int, key: str | None, level: str, said
     server, requests = answering(status, {"location": "/elsewhere"} if status == 302 else None)
     try:
         url = f"http://127.0.0.1:{server.server_port}/v1/"
-        (told,) = upstream.findings(load_default({"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})}))
+        (told,) = upstream.check_upstreams(
+            load_default({"OPENAI_BASE_URL": url, **({"OPENAI_API_KEY": key} if key else {})})
+        )
     finally:
         server.shutdown()
         server.server_close()
@@ -422,12 +424,12 @@ def test_something_that_does_not_speak_http() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        (told,) = upstream.findings(
+        (told,) = upstream.check_upstreams(
             load_default({"OPENAI_BASE_URL": f"http://127.0.0.1:{listening.getsockname()[1]}/v1"})
         )
         thread.join()
     assert told.level == "fail"
-    assert "does not answer in HTTP" in told.message
+    assert "does not speak HTTP" in told.message
 
 
 def test_what_stands_in_for_another_is_asked_and_named() -> None:
@@ -436,7 +438,7 @@ def test_what_stands_in_for_another_is_asked_and_named() -> None:
         place = f"base_url: 'http://127.0.0.1:{server.server_port}/v1'"
         down = "base_url: 'http://127.0.0.1:9/v1', fallbacks: [b, qwen3]"
         config = load(f"llms: {{a: {{{down}}}, b: {{{place}}}, default: {{{place}, api_key: {KEY}}}}}", env={})
-        told = [one.message for one in upstream.findings(config)]
+        told = [one.message for one in upstream.check_upstreams(config)]
     finally:
         server.shutdown()
         server.server_close()
@@ -450,7 +452,7 @@ def test_each_place_is_asked_once() -> None:
     try:
         place = f"base_url: 'http://127.0.0.1:{server.server_port}/v1'"
         config = load(f"llms: {{a: {{{place}}}, b: {{{place}}}, c: {{{place}, api_key: {KEY}}}}}", env={})
-        told = list(upstream.findings(config))
+        told = list(upstream.check_upstreams(config))
     finally:
         server.shutdown()
         server.server_close()

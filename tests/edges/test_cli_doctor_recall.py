@@ -25,7 +25,7 @@ async def test_an_embedder_is_asked_for_a_vector_and_gets_nothing_of_anybodys() 
         assert "embedder" not in await to_thread.run_sync(found)
         await file.write_text(f"{configured}storage: {{index: {{type: hybrid, embedder: mine}}}}\n", encoding="utf-8")
         told = await to_thread.run_sync(found)
-        assert only(told["embedder"]) == ("ok", "openai/m: makes vectors of 8 numbers")
+        assert only(told["embedder"]) == ("ok", "openai/m: vectors of 8 dimensions")
         assert stub.inputs == [["holdfast"]]
         stub.troubles.append(lambda _: refusal(401, "no such key"))
         level, message = only((await to_thread.run_sync(found))["embedder"])
@@ -38,7 +38,7 @@ def test_an_embedder_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(index, "try_embedder", late)
     Path("holdfast.yaml").write_text("storage: {index: {type: hybrid, embedder: default}}\n", encoding="utf-8")
-    assert only(found()["embedder"]) == ("warn", "it made no vector within 10 s")
+    assert only(found()["embedder"]) == ("warn", "no vector within 10 s")
 
 
 def test_workspaces_are_told_with_the_git_that_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

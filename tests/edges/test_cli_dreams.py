@@ -91,11 +91,8 @@ def test_a_forgotten_memory_is_not_told(store: str) -> None:
 
 
 def test_where_there_is_nothing_that_is_said(store: str) -> None:
-    assert said(store, "dream", "--app") == "Nothing was recalled.\n"
-    assert (
-        memories(store, "diary", "--app").stderr
-        == "There was no sweep over memories of the app that wrote something.\n"
-    )
+    assert said(store, "dream", "--app") == "No memory was recalled.\n"
+    assert memories(store, "diary", "--app").stderr == "No consolidation of memories of the app has written anything.\n"
 
 
 @pytest.mark.parametrize("whose", [("--user", "ann"), ("--agent", "desk"), ("--app",)])

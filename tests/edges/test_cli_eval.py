@@ -66,11 +66,11 @@ def two(folder: Path) -> Path:
 def test_what_is_unrelated_is_counted_on_demand(tmp_path: Path) -> None:
     result = run(two(tmp_path), "--unrelated")
     assert result.exit_code == 0, result.output
-    _, _, table = result.output.partition("what questions get")
-    kinds = ("answered here", "of the wrong one", "answered elsewhere")
+    _, _, table = result.output.partition("results by kind of question")
+    kinds = ("answered here", "about the wrong person", "answered elsewhere")
     found = [kind for line in table.splitlines() for kind in kinds if line.startswith(f"keyword  {kind} ")]
     assert found == ["answered here", "answered elsewhere"]
-    assert "what questions get" not in run(two(tmp_path)).output
+    assert "results by kind of question" not in run(two(tmp_path)).output
 
 
 def test_json_tells_what_each_kind_of_questions_gets(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def ask_every(step: int, file: Path, folder: Path) -> Path:
     ("arguments", "says"),
     [
         (["none.json"], "does not exist"),
-        ([ONE, "--k", "0"], "is no number from 1"),
-        ([ONE, "--k", "ten"], "is no number from 1"),
-        ([ONE, "--k", ","], "nothing is named"),
+        ([ONE, "--k", "0"], "is not a number from 1"),
+        ([ONE, "--k", "ten"], "is not a number from 1"),
+        ([ONE, "--k", ","], "the list is empty"),
         ([ONE, "--mode", "magic"], "'magic' is not one of"),
-        ([ONE, "--unrelated"], "no other to ask"),
+        ([ONE, "--unrelated"], "only one conversation"),
         ([ONE, "--mode", "hybrid", "--path", "nowhere"], "nowhere"),
         ([], "Missing argument"),
     ],
@@ -227,8 +227,8 @@ def test_unanswerable_questions_of_one_conversation(tmp_path: Path) -> None:
         (["--compare", "keyword"], "is not two different modes"),
         (["--compare", "keyword,keyword"], "is not two different modes"),
         (["--compare", "keyword,magic"], "is not two different modes"),
-        (["--prompt", "many"], "is no number from 1"),
-        (["--prompt", "0"], "is no number from 1"),
+        (["--prompt", "many"], "is not a number from 1"),
+        (["--prompt", "0"], "is not a number from 1"),
     ],
 )
 def test_wrong_options_say_what_is_wrong(arguments: list[str], says: str) -> None:
@@ -242,5 +242,5 @@ def test_a_set_without_evidence_has_no_prompts(tmp_path: Path) -> None:
     path.write_text('{"sessions": [{"messages": [{"role": "user", "content": "Hello"}]}], "questions": []}')
     result = run(path, "--prompt", "100")
     assert result.exit_code == 2
-    assert "no question in the set has evidence" in result.output
+    assert "no question in the data set has evidence" in result.output
     assert run(path).exit_code == 0

@@ -51,9 +51,9 @@ def told(*args: str) -> dict[str, Any]:
 
 
 def test_status_tells_what_is_missing_and_a_rebuild_makes_it() -> None:
-    assert "2 sessions behind, by 2 messages" in said("status")
+    assert "2 sessions not indexed yet, 2 messages" in said("status")
     assert said("rebuild") == "Rebuilt 2 sessions, 2 messages.\n"
-    assert "2 texts of 2 sources, searched by keyword\nnothing is behind\n" in said("status")
+    assert "2 texts of 2 sources, keyword search\nall sessions are indexed\n" in said("status")
     status = told("status")
     assert (status["documents"], status["behind"], status["last_error"]) == (2, 0, None)
 
@@ -93,7 +93,7 @@ def test_status_tells_what_has_no_vector_and_what_failed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(IndexService, "status", status)
     shown = said("status")
-    assert "1,000+ wait for a vector: a server makes them; `holdfast embeddings check` tries" in shown
+    assert "1,000+ texts wait for a vector: a running server makes them; `holdfast embeddings check` tests" in shown
     assert "3 texts cannot be embedded" in shown
     assert "embedding failed at 2023-11-14" in shown
 

@@ -54,11 +54,11 @@ def planted(url: str, content: str) -> str:
 def test_remember_recall_update_and_forget(store: str) -> None:
     one = told(store, "remember", "Ann", "likes", "tea", "--tag", "drink", "--type", "user", *ANN)
     assert (one["outcome"], one["content"], one["tags"], one["type"]) == ("new", "Ann likes tea", ["drink"], "user")
-    assert said(store, "remember", "ann likes tea.", *ANN) == f"It is there as {one['id']}."
+    assert said(store, "remember", "ann likes tea.", *ANN) == f"Merged into {one['id']}."
     assert "Ann likes tea" in said(store, "recall", "what", "tea?", *ANN)
     assert [hit["id"] for hit in told(store, "recall", "tea", *ANN)] == [one["id"]]
     assert told(store, "recall", "tea", "--user", "bob") == []
-    assert f"In place of {one['id']}" in said(store, "update", one["id"], "--content", "Ann likes gin")
+    assert f"Replaced {one['id']} by" in said(store, "update", one["id"], "--content", "Ann likes gin")
     (newer,) = told(store, "recall", "gin", *ANN)
     assert newer["supersedes"] == [one["id"]]
     assert "origin       user, trust 1" in said(store, "show", newer["id"])
@@ -90,7 +90,7 @@ def test_lists_have_filters_and_pages(store: str) -> None:
     assert [one["content"][-1] for one in told(store, "list", "--tag", "odd", *ANN)] == ["1"]
     assert [one["content"] for one in told(store, "list", "--app")] == ["a fact for all"]
     assert [one["content"] for one in told(store, "list", "--agent", "desk")] == ["a fact of the desk"]
-    assert "There are more: --after" in memories(store, "list", "--limit", "2", *ANN).stderr
+    assert "There are more: continue with --after" in memories(store, "list", "--limit", "2", *ANN).stderr
     assert len(told(store, "recall", "fact", "--agent", "desk", *ANN)) == 5
 
 
@@ -154,19 +154,19 @@ def test_a_store_that_is_not_there_is_not_made_by_a_look(store: str) -> None:
 
 def test_a_list_of_nobody_says_whose_it_is(store: str) -> None:
     said(store, "remember", "Ann likes tea", *ANN)
-    assert memories(store, "list").stderr == "There are none of user default.\n"
-    assert memories(store, "review", "--app").stderr == "There are none of the app.\n"
+    assert memories(store, "list").stderr == "No memories of user default.\n"
+    assert memories(store, "review", "--app").stderr == "No memories of the app.\n"
 
 
 def test_what_nobody_has_says_whose_was_looked_at(store: str) -> None:
     """A typo looks like that, too."""
     said(store, "remember", "Ann likes tea", *ANN)
-    assert memories(store, "recall", "tea", "--user", "an").stderr == "No memory of user an or the app answers that.\n"
-    assert memories(store, "recall", "tea", "--app").stderr == "No memory of the app answers that.\n"
-    none = "Nothing comes from session s of user an alone.\n"
+    assert memories(store, "recall", "tea", "--user", "an").stderr == "No memory of user an or the app matches.\n"
+    assert memories(store, "recall", "tea", "--app").stderr == "No memory of the app matches.\n"
+    none = "No memory has session s of user an as its only source.\n"
     assert memories(store, "forget", "--session", "s", "--user", "an").stderr == none
     result = memories(store, "remember", "x", "--app", *ANN)
-    assert result.stderr.endswith("--app is everybody's: leave out --user\n")
+    assert result.stderr.endswith("--app and --user exclude each other: --app means memories that all users share\n")
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_an_agent_that_the_configuration_does_not_have_is_told(store: str) -> No
         assert doubt in memories(store, *args, "--agent", "writr").stderr, args
         assert "The configuration" not in memories(store, *args, "--agent", "writer").stderr, args
     assert memories(store, "list", "--agent", "zebra").stderr.startswith(
-        "The configuration has no agent zebra; it has writer\n"
+        "The configuration has no agent zebra; its agents are writer\n"
     )
 
 
@@ -202,7 +202,7 @@ def test_a_list_is_of_what_the_agent_remembered_for_the_user(store: str) -> None
 
 def test_what_holds_no_more_is_remembered_and_said_to_be_so(store: str) -> None:
     result = memories(store, "remember", "Ann flies to Oslo", "--until", "2020-01-02", *ANN)
-    assert (result.exit_code, "no recall has it" in result.stderr) == (0, True)
+    assert (result.exit_code, "recall does not return it" in result.stderr) == (0, True)
     assert told(store, "recall", "oslo", *ANN) == []
     assert memories(store, "remember", "Ann flies to Rome", "--until", "2999-01-02", *ANN).stderr == ""
 

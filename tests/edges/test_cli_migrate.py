@@ -56,7 +56,7 @@ def test_a_database_that_is_not_there_is_not_made() -> None:
     for args in ((), ("--show",)):
         done = migrate(*args)
         assert (done.exit_code, list(Path.cwd().iterdir())) == (1, [])
-        assert "there is no such database" in done.stderr
+        assert "no such database" in done.stderr
 
 
 def test_a_newer_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

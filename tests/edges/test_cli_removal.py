@@ -47,10 +47,10 @@ def test_fork_and_rewind() -> None:
     """A new session up to a turn; the old one, back to a turn."""
     store(said("a", user_id="ada"))
     result = sessions("fork", "a", "--at-turn", "1", "--id", "b")
-    assert (result.exit_code, result.stdout) == (0, "Made b of user ada, 4 messages.\n")
+    assert (result.exit_code, result.stdout) == (0, "Created b of user ada, 4 messages.\n")
     made = json.loads(sessions("fork", "a", "--json").stdout)
     assert (made["message_count"], made["metadata"]["forked_from"]["turn"]) == (6, 2)
-    assert sessions("rewind", "a", "--at-turn", "0").stdout == "Went back: a of user ada, 2 messages.\n"
+    assert sessions("rewind", "a", "--at-turn", "0").stdout == "Rewound: a of user ada, 2 messages.\n"
     assert json.loads(sessions("rewind", "a", "--at-turn", "0", "--json").stdout)["message_count"] == 2
 
 
@@ -64,7 +64,7 @@ def test_lift() -> None:
     store({"schema": 1, "id": "a", "messages": [refused]})
     kept = json.loads(sessions("lift", "a", "0", "--upstream", "main", "--json").stdout)
     assert kept["metadata"] == {"refused_by": {"other": "400"}, "kept": 1}
-    assert sessions("lift", "a", "0").stdout == "Message 0 is sent again.\n"
+    assert sessions("lift", "a", "0").stdout == "Message 0 will be sent again.\n"
     assert json.loads(sessions("export", "a").stdout)["messages"][0]["metadata"] == {"kept": 1}
     assert sessions("lift", "a", "7").exit_code == 1
 
@@ -79,7 +79,7 @@ def test_move() -> None:
     assert (moved["id"], moved["user_id"]) == ("c", "ada")
     assert "exists already" in sessions("move", "c", "--to-user", "bob", "--id", "b").stderr
     assert sessions("move", "gone", "--to-user", "bob").exit_code == 1
-    assert "Nothing says where to" in sessions("move", "c").stderr
+    assert "Name the target" in sessions("move", "c").stderr
     assert sessions("move", "c", "--agent", "nobody").exit_code == 2
     assert ids() == {"b", "c"}
 
@@ -114,11 +114,11 @@ def test_a_user_is_asked_for(typed: str, code: int, left: set[str], monkeypatch:
     """On a terminal; elsewhere --yes is needed."""
     store(said("a", user_id="ada"), said("c", user_id="bob"))
     assert sessions("delete", "--user", "ada", input="y\n").exit_code == 2
-    monkeypatch.setattr("holdfast.cli.sessions.attended", lambda: True)
+    monkeypatch.setattr("holdfast.cli.sessions.is_interactive", lambda: True)
     result = sessions("delete", "--user", "ada", input=typed)
     assert result.exit_code == code
-    assert "1 session, and the artifacts" in result.stderr
-    assert "everything of user ada?" in result.stderr
+    assert "1 session and the artifacts" in result.stderr
+    assert "all data of user ada?" in result.stderr
     assert ids() == left
 
 
@@ -164,7 +164,7 @@ def test_prune_says_what_it_does() -> None:
     many()
     dry = sessions("prune", "--older-than", "30d", "--dry-run")
     assert len(dry.stdout.splitlines()) == 6
-    assert dry.stdout.startswith("old-0 of user u0, closed, changed last 2020-")
+    assert dry.stdout.startswith("old-0 of user u0, closed, last changed 2020-")
     assert dry.stderr == "Would delete 6 sessions, 36 messages.\n"
     result = sessions("prune", "--older-than", "30d")
     assert (result.exit_code, result.stdout) == (0, "Deleted 6 sessions, 36 messages.\n")

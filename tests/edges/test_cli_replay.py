@@ -173,9 +173,9 @@ def test_a_comparison_of_two_with_their_own_budgets_is_one() -> None:
     [
         (["--compare", "digest", "digset"], "did you mean 'digest'"),
         (["--compare", "digest", "none:x=1"], "unknown key"),
-        (["--compare", "digest", "none", "--strategy", "none"], "leave --strategy out"),
-        (["--plot", "x.pdf"], "*.svg or *.png"),
-        (["--plot", "no/such/x.svg"], "there is no such directory"),
+        (["--compare", "digest", "none", "--strategy", "none"], "leave out --strategy"),
+        (["--plot", "x.pdf"], "end with .svg or .png"),
+        (["--plot", "no/such/x.svg"], "no such directory"),
     ],
 )
 def test_wrong_use_is_told_before_anything_is_played(args: list[str], said: str) -> None:
@@ -187,7 +187,7 @@ def test_wrong_use_is_told_before_anything_is_played(args: list[str], said: str)
 def test_a_picture_is_written_the_same_each_time() -> None:
     args = ("s.jsonl", "--budget", "500,900")
     result = replay(*args, "--plot", "one.svg")
-    assert (result.exit_code, result.stderr) == (0, "The picture is in one.svg.\n")
+    assert (result.exit_code, result.stderr) == (0, "Plot written to one.svg.\n")
     command = [sys.executable, "-m", "holdfast", "replay", *args, "--json", "--plot", "two.SVG"]
     subprocess.run(command, capture_output=True, timeout=120, check=True, env={**os.environ, "TZ": "Asia/Tokyo"})
     assert Path("one.svg").read_bytes() == Path("two.SVG").read_bytes()
@@ -282,8 +282,8 @@ def test_a_footnote_says_who_wrote() -> None:
     given = ("long.jsonl", "--strategy", "digest,summary_buffer", "--budget", "500")
     table = replay(*given, "--summarizer", "scripted").stdout
     assert re.search(r"summary_buffer at 500: \d+ summar(y|ies) by scripted, [\d,]+ tokens\n", table)
-    assert "A summarizer's tokens are in the cost a call: 1 a token read and 5 a token written." in table
-    assert "no model wrote summaries, the digest stood in" in replay(*given).stdout
+    assert "The cost per call includes the summarizer's tokens: 1 per token read and 5 per token written." in table
+    assert "no model wrote summaries, so the digest was used" in replay(*given).stdout
     assert "summar" not in replay(*given[:2], "digest").stdout
 
 
@@ -326,7 +326,7 @@ def test_a_model_that_fails_is_told_and_the_digest_stands_in(no_model: None, mon
     assert (row["summaries"], row["refused"], row["calls"]) == (0, 0, 24)
     assert row["summaries_failed"] > 0
     assert f"{row['summaries_failed']} failed" in table.stdout
-    assert "Summaries by gpt-4o-mini failed; the first: " in table.stderr
+    assert "Summaries by gpt-4o-mini failed; first error: " in table.stderr
     assert "no such model" in table.stderr
 
 
@@ -335,7 +335,9 @@ def test_without_a_model_a_summarizer_is_refused(no_model: None) -> None:
     result = replay("long.jsonl", "--strategy", "summary_buffer", "--summarizer", "gpt-4o-mini")
     assert result.exit_code == 2
     assert "set OPENAI_BASE_URL and OPENAI_API_KEY" in result.stderr
-    assert replay("long.jsonl", "--strategy", "digest", "--summarizer", "gpt-4o-mini").exit_code == 0, "nobody is asked"
+    assert replay("long.jsonl", "--strategy", "digest", "--summarizer", "gpt-4o-mini").exit_code == 0, (
+        "no model is called"
+    )
 
 
 # -- what is wrong -------------------------------------------------------------
@@ -364,11 +366,11 @@ def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
         ("--strategy", "clear_tool_results:kep=2+digest", "did you mean 'keep'?"),
         ("--strategy", "digest,target=2", "expected a number above 0 and below 1"),
         ("--strategy", "keep=2,digest", "'keep=2' stands before any strategy"),
-        ("--strategy", ",", "nothing is named"),
-        ("--budget", "8k", "'8k' is no number of tokens"),
-        ("--budget", "0", "'0' is no number of tokens"),
-        ("--budget", "9" * 5000, "is no number of tokens"),
-        ("--budget", "-5", "'-5' is no number of tokens"),
+        ("--strategy", ",", "the list is empty"),
+        ("--budget", "8k", "'8k' is not a number of tokens"),
+        ("--budget", "0", "'0' is not a number of tokens"),
+        ("--budget", "9" * 5000, "is not a number of tokens"),
+        ("--budget", "-5", "'-5' is not a number of tokens"),
     ],
 )
 def test_a_wrong_option_says_what_would_be_right(option: str, value: str, said: str) -> None:
@@ -393,7 +395,7 @@ def test_an_empty_file() -> None:
 def test_a_recording_without_a_call_says_so() -> None:
     result = replay("-", input=json.dumps([{"role": "user", "content": "Hello?"}]))
     assert result.exit_code == 0
-    assert "There is no call to judge" in result.stderr
+    assert "No call was measured" in result.stderr
 
 
 # -- a terminal ----------------------------------------------------------------

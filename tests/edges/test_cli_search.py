@@ -99,7 +99,7 @@ def test_pages_go_on_by_the_cursor_that_is_shown(store: str) -> None:
     first = found(store, "gate", "--user", "ada", "--limit", "1")
     assert first["has_more"] is True
     shown = search(store, "gate", "--user", "ada", "--limit", "1").stdout
-    cursor = re.findall(r"^More: --after (\S+)$", shown, re.MULTILINE)[0]
+    cursor = re.findall(r"^Next page: --after (\S+)$", shown, re.MULTILINE)[0]
     rest = found(store, "gate", "--user", "ada", "--limit", "9", "--after", cursor)
     whole = found(store, "gate", "--user", "ada")
     assert [hit["seq"] for hit in (*first["hits"], *rest["hits"])] == [hit["seq"] for hit in whole["hits"]]
@@ -116,17 +116,17 @@ def test_times_narrow(store: str) -> None:
 def test_nothing_found_says_whose(store: str) -> None:
     """It is no failure."""
     result = search(store, "submarine", "--user", "ada")
-    assert (result.exit_code, result.stdout) == (0, "Nothing was found in the sessions of user ada.\n")
+    assert (result.exit_code, result.stdout) == (0, "No matches in the sessions of user ada.\n")
     assert found(store, "gate")["hits"] == []
 
 
 def test_which_time_was_searched_is_told(store: str) -> None:
     """What a word of the query was taken for, in the zone that was asked for; nothing where all times were."""
     result = search(store, "what did I say on 2023-11-14", "--user", "ada", "--tz", "Asia/Tokyo")
-    told = "only what was said from 2023-11-14 00:00:00 until 2023-11-15 00:00:00 (Asia/Tokyo)\n"
-    assert (result.stdout, result.stderr) == ("Nothing was found in the sessions of user ada.\n", told)
+    told = "only messages from 2023-11-14 00:00:00 until 2023-11-15 00:00:00 (Asia/Tokyo)\n"
+    assert (result.stdout, result.stderr) == ("No matches in the sessions of user ada.\n", told)
     assert search(store, "gate", "--user", "ada", "--since", "2023-11-01").stderr == (
-        "only what was said from 2023-11-01 00:00:00 (UTC)\n"
+        "only messages from 2023-11-01 00:00:00 (UTC)\n"
     )
     assert search(store, "gate", "--user", "ada").stderr == ""
 
@@ -148,7 +148,7 @@ def test_an_agent_that_the_configuration_does_not_have_is_told(
 
 def test_what_is_not_taken_in_in_time_is_told(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.cli.search._WALK_SECONDS", 0.0)
-    assert "not everything is in the index yet" in search(store, "gate", "--user", "ada").stderr
+    assert "the index is not complete yet" in search(store, "gate", "--user", "ada").stderr
 
 
 @pytest.mark.parametrize(

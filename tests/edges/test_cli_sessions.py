@@ -44,7 +44,7 @@ def ids(*args: str) -> list[str]:
 def test_looking_at_a_database_that_is_not_there_does_not_make_it(args: list[str], tmp_path: Path) -> None:
     result = sessions(*args)
     assert result.exit_code == 1
-    assert "holdfast.db: there is no such database" in result.stderr
+    assert "holdfast.db: no such database" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,8 +95,8 @@ def test_list_says_when_there_are_more_or_none() -> None:
     store(*(said("x", name=f"s{at}") for at in range(3)))
     result = sessions("list", "--limit", "2")
     assert len(result.stdout.splitlines()) == 4
-    assert "there are more" in result.stderr
-    assert "no such sessions" in sessions("list", "--user", "nobody").stderr
+    assert "show more with --limit" in result.stderr
+    assert "No sessions found" in sessions("list", "--user", "nobody").stderr
 
 
 def test_names_cannot_control_the_terminal_nor_are_they_markup() -> None:
@@ -140,7 +140,7 @@ def test_long_texts_are_shortened_unless_all_is_wanted() -> None:
     short = sessions("show", "s").stdout
     assert "line 11\n" in short
     assert "line 12\n" not in short
-    assert "more characters, see --full" in short
+    assert "more characters (use --full)" in short
     assert "end" not in short
     full = sessions("show", "s", "--full").stdout
     assert "line 49\n" in full
@@ -220,7 +220,7 @@ def test_delete_needs_a_yes_where_nobody_can_be_asked() -> None:
 @pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
 def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     store(said("x", name="a"))
-    monkeypatch.setattr("holdfast.cli.sessions.attended", lambda: True)
+    monkeypatch.setattr("holdfast.cli.sessions.is_interactive", lambda: True)
     result = sessions("delete", "a", input=typed)
     assert result.exit_code == code
     assert "a of user default, 1 message" in result.stderr

@@ -61,7 +61,7 @@ def test_set_get_unset(store: str) -> None:
     assert told(store, "get", *ADA) == {"user:prefs": {"a": [1]}}
     missing = state(store, "get", "topic", *ADA)
     assert (missing.exit_code, missing.stdout) == (1, "")
-    assert "nothing under 'topic'" in missing.stderr
+    assert "no value is stored under 'topic'" in missing.stderr
 
 
 def test_what_adds_up(store: str) -> None:
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said(store: str) -> None:
     ):
         result = state(store, *args)
         assert (result.exit_code, result.stdout) == (2, ""), (args, result.output)
-    assert "outside of turns" in state(store, "set", "temp:x", "1", *ADA).stderr
+    assert "only during a turn" in state(store, "set", "temp:x", "1", *ADA).stderr
     for whose in (("none",), ("s",), ("s", "--user", "eve")):
         assert state(store, "get", "--session", *whose).exit_code == 1
     assert state("sqlite:///none.db", "get", "--app").exit_code == 1

@@ -76,7 +76,7 @@ def test_a_table_of_strategies_and_one_of_groups_for_each_budget(tmp_path: Path)
     assert {"cue", "no cue", "quarter 1", "instruction", "superseded", "in chat", "all"} <= {
         line[:12].strip() for line in lines
     }
-    assert lines[-1] == "2 statements of 1 conversation, and 1 that a later one corrects"
+    assert lines[-1] == "2 statements of 1 conversation, plus 1 that a later one corrects"
 
 
 def test_tables_are_no_wider_than_100_columns(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_strategy_with_a_budget_of_its_own_is_measured_once(tmp_path: Path) ->
 def test_refused_prompts_are_told(tmp_path: Path) -> None:
     result = run(small(tmp_path), "--strategies", "digest", "--budgets", "1")
     assert result.exit_code == 0, result.output
-    assert "digest at 1: of 1 prompt 1 refused, 0 built again because a search was late" in result.stdout
+    assert "digest at 1: of 1 prompt 1 not built, 0 rebuilt because a search was late" in result.stdout
 
 
 def test_the_labelled_conversations_of_the_source_can_be_measured() -> None:
@@ -151,10 +151,10 @@ def test_the_labelled_conversations_of_the_source_can_be_measured() -> None:
     [
         (["none.json"], "does not exist"),
         ([ONE, "--budgets", "0"], "'0' is no number of tokens"),
-        ([ONE, "--budgets", ","], "nothing is named"),
-        ([ONE, "--strategies", ","], "nothing is named"),
+        ([ONE, "--budgets", ","], "the list is empty"),
+        ([ONE, "--strategies", ","], "the list is empty"),
         ([ONE, "--strategies", "digets"], "did you mean 'digest'?"),
-        ([ONE, "--json", "nowhere/out.json"], "nowhere: there is no such directory"),
+        ([ONE, "--json", "nowhere/out.json"], "nowhere: no such directory"),
         ([ONE, "--json", ONE], "is one of the files to measure"),
         ([ONE.parent, "--json", ONE], "is one of the files to measure"),
         ([], "Missing argument"),

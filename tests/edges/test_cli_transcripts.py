@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli import commands
-from holdfast.cli.transcript_files import Needle, folded
+from holdfast.cli.transcript_files import TextQuery, fold_text
 from holdfast.holdfast import Holdfast
 from holdfast.hooks.transcript_files import file_name
 from holdfast.hooks.transcripts import Transcripts
@@ -101,10 +101,10 @@ def test_the_folder_comes_from_the_configuration(written: Path) -> None:
     result = transcripts("list")
     assert (result.exit_code, result.stderr) == (
         2,
-        "Error: where are they? Name the folder with --dir, or in the configuration as hooks.transcripts_dir\n",
+        "Error: no transcript folder: name it with --dir, or as hooks.transcripts_dir in the configuration\n",
     )
     result = transcripts("list", "--dir", "missing")
-    assert (result.exit_code, result.stderr) == (1, "Error: missing: there is no such folder\n")
+    assert (result.exit_code, result.stderr) == (1, "Error: missing: no such folder\n")
 
 
 def test_a_transcript_is_shown(written: Path) -> None:
@@ -125,12 +125,12 @@ def test_a_transcript_is_shown(written: Path) -> None:
 
 def test_which_transcript_is_meant(written: Path) -> None:
     missing = transcripts("show", "nobody", "--dir", str(written))
-    assert (missing.exit_code, missing.stderr.count("no transcript of a session 'nobody'")) == (1, 1)
+    assert (missing.exit_code, missing.stderr.count("no transcript of session 'nobody'")) == (1, 1)
     for user in ("ada", "bob"):
         header = {"type": "session", "version": 1, "id": "Same", "user_id": user}
         (written / file_name("default", user, "Same")).write_text(json.dumps(header) + "\n")
     several = transcripts("show", "Same", "--dir", str(written))
-    assert (several.exit_code, several.stderr.count("there are several")) == (1, 1)
+    assert (several.exit_code, several.stderr.count("several transcripts of session")) == (1, 1)
     assert told("show", "Same", "--user", "bob", "--dir", str(written))["user_id"] == "bob"
 
 
@@ -174,23 +174,23 @@ def test_what_was_edited_away_is_found_only_when_asked_for(written: Path) -> Non
 def test_as_many_as_are_asked_for(written: Path) -> None:
     few = transcripts("search", "a", "--limit", "2", "--dir", str(written))
     assert few.exit_code == 0
-    assert "These are the first 2; there are more, see --limit.\n" in few.stderr
+    assert "Only the first 2 are shown; show more with --limit.\n" in few.stderr
     assert len(told("search", "a", "--limit", "2", "--dir", str(written))) == 2
     assert len(told("search", "thank", "--user", "default", "--dir", str(written))) == 1
     none = transcripts("search", "nothing like it", "--dir", str(written))
-    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "Nothing was found.\n")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No matches.\n")
     for empty in ("", "  ", "\u0301"):
         assert transcripts("search", empty, "--dir", str(written)).exit_code == 2
 
 
 @given(st.text(max_size=40), st.text(min_size=1, max_size=8), st.text(max_size=40))
 def test_what_is_found_is_what_was_looked_for(before: str, middle: str, after: str) -> None:
-    needle = Needle(middle)
+    needle = TextQuery(middle)
     if not needle.folded:
         return
     text = f"{before} {middle} {after}"
-    snippet = needle.found(text)
-    if needle.folded in folded(text):
+    snippet = needle.find(text)
+    if needle.folded in fold_text(text):
         assert snippet is not None
         assert "[" in snippet
     else:
@@ -211,7 +211,7 @@ def test_a_folder_becomes_sessions_again(written: Path) -> None:
     result = transcripts("import", str(written))
     assert result.exit_code == 0
     assert result.stdout == "Imported 3 sessions, 8 messages.\n"
-    assert "7d4e.jsonl: 1 line could not be read, 1 blank.\n" in result.stderr
+    assert "7d4e.jsonl: 1 unreadable line, 1 blank line.\n" in result.stderr
     assert "sk-secret" not in result.stdout + result.stderr
     found = exported("support-42")
     assert [message["content"] for message in found["messages"]] == [*SAID["support-42"][:2], "Thank you!"]
@@ -229,7 +229,7 @@ def test_importing_twice_changes_nothing(written: Path) -> None:
     assert [one["outcome"] for one in told("import", str(written))] == ["unchanged"] * 3
     assert exported("support-42") == before
     result = transcripts("import", str(written))
-    assert "Left 3 sessions: there already, just so.\n" in result.stderr
+    assert "Skipped 3 sessions: already stored.\n" in result.stderr
 
 
 def test_what_is_newer_stays(written: Path) -> None:
@@ -244,7 +244,7 @@ def test_what_is_newer_stays(written: Path) -> None:
     (done,) = told("import", str(path))
     assert done["outcome"] == "newer"
     assert len(exported("other")["messages"]) == 3
-    assert "Left 1 session: what is there is newer.\n" in transcripts("import", str(path)).stderr
+    assert "Skipped 1 session: the stored session is newer.\n" in transcripts("import", str(path)).stderr
 
 
 def test_a_user_can_be_given_and_an_earlier_session_keeps_a_name_of_its_own(written: Path) -> None:

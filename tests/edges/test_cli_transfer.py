@@ -132,14 +132,14 @@ def test_an_id_that_is_taken_is_named_and_nothing_is_written() -> None:
         ({"id": "x", "messages": [{"role": "user", "content": "", "tokens": "1"}]}, "messages[0].tokens must be"),
         ({"id": "x", "agent": "x" * 600, "messages": []}, "agent must have 1 to 512 bytes"),
         ({"id": "x", "messages": [{"role": "user", "content": "", "retired_by": 7}]}, "messages[0].retired_by is 7"),
-        ("7", "a line is an object"),
-        ({"id": "x"}, "neither messages nor a role"),
+        ("7", "expected an object"),
+        ({"id": "x"}, "needs messages, or a role"),
         ({"id": "x", "messages": [{"role": "robot", "content": ""}]}, "messages[0].role is 'robot'"),
         ({"session_id": "x", "role": "user"}, "message.content is missing"),
         ({"session_id": "x", "role": "user", "content": "", "pinned": 1}, "message.pinned must be true or false"),
         ({"id": {"a": 1}, "messages": []}, "id must be a string"),
         ({"id": "x" * 600, "messages": []}, "session_id must have 1 to 512 bytes"),
-        ({"id": "good", "messages": []}, "stands in f.jsonl:1 already"),
+        ({"id": "good", "messages": []}, "is already in f.jsonl:1"),
         ('{"id": "x", "messages": [], "state": [' + "[" * 5000, "the line is not JSON"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
     assert result.stderr == "stdin:2: too much of it\nError: 1 session could not be imported\n"
     assert set(exported()) == {("default", "a"), ("default", "c")}
     result = sessions("import", "-", input=given)
-    assert (result.exit_code, result.stdout) == (0, "Imported 1 session, 1 message; 2 were there already.\n")
+    assert (result.exit_code, result.stdout) == (0, "Imported 1 session, 1 message; 2 already stored.\n")
 
 
 def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +195,9 @@ def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest
         patch.setattr("holdfast.sessions.exporting.import_session", full)
         result = sessions("import", "f.jsonl")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "f.jsonl:2: the disk is full\n1 session before it were imported" in result.stderr
+    assert "f.jsonl:2: the disk is full\n1 session imported before it" in result.stderr
     before = exported()["default", "a"]
-    assert sessions("import", "f.jsonl").stdout == "Imported 2 sessions, 2 messages; 1 was there already.\n"
+    assert sessions("import", "f.jsonl").stdout == "Imported 2 sessions, 2 messages; 1 already stored.\n"
     assert exported()["default", "a"] == before
 
 
@@ -208,7 +208,7 @@ def test_the_second_import_changes_nothing() -> None:
     Path("all.jsonl").write_text(lines(*before.values()))
     for name in ("all.jsonl", "-"):
         result = sessions("import", name, input=lines(WHOLE, {"id": "bare", "messages": MESSAGES}))
-        assert result.stdout == "Imported 0 sessions, 0 messages; 2 were there already.\n"
+        assert result.stdout == "Imported 0 sessions, 0 messages; 2 already stored.\n"
     assert exported("--all", "--retired", "--calls") == before
 
 
@@ -218,7 +218,7 @@ def test_a_dry_run_says_what_would_be_done() -> None:
     before = exported()
     given = lines(WHOLE, {"id": "new", "messages": MESSAGES}, {**WHOLE, "id": "other"})
     result = sessions("import", "-", "--dry-run", input=given)
-    assert result.stdout == "Would import 2 sessions, 3 messages; 1 was there already.\n"
+    assert result.stdout == "Would import 2 sessions, 3 messages; 1 already stored.\n"
     changed = lines({**WHOLE, "state": {}}, {"id": "new", "messages": MESSAGES})
     assert sessions("import", "-", "--dry-run", input=changed).exit_code == 1
     told = json.loads(sessions("import", "-", "--dry-run", "--replace", "--json", input=changed).stdout)
@@ -238,7 +238,7 @@ def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.Monk
         assert result.exit_code == 1
         assert f"{name}:2: the line is longer than 1000 bytes" in result.stderr
     many = lines(*({"session_id": str(at), **MESSAGES[1]} for at in range(30)))
-    assert "may have 1000 bytes together" in sessions("import", "-", input=many).stderr
+    assert "at most 1000 bytes in total" in sessions("import", "-", input=many).stderr
     assert exported() == {}
 
 
@@ -256,7 +256,7 @@ def test_a_packed_file_that_is_cut_off() -> None:
     Path("f.jsonl.gz").write_bytes(Path("f.jsonl.gz").read_bytes()[:-20])
     result = sessions("import", "f.jsonl.gz")
     assert result.exit_code == 1
-    assert "f.jsonl.gz: it is cut off or damaged" in result.stderr
+    assert "f.jsonl.gz: the gzip data is incomplete or damaged" in result.stderr
     assert exported() == {}
 
 
@@ -344,7 +344,7 @@ def test_an_export_warns_of_what_an_import_would_not_take(monkeypatch: pytest.Mo
     store(WHOLE)
     monkeypatch.setattr("holdfast.limits.IMPORT_LINE_BYTES", 100)
     result = sessions("export", "--all")
-    assert "Warning: support-42: its " in result.stderr
+    assert "Warning: support-42 has " in result.stderr
     assert json.loads(result.stdout)["id"] == "support-42"
 
 

@@ -41,12 +41,12 @@ def change(sql: str) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--all"], "Sound: 2 sessions, 3 entries checked.\n"),
-        (["a"], "Sound: 1 session, 2 entries checked.\n"),
-        (["b", "a", "b"], "Sound: 2 sessions, 3 entries checked.\n"),
-        (["b", "--user", "bob"], "Sound: 1 session, 1 entry checked.\n"),
-        (["--all", "--user", "ada"], "Sound: 1 session, 2 entries checked.\n"),
-        (["--all", "--user", "nobody"], "Sound: 0 sessions, 0 entries checked.\n"),
+        (["--all"], "Verified 2 sessions, 3 entries: no differences.\n"),
+        (["a"], "Verified 1 session, 2 entries: no differences.\n"),
+        (["b", "a", "b"], "Verified 2 sessions, 3 entries: no differences.\n"),
+        (["b", "--user", "bob"], "Verified 1 session, 1 entry: no differences.\n"),
+        (["--all", "--user", "ada"], "Verified 1 session, 2 entries: no differences.\n"),
+        (["--all", "--user", "nobody"], "Verified 0 sessions, 0 entries: no differences.\n"),
     ],
 )
 def test_sound_sessions_are_counted(args: list[str], said: str) -> None:
@@ -76,7 +76,7 @@ def test_a_changed_message_is_named() -> None:
     change("UPDATE entries SET payload = CAST(replace(CAST(payload AS TEXT), 'Hello', 'Hallo') AS BLOB) WHERE seq = 1")
     result = sessions("verify", "--all")
     assert result.exit_code == 1
-    assert result.stdout == "session a of user ada: corrupt\nSound: 1 session, 1 entry checked.\n"
+    assert result.stdout == "session a of user ada: corrupt\nVerified 1 session, 1 entry: no differences.\n"
     assert result.stderr == (
         "Error: corrupt: session 'a': message 1 has a wrong digest: it or one before it was changed\n"
     )
@@ -97,4 +97,4 @@ def test_a_damaged_file_is_told_without_a_traceback() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("Error: corrupt: session 'big' of user 'default': the database is damaged")
     assert "Traceback" not in done.stderr
-    assert "Sound: 2 sessions, 3 entries checked." in done.stdout
+    assert "Verified 2 sessions, 3 entries: no differences." in done.stdout

@@ -37,7 +37,7 @@ def said(*args: str) -> str:
 
 
 def test_checkpoint_and_history(here: Path) -> None:
-    assert "Nothing was committed." in said("history", "writer")
+    assert "There are no commits." in said("history", "writer")
     assert said("checkpoint", "writer", "--note", "the first").endswith(" checkpoint: the first\n")
     assert said("checkpoint", "writer") == "Nothing has changed.\n"
     (here / "a.md").write_text("two\n")
@@ -62,14 +62,14 @@ def test_a_commit_of_any_time_is_shown(here: Path) -> None:
 def test_what_is_left_out_is_named(here: Path) -> None:
     (here / "large\x1b[2J").write_bytes(bytes(WORKSPACE_FILE_BYTES + 1))
     result = workspace("checkpoint", "writer")
-    assert "Left out, 1 file:" in result.stderr
+    assert "1 file left out:" in result.stderr
     assert "\x1b" not in result.output
 
 
 def test_purge_asks_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said("checkpoint", "writer")
-    assert workspace("purge", "writer").exit_code == 2, "there is nobody to ask"
-    monkeypatch.setattr("holdfast.cli.workspace.attended", lambda: True)
+    assert workspace("purge", "writer").exit_code == 2, "standard input is not a terminal"
+    monkeypatch.setattr("holdfast.cli.workspace.is_interactive", lambda: True)
     assert workspace("purge", "writer", given="n\n").exit_code == 1
     assert len(json.loads(said("history", "writer", "--json"))["commits"]) == 2
     assert "is the only commit now." in said("purge", "writer", "--yes")
@@ -100,7 +100,7 @@ def test_where_there_are_none_or_no_git_it_is_said(here: Path, monkeypatch: pyte
     assert (result.exit_code, "install git" in result.output) == (1, True)
     Path("holdfast.yaml").write_text("agents: {writer: {}}\n")
     result = workspace("checkpoint", "writer")
-    assert (result.exit_code, "hooks.workspace_git turns them on" in result.output) == (2, True)
+    assert (result.exit_code, "enable them with hooks.workspace_git" in result.output) == (2, True)
 
 
 def test_deleting_a_session_commits_its_agents_workspace(here: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.cli.serve import prepared
+from holdfast.cli.serve import prepare_server
 from holdfast.config import check_config, load_settings
 from holdfast.config.build import Clients
 from holdfast.errors import HoldfastError
@@ -56,7 +56,7 @@ def test_both_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) 
     given, served = CASES[name]
     file = tmp_path / "holdfast.yaml"
     file.write_text(yaml.safe_dump({**LOCAL, **given} if given else LOCAL))
-    checked = check_config(os.fspath(file), {}, prepare=prepared).exit_code == 0
+    checked = check_config(os.fspath(file), {}, prepare=prepare_server).exit_code == 0
     assert checked != refused_by_serve(os.fspath(file))
     if served is not None:
         assert checked == served

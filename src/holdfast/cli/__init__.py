@@ -1,16 +1,16 @@
 """The command line: `holdfast serve | replay | chat | sessions | explain | state | transcripts | keys | migrate | backup | doctor | config | …`.
 
-What all commands share:
-frame      the outermost command: errors as one line, exit codes, colour
-terminal   what reaches a terminal: cleaned text, JSON, tables, progress bars
-stores     which store a command works on, and which session is meant
+Shared by all commands:
+errors     the root command: errors as one line, exit codes, colour
+terminal   terminal output: sanitized text, JSON, tables, progress bars
+stores     opens the store of a command and finds the session that it names
 
-A command is in the file of its subject:
-sessions   with all that one session can be asked for; transfer has `export`, `import` and `verify`
+Each command is in the module of its subject:
+sessions   everything about one session; transfer has `export`, `import` and `verify`
 serve      `serve`, `config`          backup     `backup`, `restore`, `migrate`          index     `index`, `embeddings`
-explain    `explain`, `facts`         doctor     checkup: what it looks at
+explain    `explain`, `facts`         doctor     one module for each group of checks
 
-Nothing slow is imported before a command needs it: `holdfast --help` answers at once.
+Slow modules are imported only inside the commands that need them, so `holdfast --help` is fast.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from holdfast.cli import (
     transcripts,
     workspace,
 )
-from holdfast.cli.errors import QUIT, Frame
+from holdfast.cli.errors import QUIT, RootGroup
 
 PROGRAM = "holdfast"
 
-commands = Frame(
+commands = RootGroup(
     name=PROGRAM,
     version=__version__,
     help="Session memory for LLM agents: keep the whole log, send the model a bounded working set.",
@@ -68,13 +68,16 @@ commands = Frame(
         serve.config,
     ],
 )
-"""The root of all commands; tests call it through click's own runner."""
+"""Root command. Tests call it through click's own runner."""
 
 
 def main() -> Any:
-    """The console script. Ends the process: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted."""
+    """Run the command line and end the process.
+
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+    """
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks is shown escaped; it does not end the command.
+        # Without this, a character that the terminal's encoding lacks would end the command with an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:

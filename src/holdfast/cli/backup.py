@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.stores import json_option, place_options, require
-from holdfast.cli.terminal import counted, line, progress, show_json
+from holdfast.cli.stores import json_option, require_database, store_options
+from holdfast.cli.terminal import format_count, format_line, show_json, show_progress
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
@@ -19,57 +19,63 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Replace a FILE that is there.")
-@place_options
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@store_options
 @json_option
 def backup(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
-    """Copy an SQLite database into FILE, beside servers that go on writing to it.
+    """Copy an SQLite database to FILE. Servers can keep writing to it.
 
-    What was acknowledged before is in the copy, which is checked before it gets its name. Other databases have tools of their
-    own, and artifacts and transcripts are folders: see docs/operations.md.
+    The copy contains every write that was acknowledged before the start, and is checked before it gets its name. Other
+    databases have their own backup tools. Artifacts and transcripts are folders that you copy yourself.
     """
     from holdfast.stores.backup import backup
 
-    url = _settings(store, config).store
-    with progress(None) as bar:
-        copied = backup(url, file, force=force, progress=bar.at)
-    _told(f"Copied to {line(copied.path)}", copied, as_json=as_json)
+    url = _load_settings(store, config).store
+    with show_progress(None) as bar:
+        copied = backup(url, file, force=force, progress=bar.update)
+    _report(f"Copied to {format_line(copied.path)}", copied, as_json=as_json)
 
 
 @click.command
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option(
-    "--force", is_flag=True, help="Also when what is there cannot be opened: first make sure that nothing uses it."
+    "--force",
+    is_flag=True,
+    help="Replace the database even if it cannot be opened. First make sure that no process uses it.",
 )
-@place_options
+@store_options
 @json_option
 def restore(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
-    """Put FILE, which `backup` made, in the place of an SQLite database that nothing uses.
+    """Replace an SQLite database with FILE, a copy made by `backup`. No process may use the database.
 
-    The database that was there is kept beside it, under a name that ends with .before-restore. What was deleted or erased since
-    the backup is there again. The index is of another time then: its file goes, and is made anew by the next server.
+    The old database is kept next to it under a name that ends with .before-restore. Data that was deleted or erased after the
+    backup exists again. The search index no longer matches, so its file is deleted; the next server builds a new one.
     """
     from holdfast.stores.backup import restore
 
-    settings = _settings(store, config)
-    with progress(None) as bar:
-        copied = restore(settings.store, file, force=force, progress=bar.at)
-    index = _index_dropped(settings, Path(copied.path))
-    _told(f"Restored {line(copied.path)}", copied, as_json=as_json)
+    settings = _load_settings(store, config)
+    with show_progress(None) as bar:
+        copied = restore(settings.store, file, force=force, progress=bar.update)
+    index = _drop_index(settings, Path(copied.path))
+    _report(f"Restored {format_line(copied.path)}", copied, as_json=as_json)
     if copied.kept is not None and not as_json:
-        click.echo(f"What was there is now {line(copied.kept)}.")
+        click.echo(f"The old database is now {format_line(copied.kept)}.")
     if index is not None:
         click.echo(index, err=True)
 
 
-def _settings(store: str | None, config: str | None) -> ServerSettings:
+def _load_settings(store: str | None, config: str | None) -> ServerSettings:
     from holdfast.config import load_settings
 
     return load_settings({"store": store, "config": config}, os.environ)
 
 
-def _index_dropped(settings: ServerSettings, restored: Path) -> str | None:
-    """Take away the file of an index that is of another time than what was restored; what is left to do."""
+def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
+    """Delete the index file, which does not match the restored database.
+
+    Returns:
+        What the user still has to do, or None.
+    """
     from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import file_of, lasting, place_of
 
@@ -79,7 +85,7 @@ def _index_dropped(settings: ServerSettings, restored: Path) -> str | None:
         return None
     file = file_of(place)
     if file is None:
-        return "The index lies elsewhere, and is of another time: make it anew with `holdfast index rebuild`."
+        return "The search index is stored elsewhere and no longer matches: rebuild it with `holdfast index rebuild`."
     if file.exists() and file.samefile(restored):
         return None
     try:
@@ -87,16 +93,16 @@ def _index_dropped(settings: ServerSettings, restored: Path) -> str | None:
             Path(f"{file}{ending}").unlink(missing_ok=True)
     except OSError as exc:
         why = exc.strerror or type(exc).__name__
-        return f"{line(str(file))} is of another time, and could not be removed ({why}): `holdfast index rebuild` makes it anew."
+        return f"{format_line(str(file))} no longer matches and could not be removed ({why}): run `holdfast index rebuild`."
     return None
 
 
-def _told(verb: str, copied: Copied, *, as_json: bool) -> None:
+def _report(verb: str, copied: Copied, *, as_json: bool) -> None:
     if as_json:
         show_json(copied._asdict())
         return
     size = f"{copied.size / 1_000_000:,.1f} MB"
-    held = f"{counted(copied.sessions, 'session')}, {counted(copied.messages, 'message')}"
+    held = f"{format_count(copied.sessions, 'session')}, {format_count(copied.messages, 'message')}"
     click.echo(f"{verb}: {held}, {size}, schema {copied.schema}; every page was checked.")
 
 
@@ -104,17 +110,17 @@ def _told(verb: str, copied: Copied, *, as_json: bool) -> None:
 
 
 @click.command
-@click.option("--show", is_flag=True, help="Only show what there is to do; nothing is changed.")
-@click.option("--keep-old", is_flag=True, help="Redis: do not delete the keys of Holdfast 0.1 after their conversion.")
-@place_options
+@click.option("--show", is_flag=True, help="Only list the pending changes.")
+@click.option("--keep-old", is_flag=True, help="Redis: keep the keys of Holdfast 0.1 after their conversion.")
+@store_options
 @json_option
 def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool, as_json: bool) -> None:
-    """Bring the database's schema up to date, and say what was done.
+    """Upgrade the schema of the database and list the changes.
 
-    Every use of a database does that by itself. This is for doing it before, by a user who may change the schema, or at a
-    time of your own: servers that come later find it done. It is safe beside running servers and beside itself.
+    Every command that opens a database upgrades it by itself. Run this command to do it earlier, with a database user that may
+    change the schema or at a time you choose. It is safe to run next to running servers, and more than once.
 
-    Data of Holdfast 0.1 in Redis is converted by this command alone. Stop all servers first. It compares what it wrote with what it
+    Only this command converts Redis data of Holdfast 0.1. Stop all servers first. It compares what it wrote with what it
     read before it deletes anything. If it is interrupted, run it again.
     """
     import anyio
@@ -123,8 +129,8 @@ def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool
     from holdfast.settings import mask_url
 
     url = load_settings({"store": store, "config": config}, os.environ).store
-    require(url)
-    steps, conversion = anyio.run(_migrated, url, show, keep_old)
+    require_database(url)
+    steps, conversion = anyio.run(_migrate, url, show, keep_old)
     if as_json:
         report = {"store": mask_url(url), "migrations": [step._asdict() for step in steps]}
         show_json(report if conversion is None else {**report, "conversion": conversion})
@@ -132,11 +138,11 @@ def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool
     for step in steps:
         click.echo(f"{step.number:>4}  {step.name:<24}  {step.status}")
     if conversion is not None:
-        click.echo(("to convert: " if show else "converted: ") + _counted(conversion))
+        click.echo(("to convert: " if show else "converted: ") + _format_conversion(conversion))
 
 
-class Told(NamedTuple):
-    """One change of the schema."""
+class MigrationStep(NamedTuple):
+    """One schema change."""
 
     number: int
     name: str
@@ -144,7 +150,7 @@ class Told(NamedTuple):
     """`applied` before, `applied now` or `pending`."""
 
 
-async def _migrated(url: str, show: bool, keep_old: bool) -> tuple[list[Told], dict[str, int] | None]:  # noqa: FBT001  # the caller passes positions on
+async def _migrate(url: str, show: bool, keep_old: bool) -> tuple[list[MigrationStep], dict[str, int] | None]:  # noqa: FBT001  # the caller passes positions on
     import msgspec
 
     from holdfast.stores import open_store, opener_of, schema_of
@@ -155,7 +161,7 @@ async def _migrated(url: str, show: bool, keep_old: bool) -> tuple[list[Told], d
         done = await convert(url, dry_run=show, keep_old=keep_old, progress=_show_progress)
         conversion = msgspec.to_builtins(done) if done.sessions or done.removed else None
     if not show:
-        # Opening applies what is missing, as every other command does.
+        # Opening the store applies missing changes, as for every other command.
         await (await open_store(url, tenant="default")).close()
     return [_describe_step(step, show=show) for step in before], conversion
 
@@ -165,7 +171,7 @@ def _show_progress(done: Any) -> None:
         click.echo(f"{done.sessions} sessions, {done.entries} messages", err=True)
 
 
-def _counted(conversion: dict[str, int]) -> str:
+def _format_conversion(conversion: dict[str, int]) -> str:
     words = {
         "sessions": "sessions",
         "entries": "messages",
@@ -179,6 +185,6 @@ def _counted(conversion: dict[str, int]) -> str:
     )
 
 
-def _describe_step(step: SchemaStep, *, show: bool) -> Told:
+def _describe_step(step: SchemaStep, *, show: bool) -> MigrationStep:
     missing = "pending" if show else "applied now"
-    return Told(step.number, step.name, "applied" if step.applied else missing)
+    return MigrationStep(step.number, step.name, "applied" if step.applied else missing)

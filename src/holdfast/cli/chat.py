@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.errors import FAILED
-from holdfast.cli.stores import found, place_options, user_option
-from holdfast.cli.terminal import attended, counted, line
+from holdfast.cli.stores import find_session, store_options, user_option
+from holdfast.cli.terminal import format_count, format_line, is_interactive
 from holdfast.errors import HoldfastError, ModelError, SessionNotFound
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
-    from holdfast.cli.repl import Talk
+    from holdfast.cli.repl import ChatSession
     from holdfast.config import ServerSettings
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.handle import SessionHandle
@@ -30,11 +30,13 @@ PROMPT = "you> "
 
 
 @click.command
-@click.option("--session", "session_id", metavar="ID", help="Go on with this session; it is made if there is none.")
+@click.option(
+    "--session", "session_id", metavar="ID", help="Continue this session. It is created if it does not exist."
+)
 @user_option
-@click.option("--agent", metavar="NAME", help="Who answers.  [default: the session's own agent]")
-@click.option("--model", metavar="NAME", help="The model that answers: an llm of the configuration, or a model's name.")
-@place_options
+@click.option("--agent", metavar="NAME", help="Agent that answers.  [default: the session's own agent]")
+@click.option("--model", metavar="NAME", help="Model that answers: an llm of the configuration, or a model name.")
+@store_options
 @click.pass_context
 def chat(
     ctx: click.Context,
@@ -46,28 +48,28 @@ def chat(
     model: str | None,
     **place: Any,
 ) -> None:
-    """Talk with a model that remembers: in the terminal, over the same turns as the server's.
+    """Chat with a model that remembers, in the terminal.
 
-    After each reply it shows how full the budget is, and what left it. /help lists the commands. Without a terminal each
-    line of the standard input is a message. Ctrl-C stops a reply; where it is your turn, it ends the chat, as Ctrl-D does.
+    After each reply, chat shows how full the budget is and which messages left the prompt. /help lists the commands. If
+    standard input is not a terminal, each line of it is a message. Ctrl-C stops a reply; at the prompt it ends the chat, as Ctrl-D does.
     """
     from holdfast.config import load_settings
 
     settings = load_settings({**place, "model": model}, os.environ)
-    with _opened(settings) as (runner, hf):
-        handle = runner.run(_session(hf, session_id, user=user, agent=agent, model=model))
+    with _open(settings) as (runner, hf):
+        handle = runner.run(_find_session(hf, session_id, user=user, agent=agent, model=model))
         ctx.exit(Chat(runner, hf, handle).run())
 
 
 @contextmanager
-def _opened(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]:
-    """An event loop that runs while something is done, and not while somebody thinks; and the open store."""
+def _open(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]:
+    """Open the store, with an event loop that runs only while there is work, not while the user types."""
     import asyncio
 
     from holdfast.config.build import build_life_settings, create_holdfast, create_store_folder
 
     create_store_folder(settings.store)
-    # Whoever talks here ends nobody else's sessions.
+    # A chat does not end other sessions.
     hf = create_holdfast(settings, life=build_life_settings(settings.config))
     with asyncio.Runner() as runner:
         try:
@@ -77,59 +79,59 @@ def _opened(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast
             runner.run(hf.close())
 
 
-async def _session(
+async def _find_session(
     hf: Holdfast, session_id: str | None, *, user: str | None, agent: str | None, model: str | None
 ) -> SessionHandle:
-    """The session that is meant: the user's, else the only one of that id, else a new one."""
+    """Return the user's session of that id, else the only session of that id, else a new one."""
     from holdfast.domain.session import DEFAULT_USER
 
     if session_id is not None and user is None:
         with suppress(SessionNotFound):
-            return hf.handle(await found(hf, session_id, None), agent=agent, model=model)
+            return hf.handle(await find_session(hf, session_id, None), agent=agent, model=model)
     session = await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent)
     return hf.handle(session, agent=agent, model=model)
 
 
 class Chat:
-    """The loop: a line of the user's, a command or a message, and what comes of it."""
+    """The input loop: reads lines and runs them as commands or turns."""
 
     def __init__(self, runner: asyncio.Runner, hf: Holdfast, handle: SessionHandle) -> None:
-        from holdfast.cli.repl import Gauge, Talk
+        from holdfast.cli.repl import BudgetGauge, ChatSession
 
         self._runner = runner
-        self._talk: Talk = Talk(hf, handle)
-        self._gauge = Gauge()
+        self._talk: ChatSession = ChatSession(hf, handle)
+        self._gauge = BudgetGauge()
         self._failed = False
 
     def run(self) -> int:
-        """Talk until the lines end; the exit code."""
+        """Run until the input ends and return the exit code."""
         self._greet()
-        next_line = _lines()
+        next_line = _make_reader()
         while (text := next_line()) is not None:
-            if text.strip() and not self._took(text.strip()):
+            if text.strip() and not self._handle(text.strip()):
                 break
-        # A script wants to know; whoever sat there has seen it.
-        return FAILED if self._failed and not _attended() else 0
+        # A script needs the exit code; a user at a terminal has seen the error.
+        return FAILED if self._failed and not _is_interactive() else 0
 
     def _greet(self) -> None:
         talk = self._talk
-        session = self._do(talk.handle.info())
+        session = self._run(talk.handle.info())
         llm = talk.handle.voice.llm
         model = (
             "the built-in offline model, no language model"
             if llm.model == "offline"
-            else f"model {line(llm.model, 60)}"
+            else f"model {format_line(llm.model, 60)}"
         )
-        stands = f", {counted(session.messages, 'message')} so far" if session.messages else ", new"
-        click.echo(f"session {line(session.id)} of user {line(session.user_id)}{stands}; {model}")
-        if _attended():
+        size = f", {format_count(session.messages, 'message')} so far" if session.messages else ", new"
+        click.echo(f"session {format_line(session.id)} of user {format_line(session.user_id)}{size}; {model}")
+        if _is_interactive():
             click.echo("/help lists the commands.")
 
-    def _took(self, text: str) -> bool:
-        """Do what a line says; False when it says to end."""
-        from holdfast.cli.repl import Gauge, command_in
+    def _handle(self, text: str) -> bool:
+        """Handle a line of input. Return False if it ends the chat."""
+        from holdfast.cli.repl import BudgetGauge, parse_command
 
-        command = command_in(text)
+        command = parse_command(text)
         if command is None:
             self._say(text.removeprefix("/") if text.startswith("//") else text)
             return True
@@ -138,58 +140,58 @@ class Chat:
             return False
         try:
             before = self._talk.handle.ref
-            for told in self._do(self._talk.command(name, rest)):
-                click.echo(told)
+            for text_line in self._run(self._talk.command(name, rest)):
+                click.echo(text_line)
             if self._talk.handle.ref != before:
-                self._gauge = Gauge()
+                self._gauge = BudgetGauge()
                 self._greet()
         except HoldfastError as exc:
-            self._complain(exc)
+            self._report_error(exc)
         return True
 
     def _say(self, text: str) -> None:
-        """One turn."""
+        """Run one turn."""
         try:
-            self._do(self._talk.say(text))
+            self._run(self._talk.say(text))
         except KeyboardInterrupt:
-            click.echo("(stopped; what arrived is kept)")
+            click.echo("(stopped; the part that arrived is saved)")
         except HoldfastError as exc:
-            self._complain(exc)
+            self._report_error(exc)
             return
         if self._talk.working_set is not None:
             click.echo(click.style(self._gauge.read(self._talk.working_set), dim=True))
 
-    def _complain(self, error: HoldfastError) -> None:
+    def _report_error(self, error: HoldfastError) -> None:
         self._failed = True
-        kept = " (your message is kept: say it again to try again)" if isinstance(error, ModelError) else ""
-        click.echo(f"Error: {line(str(error))}{kept}", err=True)
+        kept = " (your message is saved; send it again to retry)" if isinstance(error, ModelError) else ""
+        click.echo(f"Error: {format_line(str(error))}{kept}", err=True)
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
 
 # -- lines ---------------------------------------------------------------------
 
 
-def _attended() -> bool:
-    """Whether somebody sits there who types, and reads."""
-    return attended() and sys.stdout.isatty()
+def _is_interactive() -> bool:
+    """Return True if a user types and reads: both standard streams are terminals."""
+    return is_interactive() and sys.stdout.isatty()
 
 
-def _lines() -> Callable[[], str | None]:
-    """Gives the next line each time it is called; None at the end."""
+def _make_reader() -> Callable[[], str | None]:
+    """Return a function that returns the next input line, or None at the end."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
-    if not _attended():
+    if not _is_interactive():
         return lambda: sys.stdin.readline() or None
     try:
         import readline as _  # noqa: F401  # with it, `input` can be edited and has a history
     except ImportError:
         pass
-    return _asked
+    return _ask
 
 
-def _asked() -> str | None:
+def _ask() -> str | None:
     try:
         return input(PROMPT)
     except EOFError:

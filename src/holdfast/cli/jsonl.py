@@ -1,7 +1,6 @@
-"""Sessions out of JSON lines, with all that an export says of them; the shapes of `holdfast.wire.transcripts`.
+"""Read sessions from JSON lines. `holdfast.wire.transcripts` lists the accepted shapes.
 
-One line is held at a time, and none that is longer than may be.
-
+Only one line is in memory at a time, and its length is limited.
 """
 
 from __future__ import annotations
@@ -28,56 +27,63 @@ STDIO = "-"
 _GZIP = b"\x1f\x8b"
 
 
-class Sent(NamedTuple):
-    """One session to import, and where it stands."""
+class SessionRecord(NamedTuple):
+    """One session to import, with its location in the file."""
 
     place: str
-    """File and line."""
+    """File and line, like `chats.jsonl:12`."""
     id: str
     session: Imported
 
 
-class Source:
-    """A file that is read twice: to check it, and to import it. What can be read once only is kept in between.
+class ImportFile:
+    """A file that is read twice: to check it, then to import it. A pipe is copied to a temporary file first.
 
     Args:
-        name: the file's, `-` for the standard input.
+        name: path of the file; `-` is standard input.
     """
 
     def __init__(self, name: str) -> None:
         self.name = "stdin" if name == STDIO else Path(name).name
-        self._file = _twice(name)
+        self._file = _open_rereadable(name)
 
-    def sessions(self, now: int) -> Iterator[Sent]:
-        """The sessions in it, from its beginning. Raises as `sessions_in`."""
+    def read(self, now: int) -> Iterator[SessionRecord]:
+        """Yield the sessions of the file from its beginning.
+
+        Args:
+            now: default for missing timestamps, in milliseconds since the epoch.
+
+        Raises:
+            InvalidMessage: a line is not valid; the message names file and line.
+        """
         self._file.seek(0)
         packed = self._file.read(len(_GZIP)) == _GZIP
         self._file.seek(0)
         if not packed:
-            yield from sessions_in(self._file, self.name, now=now)
+            yield from read_sessions(self._file, self.name, now=now)
             return
         try:
             with gzip.GzipFile(fileobj=self._file) as unpacked:
-                yield from sessions_in(cast("IO[bytes]", unpacked), self.name, now=now)
+                yield from read_sessions(cast("IO[bytes]", unpacked), self.name, now=now)
         except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
-            raise InvalidMessage(f"{self.name}: it is cut off or damaged: {exc}") from exc
+            raise InvalidMessage(f"{self.name}: the gzip data is incomplete or damaged: {exc}") from exc
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 @contextmanager
-def sources(names: tuple[str, ...]) -> Iterator[list[Source]]:
-    """The files of those names, while the block runs."""
+def open_sources(names: tuple[str, ...]) -> Iterator[list[ImportFile]]:
+    """Open the named files for the duration of the block."""
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(Source(name))) for name in names]
+        yield [stack.enter_context(closing(ImportFile(name))) for name in names]
 
 
-def _twice(name: str) -> IO[bytes]:
-    if name != STDIO and stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116  # beside `open`
+def _open_rereadable(name: str) -> IO[bytes]:
+    if name != STDIO and stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116  # next to `open`
         return Path(name).open("rb")
-    kept = tempfile.TemporaryFile()  # noqa: SIM115  # the source's to close
+    kept = tempfile.TemporaryFile()  # noqa: SIM115  # `Source.close` closes it
     try:
         with click.open_file(name, "rb") as file:
             while piece := file.read(1 << 20):
@@ -88,44 +94,46 @@ def _twice(name: str) -> IO[bytes]:
     return kept
 
 
-def sessions_in(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[Sent]:
-    """The sessions in a file; messages of one a line are gathered to its end.
+def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[SessionRecord]:
+    """Yield the sessions of a file. Single messages are grouped by session and yielded at the end.
 
-    A session without an id is named after its place, so that importing the file again is noticed.
+    A session without an id gets its location as id, so that importing the same file again is recognized.
 
     Args:
         file: JSON lines.
-        source: how it is called.
-        now: milliseconds since the epoch: what times an export leaves out are.
+        source: name of the file for error messages.
+        now: default for missing timestamps, in milliseconds since the epoch.
 
     Raises:
-        InvalidMessage: a line that is none, named by file and number.
+        InvalidMessage: a line is not valid; the message names file and line.
     """
     gathered: dict[str, tuple[str, list[Any]]] = {}
     room = IMPORT_LINE_BYTES
-    for number, line in _lines(file, source):
+    for number, line in _read_lines(file, source):
         place = f"{source}:{number}"
         try:
-            data = _decoded(line)
+            data = _decode_line(line)
             if "messages" in data or "contents" in data:
-                yield _sent(data, place, now)
+                yield _make_record(data, place, now)
                 continue
             room -= len(line)
             if room < 0:
-                raise TooLarge(f"messages of one a line may have {IMPORT_LINE_BYTES} bytes together; write sessions")
-            session_id, message = _single(data)
+                raise TooLarge(
+                    f"single messages may have at most {IMPORT_LINE_BYTES} bytes in total; write whole sessions, one per line"
+                )
+            session_id, message = _parse_message(data)
             gathered.setdefault(session_id, (place, []))[1].append(message)
         except InvalidRequest as exc:
             raise InvalidMessage(f"{place}: {exc}") from exc
     for session_id, (place, messages) in gathered.items():
         try:
-            yield _sent({"id": session_id, "messages": messages}, place, now)
+            yield _make_record({"id": session_id, "messages": messages}, place, now)
         except InvalidRequest as exc:
             raise InvalidMessage(f"{place}: session {session_id!r}: {exc}") from exc
 
 
-def _lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers. One that is too long is not read to its end."""
+def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield non-blank lines with their numbers. A line over the limit is not read to its end."""
     number = 0
     while line := file.readline(IMPORT_LINE_BYTES + 1):
         number += 1
@@ -135,28 +143,30 @@ def _lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _decoded(line: bytes) -> dict[str, Any]:
-    """The object in a line; a bare list is the messages of one."""
+def _decode_line(line: bytes) -> dict[str, Any]:
+    """Decode the object in a line. A bare list is treated as the messages of one session."""
     data = decoded(line, what="the line", values=IMPORT_VALUES)
     if isinstance(data, list):
         return {"messages": data}
     if not isinstance(data, dict):
-        raise InvalidMessage("a line is an object with messages, a list of messages, or a message with a session_id")
+        raise InvalidMessage(
+            "expected an object with messages, a list of messages, or a message with a session_id on each line"
+        )
     return data
 
 
-def _sent(data: dict[str, Any], place: str, now: int) -> Sent:
+def _make_record(data: dict[str, Any], place: str, now: int) -> SessionRecord:
     name = data.get("id") or data.get("session_id")
     if isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
     session = import_from({**data, "id": name}, now=now)
-    return Sent(place, session.id or place, session)
+    return SessionRecord(place, session.id or place, session)
 
 
-def _single(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A message of one a line, checked here so that a mistake is told with its own line, and whose it is."""
+def _parse_message(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return session id and message of a line. Validate here so that an error names the line."""
     if "role" not in data or data.get("session_id") is None:
-        raise InvalidMessage("neither messages nor a role with its session_id stand in the object")
+        raise InvalidMessage("the object needs messages, or a role and a session_id")
     message = {key: value for key, value in data.items() if key != "session_id"}
     message_from(message)
     own_fields(message, "message")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import json_option, place_options, work
-from holdfast.cli.terminal import Column, line, moment, show_json, show_table
+from holdfast.cli.stores import json_option, run_with_store, store_options
+from holdfast.cli.terminal import Column, format_line, format_time, show_json, show_table
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
@@ -20,35 +20,35 @@ _PAGE = 100
 
 @click.group
 def keys() -> None:
-    """Make, list and revoke API keys of the server. As soon as there is one, every request needs one."""
+    """Create, list and revoke API keys. Once a key exists, every request needs one."""
 
 
 @keys.command
-@click.option("--tenant", metavar="ID", help="Whose sessions it opens.  [default: the server's own tenant's]")
-@click.option("--user", metavar="ID", help="The only user that it acts for.  [default: any of the tenant]")
+@click.option("--tenant", metavar="ID", help="Tenant of the key.  [default: the server's own tenant]")
+@click.option("--user", metavar="ID", help="Restrict the key to this user.  [default: all users of the tenant]")
 @click.option(
     "--role",
     type=click.Choice(["read", "write", "admin"]),
     default="write",
     show_default=True,
-    help="Look; also change; also remove users.",
+    help="read: only reads; write: also changes data; admin: also deletes users.",
 )
-@click.option("--name", metavar="TEXT", default="", help="What you call it.")
-@click.option("--expires", metavar="TIME", help="When it ends, from now: 90d, 12h.  [default: never]")
-@click.option("--rate", type=click.IntRange(1, 1_000_000_000), metavar="N", help="Requests a minute.")
-@click.option("--max-body", metavar="SIZE", help="Largest request body, like 1MiB.")
+@click.option("--name", metavar="TEXT", default="", help="Name of the key, for your own use.")
+@click.option("--expires", metavar="TIME", help="Lifetime, like 90d or 12h.  [default: never expires]")
+@click.option("--rate", type=click.IntRange(1, 1_000_000_000), metavar="N", help="Maximum requests per minute.")
+@click.option("--max-body", metavar="SIZE", help="Maximum size of a request body, like 1MiB.")
 @click.option(
     "--session-mode",
     type=click.Choice(["auto", "transcript", "delta"]),
-    help="How messages with a session id are read where a request does not say.",
+    help="How to read the messages of requests that name a session but no mode.",
 )
 @click.option(
     "--budget",
     type=click.IntRange(1, 1_000_000_000),
     metavar="TOKENS",
-    help="Most tokens of a conversation in a prompt.",
+    help="Maximum tokens of the conversation in a prompt.",
 )
-@place_options
+@store_options
 @json_option
 def create(
     *,
@@ -65,8 +65,8 @@ def create(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Make a key and show it: this once, since only its hash is kept."""
-    seconds, most = _duration(expires), _size(max_body)
+    """Create a key and print it once. Only its hash is stored."""
+    seconds, most = _parse_duration(expires), _parse_size(max_body)
     _refuse_memory(store, config)
 
     async def do(hf: Holdfast) -> tuple[str, ApiKey]:
@@ -97,19 +97,19 @@ def create(
         await hf.store.add_key(key)
         return made.text, key
 
-    text, key = work(do, store=store, config=config, makes=True, still=True)
+    text, key = run_with_store(do, store=store, config=config, create=True, keep_sessions=True)
     if as_json:
-        show_json({"key": text, **_row(key, key.created_at)})
+        show_json({"key": text, **_to_row(key, key.created_at)})
         return
     click.echo(text)
-    click.echo("Keep it: it is not shown again. Clients send it as `Authorization: Bearer`.", err=True)
+    click.echo("Save it now: it is not shown again. Clients send it as `Authorization: Bearer KEY`.", err=True)
 
 
 @keys.command(name="list")
-@place_options
+@store_options
 @json_option
 def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
-    """List keys, revoked and expired ones too. The keys themselves are kept nowhere."""
+    """List all keys, including revoked and expired ones. The keys themselves are not stored."""
 
     async def do(hf: Holdfast) -> tuple[list[ApiKey], int]:
         found: list[ApiKey] = []
@@ -117,37 +117,37 @@ def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
             found += page
         return found, hf.clock()
 
-    listed, now = work(do, store=store, config=config, still=True)
+    listed, now = run_with_store(do, store=store, config=config, keep_sessions=True)
     if as_json:
-        show_json([_row(key, now) for key in listed])
+        show_json([_to_row(key, now) for key in listed])
     elif listed:
-        _table(listed, now)
+        _show_table(listed, now)
     else:
-        click.echo("There are no keys: the server answers everybody on its own machine, and nobody else.", err=True)
+        click.echo("There are no keys: the server accepts requests only from its own machine.", err=True)
 
 
 @keys.command
 @click.argument("key_id", metavar="ID")
-@place_options
+@store_options
 @json_option
 def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Make a key invalid for good. Servers that run notice within seconds."""
+    """Revoke a key permanently. Running servers notice within seconds."""
     from holdfast.access import id_in
 
-    wanted = id_in(key_id) or key_id  # somebody may have nothing but the key
+    wanted = id_in(key_id) or key_id  # the whole key is accepted too: its id may not be at hand
 
     async def do(hf: Holdfast) -> tuple[ApiKey, int]:
         now = hf.clock()
         return await hf.store.revoke_key(wanted, timestamp=now), now
 
-    key, now = work(do, store=store, config=config, still=True)
+    key, now = run_with_store(do, store=store, config=config, keep_sessions=True)
     if as_json:
-        show_json(_row(key, now))
+        show_json(_to_row(key, now))
     else:
-        click.echo(f"Revoked {line(key.id)}.")
+        click.echo(f"Revoked {format_line(key.id)}.")
 
 
-def _table(listed: Sequence[ApiKey], now: int) -> None:
+def _show_table(listed: Sequence[ApiKey], now: int) -> None:
     columns = [Column(name) for name in ("id", "name", "tenant", "user", "role", "status", "expires", "used")]
     rows = [
         [
@@ -156,31 +156,31 @@ def _table(listed: Sequence[ApiKey], now: int) -> None:
             key.tenant,
             key.user_id or "-",
             key.role,
-            _status(key, now),
-            "never" if key.expires_at is None else moment(key.expires_at),
-            "never" if key.used_at is None else moment(key.used_at),
+            _get_status(key, now),
+            "never" if key.expires_at is None else format_time(key.expires_at),
+            "never" if key.used_at is None else format_time(key.used_at),
         ]
         for key in listed
     ]
     show_table(columns, rows)
 
 
-def _row(key: ApiKey, now: int) -> dict[str, Any]:
+def _to_row(key: ApiKey, now: int) -> dict[str, Any]:
     names = ("id", "name", "tenant", "user_id", "role", "created_at", "expires_at", "revoked_at", "used_at")
     return {
         **{name: getattr(key, name) for name in (*names, "rate", "max_body", "session_mode", "budget")},
-        "status": _status(key, now),
+        "status": _get_status(key, now),
     }
 
 
-def _status(key: ApiKey, now: int) -> str:
+def _get_status(key: ApiKey, now: int) -> str:
     if key.revoked_at is not None:
         return "revoked"
     return "expired" if key.expires_at is not None and now >= key.expires_at else "valid"
 
 
-def _duration(text: str | None) -> int | None:
-    """Milliseconds. Raises `Misuse`."""
+def _parse_duration(text: str | None) -> int | None:
+    """Parse a duration into milliseconds. Raise `Misuse` if it is not valid."""
     from holdfast.durations import parse_duration
 
     if text is None:
@@ -191,8 +191,8 @@ def _duration(text: str | None) -> int | None:
     return round(seconds * 1000)
 
 
-def _size(text: str | None) -> int | None:
-    """Bytes. Raises `Misuse`."""
+def _parse_size(text: str | None) -> int | None:
+    """Parse a size into bytes. Raise `Misuse` if it is not valid."""
     from holdfast.settings import parse_size
 
     if text is None:
@@ -204,7 +204,7 @@ def _size(text: str | None) -> int | None:
 
 
 def _refuse_memory(store: str | None, config: str | None) -> None:
-    """A key in memory is gone before anybody could use it. Raises `Failure`."""
+    """Raise `Failure` if the store is in memory: the key would be lost when the command ends."""
     import os
 
     from holdfast.config import load_settings
@@ -212,4 +212,4 @@ def _refuse_memory(store: str | None, config: str | None) -> None:
 
     url = load_settings({"store": store, "config": config}, os.environ).store
     if url.startswith("sqlite:") and path_of(url) == MEMORY:
-        raise Failure("the store is in memory, and would be gone with this command: name the server's with --store")
+        raise Failure("the store is in memory, so the key would be lost: name the server's database with --store")

@@ -1,4 +1,4 @@
-"""What `holdfast chat` does with a session: turns, shown while they arrive, the commands, how full the budget is."""
+"""A chat session in the terminal: turns, streamed replies, slash commands and the budget gauge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.terminal import counted, line, plain
+from holdfast.cli.terminal import format_count, format_line, sanitize
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import Run
 from holdfast.domain.messages import Message
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from holdfast.context.explain import Run
     from holdfast.holdfast import Holdfast
 
-SHOWN = 20
-"""Messages of the history, unless said otherwise."""
-WIDEST = 90
-"""Characters of a message in a list of them."""
+DEFAULT_MESSAGES = 20
+"""Messages that /history shows by default."""
+MAX_WIDTH = 90
+"""Characters of a message in a list."""
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 HELP = {
-    "/context": "the prompt as it would be sent now",
-    "/explain [N]": "what it keeps, what not, and why; of message N alone",
-    "/history [N]": f"the last N messages of the log, {SHOWN} unless said otherwise",
-    "/pin N": "keep message N in every prompt; /unpin N takes that back",
-    "/new": "begin another session",
-    "/quit": "end; Ctrl-D does too, and Ctrl-C stops a reply",
-    "/help": "this list; a message that begins with a slash is written with two",
+    "/context": "show the prompt as it would be sent now",
+    "/explain [N]": "show what the prompt contains and why, for message N or for all",
+    "/history [N]": f"show the last N messages of the log (default: {DEFAULT_MESSAGES})",
+    "/pin N": "keep message N in every prompt; /unpin N undoes it",
+    "/new": "start another session",
+    "/quit": "end the chat; Ctrl-D does the same, Ctrl-C stops a reply",
+    "/help": "show this list; start a message with // to send a leading slash",
 }
 
 
-def command_in(text: str) -> tuple[str, str] | None:
-    """The command that a line is, and what stands behind its name; None when it is a message: `/etc/hosts` is one."""
+def parse_command(text: str) -> tuple[str, str] | None:
+    """Return name and arguments of a slash command, or None for a message. `/etc/hosts` is a message."""
     found = _COMMAND.fullmatch(text)
     return (found[1], (found[2] or "").strip()) if found else None
 
 
-class Talk:
-    """One session under way.
+class ChatSession:
+    """A session and its last prompt.
 
     Attributes:
-        handle: the session; `/new` puts another in its place.
-        working_set: what the model was given in the last turn; None before the first.
+        handle: the session; `/new` replaces it.
+        working_set: the messages sent to the model in the last turn; None before the first turn.
     """
 
     def __init__(self, hf: Holdfast, handle: SessionHandle) -> None:
@@ -59,10 +59,10 @@ class Talk:
         self.working_set: WorkingSet | None = None
 
     async def say(self, text: str) -> None:
-        """One turn; the reply is shown while it arrives."""
+        """Run one turn and print the reply as it arrives."""
         incoming = (Message(role="user", content=text),)
         turn = Turn(self._hf.engine, TurnRequest(ref=self.handle.ref, voice=self.handle.voice, incoming=incoming))
-        shown = Reply()
+        shown = ReplyPrinter()
         try:
             async with closing(respond(turn)) as chunks:
                 async for chunk in chunks:
@@ -73,7 +73,11 @@ class Talk:
             self.working_set = turn.working_set
 
     async def command(self, name: str, rest: str) -> list[str]:
-        """The lines that a command answers. Raises `InvalidRequest` for one that is none."""
+        """Run a command and return its output lines.
+
+        Raises:
+            InvalidRequest: there is no such command.
+        """
         commands: Mapping[str, Callable[[str], Awaitable[Iterable[str]]]] = {
             "context": self._context,
             "explain": self._explain,
@@ -84,37 +88,37 @@ class Talk:
             "help": self._help,
         }
         if name not in commands:
-            raise InvalidRequest(f"there is no command /{name}; /help lists those there are")
+            raise InvalidRequest(f"unknown command /{name}; /help lists the commands")
         return list(await commands[name](rest))
 
     async def _context(self, rest: str) -> Iterable[str]:
         built = await self.handle.context()
-        head = f"{counted(len(built.messages), 'message')}, {built.tokens:,} of {built.budget:,} tokens"
-        beside = built.total_tokens - built.tokens
-        return [f"{head}, and {beside:,} beside the conversation", *map(_sent, built.messages)]
+        head = f"{format_count(len(built.messages), 'message')}, {built.tokens:,} of {built.budget:,} tokens"
+        overhead = built.total_tokens - built.tokens
+        return [f"{head}, plus {overhead:,} outside the conversation", *map(_format_message, built.messages)]
 
     async def _explain(self, rest: str) -> Iterable[str]:
         if rest:
-            explanation = await self.handle.explain(seq=_number(rest, "/explain N"))
-            return plain(str(explanation)).splitlines()
+            explanation = await self.handle.explain(seq=_parse_number(rest, "/explain N"))
+            return sanitize(str(explanation)).splitlines()
         built = await self.handle.context()
-        return [f"{built.tokens:,} of {built.budget:,} tokens", *map(_decided, built.decisions)]
+        return [f"{built.tokens:,} of {built.budget:,} tokens", *map(_format_run, built.decisions)]
 
     async def _history(self, rest: str) -> Iterable[str]:
-        from holdfast.cli.sessions import transcript
+        from holdfast.cli.sessions import format_transcript
 
-        count = _number(rest, "/history N") if rest else SHOWN
+        count = _parse_number(rest, "/history N") if rest else DEFAULT_MESSAGES
         session, ref = await self.handle.info(), self.handle.ref
         newest = await self._hf.store.entries(ref, limit=count, descending=True) if count else ()
-        return [told.rstrip() for told in transcript(session, newest[::-1], full=False)]
+        return [told.rstrip() for told in format_transcript(session, newest[::-1], full=False)]
 
     async def _pin(self, rest: str) -> Iterable[str]:
-        seq = _number(rest, "/pin N")
+        seq = _parse_number(rest, "/pin N")
         entry = await self._hf.store.annotate(self.handle.ref, seq, pinned=True)
-        return [f"pinned {seq}: {line(entry.message.text, WIDEST)}"]
+        return [f"pinned {seq}: {format_line(entry.message.text, MAX_WIDTH)}"]
 
     async def _unpin(self, rest: str) -> Iterable[str]:
-        seq = _number(rest, "/unpin N")
+        seq = _parse_number(rest, "/unpin N")
         await self._hf.store.annotate(self.handle.ref, seq, pinned=False)
         return [f"unpinned {seq}"]
 
@@ -129,115 +133,117 @@ class Talk:
         return [f"  {name:<13} {about}" for name, about in HELP.items()]
 
 
-class Reply:
-    """A reply on its way to the terminal, as text that cannot control it."""
+class ReplyPrinter:
+    """Prints a reply as it arrives, sanitized for the terminal."""
 
     def __init__(self) -> None:
         self._collector = Collector()
         self._held = ""
         self._open = False
-        """The line that is written has no end yet."""
+        """True while the current output line has no line end."""
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Show the words in a chunk."""
+        """Print the text of a chunk."""
         self._collector.add(chunk)
-        words = self._held + "".join(_words(chunk))
-        # The second half of a line end may come with the next chunk.
+        words = self._held + "".join(_extract_text(chunk))
+        # The second half of a CRLF may come with the next chunk.
         self._held = "\r" if words.endswith("\r") else ""
         self._write(words.removesuffix("\r"))
 
     def finish(self) -> None:
-        """The reply is whole: show the calls in it, which nothing here runs."""
+        """Print the tool calls of the complete reply. Nothing here runs them."""
         choices = self._collector.completion()["choices"]
         for call in choices[0]["message"].get("tool_calls") or []:
             function = call.get("function") or {}
             self.end()
-            click.echo(f"-> {line(str(function.get('name')), 60)} {line(str(function.get('arguments')), WIDEST)}")
+            click.echo(
+                f"-> {format_line(str(function.get('name')), 60)} {format_line(str(function.get('arguments')), MAX_WIDTH)}"
+            )
 
     def end(self) -> None:
-        """Close the last line."""
+        """End the last output line."""
         if self._open:
             click.echo()
             self._open = False
 
     def _write(self, words: str) -> None:
         if words:
-            click.echo(plain(words), nl=False)
+            click.echo(sanitize(words), nl=False)
             self._open = not words.endswith("\n")
 
 
-def _words(chunk: dict[str, Any]) -> Iterable[str]:
+def _extract_text(chunk: dict[str, Any]) -> Iterable[str]:
     for choice in chunk.get("choices") or ():
         content = (choice.get("delta") or {}).get("content") if choice.get("index", 0) == 0 else None
         if isinstance(content, str):
             yield content
 
 
-def _number(text: str, usage: str) -> int:
+def _parse_number(text: str, usage: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise InvalidRequest(f"a message's number is missing: {usage}; /history shows them")
+        raise InvalidRequest(f"expected a message number, got {text!r}: {usage}; /history shows the numbers")
     return int(text)
 
 
-def _sent(message: dict[str, Any]) -> str:
-    """A message of a prompt in one line."""
+def _format_message(message: dict[str, Any]) -> str:
+    """Format a message of a prompt as one line."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     text = " ".join(str(part.get("text") or f"[{part.get('type')}]") if part != {"text": ""} else "" for part in parts)
     calls = [str((call.get("function") or {}).get("name")) for call in message.get("tool_calls") or ()]
     called = f" -> {', '.join(calls)}" if calls else ""
-    return f"  {message['role']:<9}  {line(text + called, WIDEST)}"
+    return f"  {message['role']:<9}  {format_line(text + called, MAX_WIDTH)}"
 
 
-def _decided(run: Run) -> str:
+def _format_run(run: Run) -> str:
     place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
     return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7,} tokens  {run.reason}"
 
 
-# -- how full the budget is ------------------------------------------------------
+# -- budget gauge ----------------------------------------------------------------
 
 WIDTH = 20
 """Cells of the bar."""
-GONE = {"compacted": "condensed", "evicted": "left out", "cut": "cut short", "cleared": "cleared"}
-"""Decisions by which a message is no longer sent as it was said, in words."""
-MOST = 3
-"""Runs of one look that are told one by one."""
+REMOVAL_WORDS = {"compacted": "condensed", "evicted": "left out", "cut": "cut short", "cleared": "cleared"}
+"""Words for the decisions by which a message is no longer sent in full."""
+MAX_RANGES = 3
+"""Ranges listed one by one after each reply."""
 
 
-class Left(NamedTuple):
-    """Messages that a decision newly holds for."""
+class Removal(NamedTuple):
+    """A range of messages that a decision newly applies to."""
 
     decision: str
     first: int
     last: int
     summarized: bool = False
-    """Whether a model's summary stands for them, and not a digest."""
+    """True if a model's summary replaces the messages, not a digest."""
 
     def __str__(self) -> str:
         one = self.first == self.last
-        became = "summarized" if self.summarized else GONE[self.decision]
+        became = "summarized" if self.summarized else REMOVAL_WORDS[self.decision]
         return f"message{'' if one else 's'} {self.first}{'' if one else f'-{self.last}'} {became}"
 
 
-class Gauge:
-    """Reads working sets of one session, one after the other."""
+class BudgetGauge:
+    """Compares consecutive working sets of one session."""
 
     def __init__(self) -> None:
         self._before: Sequence[Run] = ()
 
     def read(self, built: WorkingSet) -> str:
-        """The bar, and what left since the last reading."""
+        """Return the bar, and the messages that left the prompt since the last call."""
         runs = built.decisions()
-        left, self._before = list(left_since(self._before, runs)), runs
-        told = [bar(built.tokens, built.budget)]
+        left, self._before = list(find_new_removals(self._before, runs)), runs
+        told = [format_bar(built.tokens, built.budget)]
         if left:
-            more = f", and {counted(len(left) - MOST, 'more run')}" if len(left) > MOST else ""
-            told.append(f"  left: {', '.join(map(str, left[:MOST]))}{more}")
+            more = f", and {format_count(len(left) - MAX_RANGES, 'more run')}" if len(left) > MAX_RANGES else ""
+            told.append(f"  left: {', '.join(map(str, left[:MAX_RANGES]))}{more}")
         return "\n".join(told)
 
 
-def bar(tokens: int, budget: int) -> str:
-    """How full a budget is, drawn and in numbers.
+def format_bar(tokens: int, budget: int) -> str:
+    """Draw how full a budget is, with numbers.
 
     >>> bar(2048, 8192)
     '[#####...............]  25%  2,048 of 8,192 tokens'
@@ -247,12 +253,12 @@ def bar(tokens: int, budget: int) -> str:
     return f"[{'#' * full}{'.' * (WIDTH - full)}] {share:>4.0%}  {tokens:,} of {budget:,} tokens"
 
 
-def left_since(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Left]:
-    """What of `now` is gone by a decision that did not hold for it before."""
+def find_new_removals(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Removal]:
+    """Yield the ranges of `now` that were removed by a decision which did not apply to them in `before`."""
     from holdfast.context.explain import SUMMARIZED
 
     for run in now:
-        if run.decision not in GONE:
+        if run.decision not in REMOVAL_WORDS:
             continue
         first, summarized = run.first, run.reason == SUMMARIZED
         known = sorted((old.first, old.last) for old in before if old.decision == run.decision)
@@ -260,7 +266,7 @@ def left_since(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Left]:
             if end < first or start > run.last:
                 continue
             if start > first:
-                yield Left(run.decision, first, start - 1, summarized)
+                yield Removal(run.decision, first, start - 1, summarized)
             first = max(first, end + 1)
         if first <= run.last:
-            yield Left(run.decision, first, run.last, summarized)
+            yield Removal(run.decision, first, run.last, summarized)

@@ -14,7 +14,7 @@ import click
 
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import Column, counted, line, plain, progress, show_json, show_table
+from holdfast.cli.terminal import Column, format_count, format_line, sanitize, show_json, show_progress, show_table
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
@@ -29,73 +29,73 @@ SUFFIXES = (".svg", ".png")
 STDIN = "-"
 
 
-def _every_strategy() -> list[str]:
-    """Their names; looked up when they are wanted, so that help stays quick."""
+def _list_strategies() -> list[str]:
+    """Return the names of all strategies. The import is deferred so that help stays fast."""
     from holdfast.context.settings import STRATEGIES
 
     return list(STRATEGIES)
 
 
-def _strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
-    """Strategies as they are to be played."""
+def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
+    """Parse `--strategy`."""
     from holdfast.replay import specs_of
 
-    found = _told(param, lambda: specs_of(given))
+    found = _parse_option(param, lambda: specs_of(given))
     if not found:
-        raise click.BadParameter("nothing is named.", param=param)
+        raise click.BadParameter("the list is empty.", param=param)
     return found
 
 
 def _complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     begun = incomplete.replace("+", ",").rpartition(",")[2]
     before = incomplete[: len(incomplete) - len(begun)]
-    return [f"{before}{name}" for name in _every_strategy() if name.startswith(begun)]
+    return [f"{before}{name}" for name in _list_strategies() if name.startswith(begun)]
 
 
-def _told(param: click.Parameter, read: Callable[[], T]) -> T:
-    """What `read` makes of an option; what is wrong with it is told as the option's."""
+def _parse_option(param: click.Parameter, read: Callable[[], T]) -> T:
+    """Call `read` and report its InvalidRequest as an error of the option."""
     try:
         return read()
     except InvalidRequest as exc:
-        raise click.BadParameter(plain(str(exc).removeprefix("strategy: ")), param=param) from exc
+        raise click.BadParameter(sanitize(str(exc).removeprefix("strategy: ")), param=param) from exc
 
 
-def _budgets(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[int]:
-    """Numbers of tokens."""
-    words = _listed(given, param)
+def _parse_budgets(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[int]:
+    """Parse token budgets."""
+    words = _split_words(given, param)
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word)):
-            raise click.BadParameter(f"{plain(repr(word))} is no number of tokens, from 1 to 999999999.", param=param)
+            raise click.BadParameter(
+                f"{sanitize(repr(word))} is not a number of tokens from 1 to 999999999.", param=param
+            )
     return list(dict.fromkeys(int(word) for word in words))
 
 
-def _compared(ctx: click.Context, param: click.Parameter, given: tuple[str, str] | None) -> list[Spec] | None:
-    """Two strategies as they are to be played."""
+def _parse_pair(ctx: click.Context, param: click.Parameter, given: tuple[str, str] | None) -> list[Spec] | None:
+    """Parse the two strategies of `--compare`."""
     from holdfast.replay import spec_of
 
-    return _told(param, lambda: [spec_of(text) for text in given]) if given else None
+    return _parse_option(param, lambda: [spec_of(text) for text in given]) if given else None
 
 
-def _picture(ctx: click.Context, param: click.Parameter, given: str | None) -> Path | None:
-    """Where a picture can be written; its suffix says which kind."""
+def _parse_plot(ctx: click.Context, param: click.Parameter, given: str | None) -> Path | None:
+    """Parse the file of `--plot`. The suffix selects the image format."""
     if given is None:
         return None
     path = Path(given)
     if path.suffix.lower() not in SUFFIXES:
-        raise click.BadParameter(
-            f"{plain(given)}: a picture is named {' or '.join(f'*{s}' for s in SUFFIXES)}.", param=param
-        )
+        raise click.BadParameter(f"{sanitize(given)}: the name must end with {' or '.join(SUFFIXES)}.", param=param)
     if not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"{plain(str(path.parent))}: there is no such directory.", param=param)
+        raise click.BadParameter(f"{sanitize(str(path.parent))}: no such directory.", param=param)
     return path
 
 
-def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
-    """Words separated by commas, each once; the option may be given several times as well."""
+def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
+    """Split comma-separated words and remove duplicates. The option may be repeated."""
     words = [word.strip() for text in given for word in text.split(",")]
     found = list(dict.fromkeys(filter(None, words)))
     if not found:
-        raise click.BadParameter("nothing is named.", param=param)
+        raise click.BadParameter("the list is empty.", param=param)
     return found
 
 
@@ -108,11 +108,11 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
     "specs",
     metavar="S,...",
     multiple=True,
-    default=_every_strategy,
-    show_default="every one",
-    callback=_strategies,
+    default=_list_strategies,
+    show_default="all",
+    callback=_parse_strategies,
     shell_complete=_complete_strategies,
-    help="Strategies to play; each STRATEGY[@BUDGET][:KEY=VALUE,...], or clear_tool_results[:KEY=VALUE,...]+ before one.",
+    help="Strategies to replay, as NAME[@BUDGET][:KEY=VALUE,...]. Prefix with clear_tool_results[:KEY=VALUE,...]+ to combine.",
 )
 @click.option(
     "--budget",
@@ -121,36 +121,38 @@ def _listed(given: Sequence[str], param: click.Parameter) -> list[str]:
     multiple=True,
     default=[BUDGETS],
     show_default=True,
-    callback=_budgets,
-    help="Tokens the conversation may use, the system prompt not counted.",
+    callback=_parse_budgets,
+    help="Token budgets of the conversation, without the system prompt.",
 )
 @click.option(
     "--compare",
     "pair",
     metavar="A B",
     nargs=2,
-    callback=_compared,
-    help="Two strategies side by side, session by session; written as for --strategy.",
+    callback=_parse_pair,
+    help="Compare two strategies session by session; written as for --strategy.",
 )
 @click.option(
     "--summarizer",
     metavar="NAME",
     default=SUMMARIZER,
     show_default=True,
-    help="Who writes the summaries of summary_buffer: digest, without a model; scripted, a stand-in; or a model.",
+    help="Summarizer of summary_buffer: digest (no model), scripted (a test double), or the name of a model.",
 )
 @click.option(
-    "--config", metavar="FILE", help="Where --summarizer is looked up.  [default: holdfast.yaml, if it is there]"
+    "--config",
+    metavar="FILE",
+    help="Configuration with the summarizer's model.  [default: holdfast.yaml, if it exists]",
 )
-@click.option("--per-session", is_flag=True, help="Show each session as well.")
+@click.option("--per-session", is_flag=True, help="Also show each session.")
 @click.option(
     "--plot",
     metavar="FILE",
-    callback=_picture,
+    callback=_parse_plot,
     help="Draw recall and cost against the budget into FILE.svg or FILE.png; needs the extra `plot`.",
 )
-@click.option("--chain", is_flag=True, help="Join the sessions of each file into one long one.")
-@click.option("--skip-bad", is_flag=True, help="Go on behind lines that are no recording.")
+@click.option("--chain", is_flag=True, help="Join the sessions of each file into one long session.")
+@click.option("--skip-bad", is_flag=True, help="Skip lines that are not recordings.")
 @json_option
 @click.pass_context
 def replay(
@@ -168,38 +170,36 @@ def replay(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Play recorded sessions through strategies, without a model, and compare.
+    """Replay recorded sessions through strategies and compare the results. No model answers.
 
-    FILE holds JSON lines: sessions {"id", "messages": [...]}, lists of messages, or single messages with the session_id they
-    belong to. "-" is the standard input.
+    FILE contains JSON lines: sessions {"id", "messages": [...]}, lists of messages, or single messages with a session_id.
+    "-" is standard input.
 
-    recall is the share of the values in the recorded tool calls that were still in the prompt, bound the share that still
-    stood with what they belong to; cached is the share of the prompt that a provider's cache would have had.
+    recall: share of the argument values of recorded tool calls that were still in the prompt. bound: share that was still next
+    to its context. cached: share of the prompt that a provider's prompt cache would have served.
 
-    A model is called for nothing but summaries, and only where --summarizer names one.
+    Only summaries call a model, and only if --summarizer names one.
     """
     if pair and ctx.get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT:
-        raise click.UsageError("--compare names its two strategies itself: leave --strategy out.")
+        raise click.UsageError("--compare already names two strategies: leave out --strategy.")
     if plot:
         from holdfast.replay import plotting
 
         plotting.require()
-    runs = _runs(pair or specs, budgets)
-    with _writers(runs.values(), summarizer, config) as writers:
-        played = _played(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
+    runs = _plan_runs(pair or specs, budgets)
+    with _open_writers(runs.values(), summarizer, config) as writers:
+        played = _play_all(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
     if plot:
         _draw(list(played.values()), plot)
     if pair:
-        _show_compared(list(_comparisons(pair, budgets, played)), as_json=as_json, per_session=per_session)
+        _show_comparisons(list(_compare_all(pair, budgets, played)), as_json=as_json, per_session=per_session)
     else:
         _show(list(played.values()), as_json=as_json, per_session=per_session)
     if not as_json:
-        show_summaries(_summarized(runs, played, writers))
+        show_summaries(_collect_summarized(runs, played, writers))
         if not any(one.result.calls for one in played.values()):
-            click.echo(
-                "There is no call to judge: a recording needs an assistant message after another message.", err=True
-            )
-    _tell_failures(writers.values())
+            click.echo("No call was measured: a recording needs an assistant message after another message.", err=True)
+    _report_failures(writers.values())
 
 
 # -- the recordings ----------------------------------------------------------
@@ -212,20 +212,20 @@ def _read(files: Sequence[str], *, chain: bool, skip_bad: bool) -> list[Recordin
     skipped: list[BadLine] = []
     for name in files:
         if name == STDIN:
-            found = _from_stdin(skipped if skip_bad else None)
+            found = _read_stdin(skipped if skip_bad else None)
         else:
             found = read([Path(name)], skip_bad=skip_bad, on_bad=skipped.append)
         sessions += chained(found) if chain else found
     if skipped:
         count = f"{len(skipped)} bad line{'s' * (len(skipped) > 1)}"
-        click.echo(plain(f"Skipped {count}; the first: {skipped[0]}"), err=True)
+        click.echo(sanitize(f"Skipped {count}; the first: {skipped[0]}"), err=True)
     if not sessions:
         raise Failure(f"no sessions in {', '.join(files)}")
     return sessions
 
 
-def _from_stdin(skipped: list[BadLine] | None) -> list[Recording]:
-    """The recordings on the standard input; without a list for bad lines the first one raises."""
+def _read_stdin(skipped: list[BadLine] | None) -> list[Recording]:
+    """Read recordings from standard input. If `skipped` is None, a bad line raises."""
     from holdfast.wire.transcripts import Recording, recordings
 
     found = []
@@ -233,45 +233,45 @@ def _from_stdin(skipped: list[BadLine] | None) -> list[Recording]:
         if isinstance(item, Recording):
             found.append(item)
         elif skipped is None:
-            raise InvalidMessage(f"{item} (--skip-bad goes on behind it)")
+            raise InvalidMessage(f"{item} (skip it with --skip-bad)")
         else:
             skipped.append(item)
     return found
 
 
-# -- playing -----------------------------------------------------------------
+# -- replay ------------------------------------------------------------------
 
 Run = tuple[str, int]
-"""A spec's label, and the budget it is played at."""
+"""Label of a spec, and the budget of the run."""
 
 
-def _runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
-    """What is to be played, each once, budget by budget; a spec with a budget of its own is played at that one."""
+def _plan_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
+    """Return the runs without duplicates, sorted by budget. A spec's own budget overrides `budgets`."""
     pairs = [(spec, spec.budget or budget) for budget in budgets for spec in specs]
     runs = {(spec.label, budget): spec for spec, budget in pairs}
     order = list(dict.fromkeys(budget for _, budget in runs))
     return dict(sorted(runs.items(), key=lambda run: order.index(run[0][1])))
 
 
-def _played(
+def _play_all(
     sessions: Sequence[Recording], runs: dict[Run, Spec], writers: Mapping[str, SummaryWriter]
 ) -> dict[Run, Played]:
     from holdfast.replay import play
 
     played = {}
-    with progress(len(sessions) * len(runs)) as bar:
+    with show_progress(len(sessions) * len(runs)) as bar:
         for (label, budget), spec in runs.items():
-            bar.about(f"{label} {budget}")
+            bar.describe(f"{label} {budget}")
             writer = writers.get(spec.label)
-            played[label, budget] = play(sessions, spec, budget, on_session=bar.step, writer=writer)
+            played[label, budget] = play(sessions, spec, budget, on_session=bar.advance, writer=writer)
     return played
 
 
 Pair = tuple["Played", "Played", "Comparison"]
 
 
-def _comparisons(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, Played]) -> Iterator[Pair]:
-    """One comparison for each budget; one in all where both have their own."""
+def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, Played]) -> Iterator[Pair]:
+    """Yield one comparison for each budget, or a single one if both specs have their own budget."""
     from holdfast.replay import compare
 
     at = [tuple((spec.label, spec.budget or budget) for spec in pair) for budget in budgets]
@@ -280,26 +280,26 @@ def _comparisons(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
         yield a, b, compare(a, b)
 
 
-# -- who writes summaries ----------------------------------------------------
+# -- summaries ---------------------------------------------------------------
 
 
 @contextmanager
-def _writers(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, SummaryWriter]]:
-    """By label, who writes the summaries of a spec: whom it names itself, else `summarizer`; each asked for once."""
+def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, SummaryWriter]]:
+    """Open the summary writer of each spec: the one it names, else `summarizer`. Keys are spec labels."""
     from holdfast.replay import NOBODY, SummaryWriter
 
     wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
     with ExitStack() as stack:
         made = {
-            name: stack.enter_context(SummaryWriter(_llm(name, config)))
+            name: stack.enter_context(SummaryWriter(_find_llm(name, config)))
             for name in dict.fromkeys(wanted.values())
             if name not in NOBODY
         }
         yield {label: made[name] for label, name in wanted.items() if name in made}
 
 
-def _llm(name: str, config: str | None) -> Llm:
-    """The stand-in, or the model that `holdfast serve` would take for that name."""
+def _find_llm(name: str, config: str | None) -> Llm:
+    """Return the scripted model, or the model that `holdfast serve` would use for the name."""
     from holdfast.replay import SCRIPTED, stand_in
 
     if name == SCRIPTED:
@@ -311,25 +311,27 @@ def _llm(name: str, config: str | None) -> Llm:
     llm = build_roster(load_settings({"config": config}, os.environ).config).llm(name)
     if isinstance(llm.client, OfflineModel):
         raise Misuse(
-            f"--summarizer {name}: there is no model; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in a file"
+            f"--summarizer {name}: no model is configured; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in the file"
         )
     return llm
 
 
-def _summarized(
+def _collect_summarized(
     runs: dict[Run, Spec], played: dict[Run, Played], writers: Mapping[str, SummaryWriter]
 ) -> Iterator[tuple[Result, str | None]]:
-    """Results of strategies with summaries, and who wrote them."""
+    """Yield results of strategies with summaries, with the name of the writer."""
     for run, spec in runs.items():
         if spec.has_summaries:
             writer = writers.get(spec.label)
             yield played[run].result, writer.name if writer else None
 
 
-def _tell_failures(writers: Iterable[SummaryWriter]) -> None:
+def _report_failures(writers: Iterable[SummaryWriter]) -> None:
     for writer in dict.fromkeys(writers):
         if writer.failed:
-            click.echo(f"Summaries by {line(writer.name)} failed; the first: {line(writer.failed)}", err=True)
+            click.echo(
+                f"Summaries by {format_line(writer.name)} failed; first error: {format_line(writer.failed)}", err=True
+            )
 
 
 # -- the results -------------------------------------------------------------
@@ -337,36 +339,36 @@ def _tell_failures(writers: Iterable[SummaryWriter]) -> None:
 
 def _show(played: Sequence[Played], *, as_json: bool, per_session: bool) -> None:
     if as_json:
-        show_json([_row(one, per_session=per_session) for one in played])
+        show_json([_to_row(one, per_session=per_session) for one in played])
         return
     show_overview([one.result for one in played])
     if per_session:
         show_sessions(played)
 
 
-def _show_compared(pairs: Sequence[Pair], *, as_json: bool, per_session: bool) -> None:
+def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool) -> None:
     if as_json:
         rows = [
             {
-                "a": _row(a, per_session=per_session),
-                "b": _row(b, per_session=per_session),
-                "difference": told.difference,
-                "paired": told.paired,
+                "a": _to_row(a, per_session=per_session),
+                "b": _to_row(b, per_session=per_session),
+                "difference": comparison.difference,
+                "paired": comparison.paired,
             }
-            for a, b, told in pairs
+            for a, b, comparison in pairs
         ]
         show_json(rows)
         return
-    for at, (a, b, told) in enumerate(pairs):
+    for at, (a, b, comparison) in enumerate(pairs):
         if at:
             click.echo()
-        show_comparison(told)
+        show_comparison(comparison)
         if per_session:
             show_compared_sessions(a, b)
 
 
-def _row(played: Played, *, per_session: bool) -> dict[str, Any]:
-    """A result for JSON, with its sessions if they are wanted."""
+def _to_row(played: Played, *, per_session: bool) -> dict[str, Any]:
+    """Return the JSON of a result, with its sessions if requested."""
     import msgspec
 
     row = msgspec.structs.asdict(played.result)
@@ -378,94 +380,94 @@ def _draw(played: Sequence[Played], path: Path) -> None:
 
     data = plotting.picture([one.result for one in played], path.suffix.lower().removeprefix("."))
     path.write_bytes(data)
-    click.echo(f"The picture is in {plain(str(path))}.", err=True)
+    click.echo(f"Plot written to {sanitize(str(path))}.", err=True)
 
 
 # -- tables ----------------------------------------------------------------------
 
 
 def show_overview(results: Sequence[Result]) -> None:
-    """A row for each strategy and budget, rows of one budget together."""
-    names = [name for name in _with_figures(_COLUMNS, results) if name not in _SUMMARIES]
+    """Print a row for each strategy and budget, grouped by budget."""
+    names = [name for name in _select_columns(_COLUMNS, results) if name not in _SUMMARIES]
     rows = [[_COLUMNS[name][1](getattr(result, name)) for name in names] for result in results]
     groups = {len(list(group)) for _, group in groupby(results, key=lambda result: result.budget)}
     show_table([_COLUMNS[name][0] for name in names], rows, groups=groups.pop() if len(groups) == 1 else 0)
 
 
-def show_summaries(told: Iterable[tuple[Result, str | None]]) -> None:
-    """Below a table: who wrote the summaries of each result that may have any, and where their price is.
+def show_summaries(results: Iterable[tuple[Result, str | None]]) -> None:
+    """Print who wrote the summaries of each result, and how their cost is counted.
 
     Args:
-        told: results of strategies with summaries, and who wrote; None where the digest stood in.
+        results: results of strategies with summaries, with the name of the writer; None for the digest.
     """
     from holdfast.replay import SUMMARY_READ, SUMMARY_WRITTEN
 
-    told = list(told)
-    if told:
+    results = list(results)
+    if results:
         click.echo()
-    for note in dict.fromkeys(_note(result, writer) for result, writer in told):
+    for note in dict.fromkeys(_describe_summaries(result, writer) for result, writer in results):
         click.echo(f"  {note}")
-    if any(writer is not None for _, writer in told):
-        price = f"{SUMMARY_READ:g} a token read and {SUMMARY_WRITTEN:g} a token written"
-        click.echo(f"  A summarizer's tokens are in the cost a call: {price}.")
+    if any(writer is not None for _, writer in results):
+        price = f"{SUMMARY_READ:g} per token read and {SUMMARY_WRITTEN:g} per token written"
+        click.echo(f"  The cost per call includes the summarizer's tokens: {price}.")
 
 
-def _note(result: Result, writer: str | None) -> str:
-    name = line(result.strategy)
+def _describe_summaries(result: Result, writer: str | None) -> str:
+    name = format_line(result.strategy)
     if writer is None:
-        return f"{name}: no model wrote summaries, the digest stood in (see --summarizer)"
+        return f"{name}: no model wrote summaries, so the digest was used (see --summarizer)"
     failed = f", {result.summaries_failed:,} failed" if result.summaries_failed else ""
-    made = f"{counted(result.summaries, 'summary', 'summaries')} by {line(writer)}{failed}"
+    made = f"{format_count(result.summaries, 'summary', 'summaries')} by {format_line(writer)}{failed}"
     return f"{name} at {result.budget:,}: {made}, {result.summarizer_tokens:,} tokens"
 
 
 def show_sessions(played: Sequence[Played]) -> None:
-    """A table of sessions for each strategy and budget."""
+    """Print a table of sessions for each strategy and budget."""
     for one in played:
         sessions = one.rows()
-        names = _with_figures(_SESSION, sessions)
-        click.echo(f"\n{line(one.result.strategy)} at {one.result.budget:,}")
-        rows = [[session.id, *_cells(session, names)] for session in sessions]
+        names = _select_columns(_SESSION, sessions)
+        click.echo(f"\n{format_line(one.result.strategy)} at {one.result.budget:,}")
+        rows = [[session.id, *_format_cells(session, names)] for session in sessions]
         show_table([Column("session"), *(_COLUMNS[name][0] for name in names)], rows)
 
 
-def show_comparison(told: Comparison) -> None:
-    """Two strategies side by side, the difference, and what the sessions say one by one."""
-    a, b = told.a, told.b
+def show_comparison(comparison: Comparison) -> None:
+    """Print two strategies side by side with their differences."""
+    a, b = comparison.a, comparison.b
     columns = [
         Column(""),
-        *(Column(f"{_broken(line(one.strategy))}\n{one.budget:,}", number=True) for one in (a, b)),
+        *(Column(f"{_break_label(format_line(one.strategy))}\n{one.budget:,}", number=True) for one in (a, b)),
         Column("difference", number=True),
     ]
     rows = []
-    for name in _with_figures(_COLUMNS, [a, b])[2:]:
+    for name in _select_columns(_COLUMNS, [a, b])[2:]:
         column, shown = _COLUMNS[name]
-        change = told.difference.get(name)
+        change = comparison.difference.get(name)
         cells = [shown(getattr(one, name)) for one in (a, b)]
-        rows.append([column.head.replace("\n", " "), *cells, "" if change is None else _signed(name, change)])
+        rows.append([column.head.replace("\n", " "), *cells, "" if change is None else _format_change(name, change)])
     show_table(columns, rows)
     click.echo()
-    for name, paired in told.paired.items():
-        click.echo(f"  {name:<6}  {_in_words(name, paired)}")
+    for name, paired in comparison.paired.items():
+        click.echo(f"  {name:<6}  {_describe_pair(name, paired)}")
 
 
 def show_compared_sessions(a: Played, b: Played) -> None:
-    """A row a session: the figures of both."""
+    """Print a row for each session with the figures of both strategies."""
     first, second = a.rows(), b.rows()
-    names = _with_figures(_PAIRED, [*first, *second])
+    names = _select_columns(_PAIRED, [*first, *second])
     heads = [_COLUMNS[name][0].head.partition("\n")[0] for name in names]
     columns = [Column("session"), Column("calls", number=True)]
     columns += [Column(f"{head}\n{which}", number=True) for head in heads for which in ("first", "second")]
     rows = []
     for mine, other in zip(first, second, strict=True):
-        cells = chain.from_iterable(zip(_cells(mine, names), _cells(other, names), strict=True))
+        cells = chain.from_iterable(zip(_format_cells(mine, names), _format_cells(other, names), strict=True))
         rows.append([mine.id, f"{mine.calls:,}", *cells])
     click.echo()
     show_table(columns, rows)
 
 
-def _broken(label: str, width: int = 36) -> str:
-    """A label in lines of at most so many characters, broken behind a comma, or before what comes behind a composition."""
+def _break_label(label: str, width: int = 36) -> str:
+    """Break a label after commas, or before a `+`, into lines of at most `width` characters."""
     lines = [""]
     for piece in re.findall(r"\+?[^,+]*,?", label):
         for start in range(0, len(piece), width):
@@ -474,45 +476,45 @@ def _broken(label: str, width: int = 36) -> str:
     return "\n".join(lines)
 
 
-def _with_figures(names: Iterable[str], results: Sequence[Any]) -> list[str]:
-    """Without what nothing has: bound recall, summaries."""
+def _select_columns(names: Iterable[str], results: Sequence[Any]) -> list[str]:
+    """Leave out columns without values: bound recall, summaries."""
     nothing = {"bound": None, **dict.fromkeys(_SUMMARIES, 0)}
     return [
         name for name in names if name not in nothing or any(getattr(one, name) != nothing[name] for one in results)
     ]
 
 
-def _cells(session: SessionResult, names: Sequence[str]) -> list[str]:
+def _format_cells(session: SessionResult, names: Sequence[str]) -> list[str]:
     return [_COLUMNS[name][1](getattr(session, name)) for name in names]
 
 
-def _in_words(name: str, paired: Paired) -> str:
+def _describe_pair(name: str, paired: Paired) -> str:
     if paired.mean_difference is None:
-        return "no session has a figure of both"
+        return "no session has a figure for both"
     key = "cost_per_call" if name == "cost" else name
-    sessions = counted(paired.wins + paired.losses + paired.ties, "session")
+    sessions = format_count(paired.wins + paired.losses + paired.ties, "session")
     shares = f"better in {paired.wins:,}, worse in {paired.losses:,}, equal in {paired.ties:,} of {sessions}"
-    return f"second {shares}; mean difference {_signed(key, paired.mean_difference)}"
+    return f"second {shares}; mean difference {_format_change(key, paired.mean_difference)}"
 
 
 # -- figures -----------------------------------------------------------------
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}".replace("100.0%", "100%")
 
 
-def _milliseconds(value: float) -> str:
+def _format_ms(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def _whole(value: float | None) -> str:
+def _format_integer(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _signed(name: str, change: float) -> str:
-    """A difference: shares in points of a hundred, the rest in their own unit; 0 without a sign."""
-    if _COLUMNS[name][1] is _share:
+def _format_change(name: str, change: float) -> str:
+    """Format a difference: shares in percentage points, other values in their own unit, 0 without a sign."""
+    if _COLUMNS[name][1] is _format_share:
         shown, unit = f"{change * 100:+.1f}", " points"
     else:
         shown, unit = f"{change:+.2f}" if name == "build_ms" else f"{change:+,.0f}", ""
@@ -520,20 +522,20 @@ def _signed(name: str, change: float) -> str:
 
 
 _count = "{:,}".format
-# A head has two lines, so that the whole stays within 100 characters.
+# Headings have two lines, so that the table stays within 100 columns.
 _COLUMNS: dict[str, tuple[Column, Callable[[Any], str]]] = {
     "strategy": (Column("strategy"), str),
     "budget": (Column("budget", number=True), _count),
     "calls": (Column("calls", number=True), _count),
     "refused": (Column("refused", number=True), _count),
-    "tokens_per_call": (Column("tokens\na call", number=True), _whole),
-    "recall": (Column("recall", number=True), _share),
-    "bound": (Column("bound", number=True), _share),
-    "cached": (Column("cached", number=True), _share),
-    "cost_per_call": (Column("cost\na call", number=True), _whole),
-    "orphans": (Column("orphans", number=True), _share),
-    "tasks_lost": (Column("tasks\nlost", number=True), _share),
-    "build_ms": (Column("build\nms", number=True), _milliseconds),
+    "tokens_per_call": (Column("tokens\na call", number=True), _format_integer),
+    "recall": (Column("recall", number=True), _format_share),
+    "bound": (Column("bound", number=True), _format_share),
+    "cached": (Column("cached", number=True), _format_share),
+    "cost_per_call": (Column("cost\na call", number=True), _format_integer),
+    "orphans": (Column("orphans", number=True), _format_share),
+    "tasks_lost": (Column("tasks\nlost", number=True), _format_share),
+    "build_ms": (Column("build\nms", number=True), _format_ms),
     "summaries": (Column("summaries", number=True), _count),
     "summaries_failed": (Column("summaries\nfailed", number=True), _count),
     "summarizer_tokens": (Column("summarizer\ntokens", number=True), _count),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import FAILED, Failure
-from holdfast.cli.stores import config_option, json_option, place_options
-from holdfast.cli.terminal import plain, show_json
+from holdfast.cli.stores import config_option, json_option, store_options
+from holdfast.cli.terminal import sanitize, show_json
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 @click.command
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1; HOLDFAST_HOST]")
-@click.option("--port", type=click.IntRange(0, 65_535), help="0: any free one.  [default: 8377; HOLDFAST_PORT]")
-@click.option("--model", metavar="NAME", help="The model that answers: an llm of the configuration, or a model's name.")
-@place_options
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Port; 0 for any free one.  [default: 8377; HOLDFAST_PORT]"
+)
+@click.option("--model", metavar="NAME", help="Model that answers: an llm of the configuration, or a model name.")
+@store_options
 @click.pass_context
 def serve(ctx: click.Context, /, **flags: Any) -> None:
-    """Run the server: OpenAI's API with memory, and the REST API.
+    """Run the server: the OpenAI and Anthropic APIs with memory, and the REST API.
 
-    Without a key in the environment or the configuration the built-in `offline` model answers.
+    Without an API key in the environment or the configuration, the built-in `offline` model answers.
     """
     from holdfast.config import load_settings
     from holdfast.server.run import serve as run
@@ -34,8 +36,8 @@ def serve(ctx: click.Context, /, **flags: Any) -> None:
     try:
         code = run(settings, again=lambda: load_settings(flags, os.environ))
     except ConfigError as exc:
-        if isinstance(exc.__cause__, OSError):  # the configuration is right, the address is taken
-            raise Failure("\n".join([*exc.problems, "--port names another port, 0 any free one"])) from exc
+        if isinstance(exc.__cause__, OSError):  # the configuration is valid, the address is in use
+            raise Failure("\n".join([*exc.problems, "choose another port with --port, or 0 for any free one"])) from exc
         raise
     ctx.exit(code)
 
@@ -45,7 +47,7 @@ def serve(ctx: click.Context, /, **flags: Any) -> None:
 
 @click.group
 def config() -> None:
-    """Look at the configuration."""
+    """Check and show the configuration."""
 
 
 def _choose_file(file: str | None, option: str | None) -> str | None:
@@ -61,22 +63,22 @@ def _choose_file(file: str | None, option: str | None) -> str | None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, file: str | None, config: str | None, *, as_json: bool) -> None:
-    """Check a configuration and show how it is understood, secrets hidden.
+    """Check a configuration and show the result, with secrets hidden.
 
-    FILE, which --config can name as well, is by default the one that `serve` reads. The exit code is 1 if it has mistakes.
+    The default FILE is the one that `serve` reads; --config is another way to name it. The exit code is 1 if there are errors.
     """
     from holdfast.config import check_config
 
-    report = check_config(_choose_file(file, config), os.environ, prepare=prepared)
+    report = check_config(_choose_file(file, config), os.environ, prepare=prepare_server)
     if as_json:
         show_json(report.data)
     else:
-        click.echo(plain(report.text), err=report.exit_code > FAILED)
+        click.echo(sanitize(report.text), err=report.exit_code > FAILED)
     ctx.exit(report.exit_code)
 
 
-def prepared(settings: ServerSettings) -> object:
-    """Build what `serve` would run, and leave it closed."""
+def prepare_server(settings: ServerSettings) -> object:
+    """Build what `serve` would run, without opening anything."""
     from holdfast.config.build import Clients
     from holdfast.server.run import prepare
 
@@ -88,9 +90,9 @@ def prepared(settings: ServerSettings) -> object:
 @config_option
 @json_option
 def show(file: str | None, config: str | None, *, as_json: bool) -> None:
-    """Show every value in effect and its source: line, variable, preset or default. Secrets are hidden.
+    """Show every effective value and its source: line, variable, preset or default. Secrets are hidden.
 
-    FILE, which --config can name as well, is by default the one that `serve` reads.
+    The default FILE is the one that `serve` reads; --config is another way to name it.
     """
     from holdfast.config import show_config
 
@@ -98,12 +100,12 @@ def show(file: str | None, config: str | None, *, as_json: bool) -> None:
     if as_json:
         show_json(data)
     else:
-        click.echo(plain(text))
+        click.echo(sanitize(text))
 
 
 @config.command
 def schema() -> None:
-    """Print the JSON Schema of the configuration, for editors that check files as they are written."""
+    """Print the JSON Schema of the configuration, for editors that check files while you type."""
     from holdfast.config.reference import build_json_schema
 
     show_json(build_json_schema())

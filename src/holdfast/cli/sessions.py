@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, lift, close, delete, prune."""
+"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, lift, close, delete and prune."""
 
 from __future__ import annotations
 
@@ -9,8 +9,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import Failure
-from holdfast.cli.stores import all_found, found, ids_argument, json_option, place_options, user_option, work
-from holdfast.cli.terminal import Column, attended, counted, line, moment, plain, progress, show_json, show_table
+from holdfast.cli.stores import (
+    find_session,
+    find_sessions,
+    ids_argument,
+    json_option,
+    run_with_store,
+    store_options,
+    user_option,
+)
+from holdfast.cli.terminal import (
+    Column,
+    format_count,
+    format_line,
+    format_time,
+    is_interactive,
+    sanitize,
+    show_json,
+    show_progress,
+    show_table,
+)
 from holdfast.cli.transfer import export, import_, verify
 from holdfast.errors import InvalidRequest
 
@@ -27,7 +45,7 @@ MAX_LISTED = 1000
 
 @click.group
 def sessions() -> None:
-    """Look at stored sessions, verify them, move them, close them, delete them."""
+    """List, show, verify, move, close and delete sessions."""
 
 
 sessions.add_command(export)
@@ -38,31 +56,33 @@ sessions.add_command(verify)
 @sessions.command(name="list")
 @user_option
 @click.option("--agent", metavar="NAME", help="Only sessions of this agent.")
-@click.option("--limit", type=click.IntRange(1, MAX_LISTED), default=20, show_default=True, help="How many.")
-@place_options
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_LISTED), default=20, show_default=True, help="Maximum number of sessions."
+)
+@store_options
 @json_option
 def list_(
     user: str | None, agent: str | None, limit: int, store: str | None, config: str | None, *, as_json: bool
 ) -> None:
-    """List sessions, the last used first."""
+    """List sessions, most recently used first."""
 
     async def do(hf: Holdfast) -> SessionPage:
         return await hf.sessions(user_id=user, agent=agent, limit=limit)
 
-    page = work(do, store=store, config=config)
+    page = run_with_store(do, store=store, config=config)
     if as_json:
         from holdfast.wire.sessions import SessionObject
 
         show_json([SessionObject.from_session(session) for session in page.sessions])
     else:
-        _table(page.sessions)
+        _show_table(page.sessions)
     if page.has_more:
-        click.echo(f"These are the last {limit}; there are more, see --limit.", err=True)
+        click.echo(f"Only the last {limit} are listed; show more with --limit.", err=True)
 
 
-def _table(listed: Sequence[Session]) -> None:
+def _show_table(listed: Sequence[Session]) -> None:
     if not listed:
-        click.echo("There are no such sessions.", err=True)
+        click.echo("No sessions found.", err=True)
         return
     columns = [Column("id"), Column("user"), Column("agent"), Column("updated")]
     columns += [Column(name, number=True) for name in ("turns", "messages", "tokens")]
@@ -71,7 +91,7 @@ def _table(listed: Sequence[Session]) -> None:
             session.id,
             session.user_id,
             session.agent or "-",
-            moment(session.updated_at),
+            format_time(session.updated_at),
             f"{session.turns:,}",
             f"{session.messages:,}",
             f"{session.tokens:,}",
@@ -84,138 +104,138 @@ def _table(listed: Sequence[Session]) -> None:
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @user_option
-@click.option("--full", is_flag=True, help="Show long texts, calls and results whole.")
-@place_options
+@click.option("--full", is_flag=True, help="Do not shorten long texts, calls and results.")
+@store_options
 @json_option
 def show(
     session_id: str, user: str | None, store: str | None, config: str | None, *, full: bool, as_json: bool
 ) -> None:
-    """Show what was said in a session, and what was summarized of it. What was edited away is not shown."""
+    """Show the messages and compactions of a session. Messages that were edited away are not shown."""
 
     async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction], Sequence[Entry]]:
         from holdfast.media.leaving import whole_entries
 
-        session = await found(hf, session_id, user)
-        rows = await hf.store.window(session.ref, None)  # session and live path, seen at one moment
-        told = await whole_entries(hf.store, session.ref, rows.entries) if as_json else rows.entries
-        return rows, await hf.store.compactions(session.ref), told
+        session = await find_session(hf, session_id, user)
+        rows = await hf.store.window(session.ref, None)  # session and live path, read in one transaction
+        shown = await whole_entries(hf.store, session.ref, rows.entries) if as_json else rows.entries
+        return rows, await hf.store.compactions(session.ref), shown
 
-    rows, compactions, entries = work(do, store=store, config=config)
+    rows, compactions, entries = run_with_store(do, store=store, config=config)
     if as_json:
         from holdfast.wire.exports import export_to
 
         show_json(export_to(rows.session, entries))
         return
 
-    told = transcript(rows.session, rows.entries, full=full, compactions=compactions)
-    click.echo("\n".join(shown.rstrip() for shown in told))
+    lines = format_transcript(rows.session, rows.entries, full=full, compactions=compactions)
+    click.echo("\n".join(text.rstrip() for text in lines))
 
 
 @sessions.command
 @ids_argument
 @user_option
-@place_options
+@store_options
 @json_option
 def close(ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
-    """End sessions. They stay, and open again with the next message.
+    """Close sessions. They are kept, and the next message opens them again.
 
-    Nothing is closed when one of them is not there. One that is closed already stays as it is.
+    If one of the IDs does not exist, nothing is closed. A session that is already closed does not change.
     """
 
     async def do(hf: Holdfast) -> list[Session]:
-        return [await hf.close_session(session.ref) for session in await all_found(hf, ids, user)]
+        return [await hf.close_session(session.ref) for session in await find_sessions(hf, ids, user)]
 
-    closed = work(do, store=store, config=config, ends=True)
+    closed = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
         from holdfast.wire.sessions import SessionObject
 
         show_json([SessionObject.from_session(session) for session in closed])
     else:
-        click.echo(f"Closed {counted(len(closed), 'session')}.")
+        click.echo(f"Closed {format_count(len(closed), 'session')}.")
 
 
 # -- a session as text -----------------------------------------------------------
 
-LONGEST = 600
-"""Characters of a text that are shown, unless all of it is wanted."""
-MOST_LINES = 12
-FOLDED = 110
-"""Characters of a call or a result in its one line."""
+MAX_CHARACTERS = 600
+"""Characters of a text that are shown without --full."""
+MAX_LINES = 12
+CALL_CHARACTERS = 110
+"""Characters of a call or result on its one line."""
 _COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
 
 
-def transcript(
+def format_transcript(
     session: Session, entries: Sequence[Entry], *, full: bool, compactions: Sequence[StoredCompaction] = ()
 ) -> Iterator[str]:
-    """The lines of a session.
+    """Yield a session as lines of text.
 
     Args:
         session: the session itself.
         entries: its live path.
-        full: whether long texts, calls and results are shown whole.
-        compactions: what was made of ranges of the log, and what failed; told behind it.
+        full: do not shorten long texts, calls and results.
+        compactions: compactions of the log, failed ones included; listed at the end.
     """
-    yield from _heading(session)
+    yield from _format_heading(session)
     for message in session.system_messages:
-        yield from ("", role_shown(message.role), *said(message, full=full))
+        yield from ("", format_role(message.role), *format_message(message, full=full))
     turn = -1
     tools: dict[str, str] = {}
     for entry in entries:
         if entry.turn_id != turn:
             turn = entry.turn_id
-            yield from ("", click.style(f"turn {turn}", bold=True) + f"  {moment(entry.timestamp)}")
-        yield f"  {entry.seq:>4}  {role_shown(entry.message.role)}  {', '.join(_notes(entry))}"
-        yield from said(entry.message, full=full, tools=tools)
+            yield from ("", click.style(f"turn {turn}", bold=True) + f"  {format_time(entry.timestamp)}")
+        yield f"  {entry.seq:>4}  {format_role(entry.message.role)}  {', '.join(_describe_entry(entry))}"
+        yield from format_message(entry.message, full=full, tools=tools)
     if compactions:
         yield from ("", click.style("compactions", bold=True))
     for one in compactions:
-        yield from _compaction(one, full=full)
+        yield from _format_compaction(one, full=full)
 
 
-def _compaction(one: StoredCompaction, *, full: bool) -> Iterator[str]:
-    """What stands for a range, with its text where that is what is sent; of a failed one why there is none."""
+def _format_compaction(one: StoredCompaction, *, full: bool) -> Iterator[str]:
+    """Yield the lines of a compaction: its text if it is live, its error if it failed."""
     status = click.style(one.status, bold=one.status == "live")
-    by = f" by {line(one.model, 60)}" if one.model else ""
-    size = f", {counted(one.tokens, 'token')} of {one.source_tokens:,}" if one.error is None else ""
-    yield f"  {one.id:>4}  {status}  {one.kind} of messages {one.first} to {one.last}{by}{size}, {moment(one.created_at)}"
+    by = f" by {format_line(one.model, 60)}" if one.model else ""
+    size = f", {format_count(one.tokens, 'token')} of {one.source_tokens:,}" if one.error is None else ""
+    yield f"  {one.id:>4}  {status}  {one.kind} of messages {one.first} to {one.last}{by}{size}, {format_time(one.created_at)}"
     if one.error is not None:
-        yield f"        {line(one.error, LONGEST)}"
+        yield f"        {format_line(one.error, MAX_CHARACTERS)}"
     elif one.status == "live":
-        yield from _text(one.text, full=full)
+        yield from _format_text(one.text, full=full)
 
 
-def _heading(session: Session) -> Iterator[str]:
-    whose = f" of user {line(session.user_id)}"
-    agent = f", agent {line(session.agent)}" if session.agent else ""
-    yield click.style(f"session {line(session.id)}", bold=True) + whose + agent
+def _format_heading(session: Session) -> Iterator[str]:
+    owner = f" of user {format_line(session.user_id)}"
+    agent = f", agent {format_line(session.agent)}" if session.agent else ""
+    yield click.style(f"session {format_line(session.id)}", bold=True) + owner + agent
     yield ", ".join(
         (
             f"{session.status}, version {session.version}",
-            counted(session.turns, "turn"),
-            counted(session.messages, "message"),
-            counted(session.tokens, "token"),
+            format_count(session.turns, "turn"),
+            format_count(session.messages, "message"),
+            format_count(session.tokens, "token"),
         )
     )
-    yield f"created {moment(session.created_at)}, updated {moment(session.updated_at)}"
+    yield f"created {format_time(session.created_at)}, updated {format_time(session.updated_at)}"
     usage = session.usage
     if usage.calls:
         prompt = f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached)"
-        yield f"{counted(usage.calls, 'model call')}, {prompt}, {usage.completion_tokens:,} completion tokens"
+        yield f"{format_count(usage.calls, 'model call')}, {prompt}, {usage.completion_tokens:,} completion tokens"
 
 
-def role_shown(role: str) -> str:
-    """A role, in its colour."""
+def format_role(role: str) -> str:
+    """Return a role in its colour."""
     return click.style(role, fg=_COLORS.get(role), bold=True)
 
 
-def _notes(entry: Entry) -> Iterator[str]:
-    """What is worth knowing of an entry beside its role."""
-    yield counted(entry.tokens, "token")
+def _describe_entry(entry: Entry) -> Iterator[str]:
+    """Yield details of an entry that follow its role."""
+    yield format_count(entry.tokens, "token")
     if entry.agent:
-        yield line(entry.agent, 60)
+        yield format_line(entry.agent, 60)
     metadata = entry.metadata or {}
     if metadata.get("source"):
-        yield line(str(metadata["source"]), 60)
+        yield format_line(str(metadata["source"]), 60)
     if metadata.get("interrupted"):
         yield "interrupted"
     if entry.importance is not None:
@@ -226,36 +246,36 @@ def _notes(entry: Entry) -> Iterator[str]:
         yield "erased"
 
 
-def said(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
-    """The words of a message, its media, its calls; indented so far that no text can pass for a heading."""
+def format_message(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
+    """Yield text, media and calls of a message. The indentation keeps a text from looking like a heading."""
     tools = {} if tools is None else tools
     if message.role == "tool":
         name = tools.get(str(message.tool_call_id)) or message.name or str(message.tool_call_id)
-        yield from _folded(f"<- {line(name, 60)}: ", message.text, full=full)
+        yield from _format_call(f"<- {format_line(name, 60)}: ", message.text, full=full)
     elif message.text:
-        yield from _text(message.text, full=full)
+        yield from _format_text(message.text, full=full)
     for part in message.media:
-        yield f"        [{line(part.type, 60)}]"
+        yield f"        [{format_line(part.type, 60)}]"
     for call in message.tool_calls:
         tools[call.id] = call.name
-        yield from _folded(f"-> {line(call.name, 60)} ", call.arguments, full=full)
+        yield from _format_call(f"-> {format_line(call.name, 60)} ", call.arguments, full=full)
 
 
-def _folded(prefix: str, text: str, *, full: bool) -> Iterator[str]:
-    """A call or a result in one line, or with all its lines."""
+def _format_call(prefix: str, text: str, *, full: bool) -> Iterator[str]:
+    """Yield a call or result on one line, or with all its lines."""
     if not full:
-        yield f"        {prefix}{line(text, FOLDED)}"
+        yield f"        {prefix}{format_line(text, CALL_CHARACTERS)}"
         return
-    first, *rest = plain(text).split("\n")
+    first, *rest = sanitize(text).split("\n")
     yield f"        {prefix}{first}"
     yield from (f"           {following}" for following in rest)
 
 
-def _text(text: str, *, full: bool) -> Iterator[str]:
-    shown = text if full else "\n".join(text[:LONGEST].split("\n")[:MOST_LINES])
-    yield from (f"        {one}" for one in plain(shown).split("\n"))
+def _format_text(text: str, *, full: bool) -> Iterator[str]:
+    shown = text if full else "\n".join(text[:MAX_CHARACTERS].split("\n")[:MAX_LINES])
+    yield from (f"        {one}" for one in sanitize(shown).split("\n"))
     if len(shown) < len(text):
-        yield click.style(f"        … {len(text) - len(shown):,} more characters, see --full", dim=True)
+        yield click.style(f"        … {len(text) - len(shown):,} more characters (use --full)", dim=True)
 
 
 # -- fork, move, rewind, lift ----------------------------------------------------
@@ -264,9 +284,9 @@ def _text(text: str, *, full: bool) -> Iterator[str]:
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @user_option
-@click.option("--at-turn", type=click.IntRange(0), help="The last turn that is copied.  [default: all of them]")
-@click.option("--id", "new_id", metavar="ID", help="Of the new session.  [default: a random one]")
-@place_options
+@click.option("--at-turn", type=click.IntRange(0), help="Last turn to copy.  [default: the last turn]")
+@click.option("--id", "new_id", metavar="ID", help="ID of the new session.  [default: a random one]")
+@store_options
 @json_option
 def fork(
     session_id: str,
@@ -278,23 +298,25 @@ def fork(
     new_id: str | None,
     as_json: bool,
 ) -> None:
-    """Make a new session out of another one's turns, from the first one on. The other one stays as it is."""
+    """Copy a session from its first turn on into a new session. The original does not change."""
 
     async def do(hf: Holdfast) -> Session:
         from holdfast.sessions.forking import fork_session
 
-        return await fork_session(hf.engine, (await found(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id)
+        return await fork_session(
+            hf.engine, (await find_session(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id
+        )
 
-    _told("Made", work(do, store=store, config=config, ends=True), as_json=as_json)
+    _report("Created", run_with_store(do, store=store, config=config, writes=True), as_json=as_json)
 
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @user_option
-@click.option("--to-user", metavar="ID", help="Whose it is to be.")
-@click.option("--id", "new_id", metavar="ID", help="What it is to be called.  [default: as before]")
-@click.option("--agent", metavar="NAME", help="Whose agent it is to be.  [default: as before]")
-@place_options
+@click.option("--to-user", metavar="ID", help="New user of the session.")
+@click.option("--id", "new_id", metavar="ID", help="New ID of the session.  [default: unchanged]")
+@click.option("--agent", metavar="NAME", help="New agent of the session.  [default: unchanged]")
+@store_options
 @json_option
 def move(
     session_id: str,
@@ -307,48 +329,48 @@ def move(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Make a session another user's, or another agent's, with all that belongs to it; or give it another id.
+    """Move a session with all its data to another user or agent, or give it another ID.
 
-    What its user's sessions share stays with that user. A move that was interrupted is finished by the same command.
+    Data that the sessions of a user share stays with that user. If a move is interrupted, run the same command again.
     """
     if to_user is None and new_id is None and agent is None:
-        raise click.UsageError("Nothing says where to: give --to-user, --agent or --id.")
+        raise click.UsageError("Name the target with --to-user, --agent or --id.")
 
     async def do(hf: Holdfast) -> Session:
         from msgspec import UNSET
 
-        ref = (await found(hf, session_id, user)).ref
+        ref = (await find_session(hf, session_id, user)).ref
         handle = await hf.move(ref, user_id=to_user, id=new_id, agent=UNSET if agent is None else agent)
         return await handle.info()
 
-    _told("Moved:", work(do, store=store, config=config, ends=True), as_json=as_json)
+    _report("Moved:", run_with_store(do, store=store, config=config, writes=True), as_json=as_json)
 
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @user_option
-@click.option("--at-turn", type=click.IntRange(0), required=True, help="The last turn that stays.")
-@place_options
+@click.option("--at-turn", type=click.IntRange(0), required=True, help="Last turn to keep.")
+@store_options
 @json_option
 def rewind(
     session_id: str, user: str | None, store: str | None, config: str | None, *, at_turn: int, as_json: bool
 ) -> None:
-    """Go back to a turn of a session: what came after it is kept, and no longer sent."""
+    """Go back to a turn of a session. Later messages stay in the log but are no longer sent."""
 
     async def do(hf: Holdfast) -> Session:
         from holdfast.sessions.forking import rewound
 
-        return (await rewound(hf.engine, (await found(hf, session_id, user)).ref, at_turn))[0]
+        return (await rewound(hf.engine, (await find_session(hf, session_id, user)).ref, at_turn))[0]
 
-    _told("Went back:", work(do, store=store, config=config, ends=True), as_json=as_json)
+    _report("Rewound:", run_with_store(do, store=store, config=config, writes=True), as_json=as_json)
 
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @click.argument("seq", type=click.IntRange(0))
 @user_option
-@click.option("--upstream", metavar="NAME", help="Only for this one.  [default: all that refused it]")
-@place_options
+@click.option("--upstream", metavar="NAME", help="Only for this upstream.  [default: all that rejected it]")
+@store_options
 @json_option
 def lift(
     session_id: str,
@@ -360,37 +382,37 @@ def lift(
     upstream: str | None,
     as_json: bool,
 ) -> None:
-    """Send message SEQ of a session again to the upstreams that refused it."""
+    """Send message SEQ of a session again to upstreams that rejected it."""
 
     async def do(hf: Holdfast) -> Entry:
         from holdfast.domain.refusals import refusals_of
         from holdfast.errors import EntryNotFound
         from holdfast.sessions.annotating import annotate
 
-        ref = (await found(hf, session_id, user)).ref
+        ref = (await find_session(hf, session_id, user)).ref
         entries = await hf.store.entries(ref, start=seq, stop=seq + 1)
         if not entries:
             raise EntryNotFound(ref.id, seq)
         kept = [name for name in refusals_of(entries[0].metadata) if upstream not in (None, name)]
         return await annotate(hf.store, ref, seq, refused_by=kept)
 
-    entry = work(do, store=store, config=config, ends=True)
+    entry = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
         from holdfast.wire.openai import entry_to
 
         show_json(entry_to(entry))
     else:
-        click.echo(f"Message {seq} is sent again.")
+        click.echo(f"Message {seq} will be sent again.")
 
 
-def _told(verb: str, session: Session, *, as_json: bool) -> None:
+def _report(verb: str, session: Session, *, as_json: bool) -> None:
     if as_json:
         from holdfast.wire.sessions import SessionObject
 
         show_json(SessionObject.from_session(session))
     else:
         click.echo(
-            f"{verb} {line(session.id)} of user {line(session.user_id)}, {counted(session.messages, 'message')}."
+            f"{verb} {format_line(session.id)} of user {format_line(session.user_id)}, {format_count(session.messages, 'message')}."
         )
 
 
@@ -399,16 +421,16 @@ def _told(verb: str, session: Session, *, as_json: bool) -> None:
 
 @sessions.command
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--user", metavar="ID", help="Whose sessions; without an ID all of them, and what they share.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@place_options
+@click.option("--user", metavar="ID", help="User of the sessions. Without an ID, all data of this user is deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@store_options
 @json_option
 def delete(
     ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, yes: bool, as_json: bool
 ) -> None:
-    """Delete sessions and all that belongs to them, or with --user alone everything of a user. There is no way back.
+    """Delete sessions with all their data, or all data of a user (--user without ID). This cannot be undone.
 
-    Nothing is deleted when one of them is not there.
+    If one of the IDs does not exist, nothing is deleted.
     """
     if ids:
         _delete_sessions(ids, user, store, config, yes=yes, as_json=as_json)
@@ -422,22 +444,25 @@ def _delete_sessions(
     ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, yes: bool, as_json: bool
 ) -> None:
     async def look(hf: Holdfast) -> list[Session]:
-        return await all_found(hf, ids, user)
+        return await find_sessions(hf, ids, user)
 
-    meant = work(look, store=store, config=config)
+    chosen = run_with_store(look, store=store, config=config)
     if not yes:
-        told = [f"{line(one.id)} of user {line(one.user_id)}, {counted(one.messages, 'message')}" for one in meant]
-        _confirm(told, counted(len(meant), "session"))
+        descriptions = [
+            f"{format_line(one.id)} of user {format_line(one.user_id)}, {format_count(one.messages, 'message')}"
+            for one in chosen
+        ]
+        _confirm(descriptions, format_count(len(chosen), "session"))
 
     async def do(hf: Holdfast) -> list[tuple[Session, Receipt]]:
-        gone = [(session, await hf.remove(session.ref)) for session in meant]
-        return [(session, receipt) for session, receipt in gone if receipt is not None]
+        removed = [(session, await hf.remove(session.ref)) for session in chosen]
+        return [(session, receipt) for session, receipt in removed if receipt is not None]
 
-    gone = work(do, store=store, config=config, ends=True)
+    removed = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
-        show_json([_row(session, receipt) for session, receipt in gone])
+        show_json([_to_row(session, receipt) for session, receipt in removed])
     else:
-        click.echo(f"Deleted {_sum([receipt for _, receipt in gone])}.")
+        click.echo(f"Deleted {_format_receipts([receipt for _, receipt in removed])}.")
 
 
 def _delete_user(user: str, store: str | None, config: str | None, *, yes: bool, as_json: bool) -> None:
@@ -447,27 +472,28 @@ def _delete_user(user: str, store: str | None, config: str | None, *, yes: bool,
         return sum([len(page) async for page in pages(hf.store, user_id=user)])
 
     if not yes:
-        count = work(look, store=store, config=config)
+        count = run_with_store(look, store=store, config=config)
         _confirm(
-            [f"{counted(count, 'session')}, and the artifacts that they share"], f"everything of user {line(user)}"
+            [f"{format_count(count, 'session')} and the artifacts that they share"],
+            f"all data of user {format_line(user)}",
         )
 
     async def do(hf: Holdfast) -> Receipt:
         return await hf.delete_user(user)
 
-    receipt = work(do, store=store, config=config, ends=True)
+    receipt = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
         show_json({"user_id": user, "receipt": receipt})
     else:
-        click.echo(f"Deleted {_sum([receipt])}.")
+        click.echo(f"Deleted {_format_receipts([receipt])}.")
 
 
-def _confirm(told: Sequence[str], what: str) -> None:
-    """Ask whoever sits there; the store is not open meanwhile."""
-    if not attended():
-        raise click.UsageError("There is nobody to ask: --yes deletes without asking.")
-    for one in told:
-        click.echo(f"  {one}", err=True)
+def _confirm(descriptions: Sequence[str], what: str) -> None:
+    """Ask the user to confirm. The store is closed meanwhile."""
+    if not is_interactive():
+        raise click.UsageError("Standard input is not a terminal: confirm with --yes.")
+    for description in descriptions:
+        click.echo(f"  {description}", err=True)
     if not click.confirm(f"Delete {what}?", err=True):
         raise Failure("nothing was deleted")
 
@@ -475,8 +501,8 @@ def _confirm(told: Sequence[str], what: str) -> None:
 # -- prune -------------------------------------------------------------------
 
 
-def _age(_: click.Context, __: click.Parameter, value: str) -> int:
-    """Milliseconds of an age like `30d`."""
+def _parse_age(_: click.Context, __: click.Parameter, value: str) -> int:
+    """Return the milliseconds of a duration like `30d`."""
     from holdfast.durations import milliseconds_of
 
     try:
@@ -486,17 +512,19 @@ def _age(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 @sessions.command
-@click.option("--older-than", metavar="AGE", required=True, callback=_age, help="Like 30d, 12h or 90m.")
+@click.option(
+    "--older-than", metavar="AGE", required=True, callback=_parse_age, help="Minimum age, like 30d, 12h or 90m."
+)
 @click.option(
     "--status",
     type=click.Choice(["closed", "active", "any"]),
     default="closed",
     show_default=True,
-    help="Which sessions.",
+    help="Status of the sessions.",
 )
 @user_option
-@click.option("--dry-run", is_flag=True, help="Only say which sessions those are.")
-@place_options
+@click.option("--dry-run", is_flag=True, help="Only list the sessions.")
+@store_options
 @json_option
 def prune(
     older_than: int,
@@ -508,59 +536,65 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Delete sessions that ended, or were used last, before a certain time, and were not changed since.
+    """Delete sessions that were closed, or last used, before a given time and have not changed since.
 
-    There is no way back: a --dry-run first says which ones it would be.
+    This cannot be undone. Run it with --dry-run first to see which sessions it would delete.
     """
 
     async def do(hf: Holdfast) -> list[tuple[Session, Receipt]]:
-        gone = []
+        removed = []
         found = hf.prune(older_than, status=None if status == "any" else status, user_id=user, dry_run=dry_run)
-        with progress(None) as bar:
+        with show_progress(None) as bar:
             async with aclosing(found):
                 async for session, receipt in found:
-                    bar.about(session.id)
-                    gone.append((session, receipt))
-                    bar.step()
-        return gone
+                    bar.describe(session.id)
+                    removed.append((session, receipt))
+                    bar.advance()
+        return removed
 
-    gone = work(do, store=store, config=config, ends=not dry_run)
+    removed = run_with_store(do, store=store, config=config, writes=not dry_run)
     if as_json:
-        show_json([_pruned(session, receipt, dry_run=dry_run) for session, receipt in gone])
+        show_json([_to_pruned_row(session, receipt, dry_run=dry_run) for session, receipt in removed])
     elif dry_run:
-        for session, _ in gone:
-            when = moment(session.updated_at)
-            click.echo(f"{line(session.id)} of user {line(session.user_id)}, {session.status}, changed last {when}")
-        messages = sum(session.messages for session, _ in gone)
-        click.echo(f"Would delete {counted(len(gone), 'session')}, {counted(messages, 'message')}.", err=True)
+        for session, _ in removed:
+            when = format_time(session.updated_at)
+            click.echo(
+                f"{format_line(session.id)} of user {format_line(session.user_id)}, {session.status}, last changed {when}"
+            )
+        messages = sum(session.messages for session, _ in removed)
+        click.echo(
+            f"Would delete {format_count(len(removed), 'session')}, {format_count(messages, 'message')}.", err=True
+        )
     else:
-        click.echo(f"Deleted {_sum([receipt for _, receipt in gone])}.")
+        click.echo(f"Deleted {_format_receipts([receipt for _, receipt in removed])}.")
 
 
-def _pruned(session: Session, receipt: Receipt, *, dry_run: bool) -> dict[str, Any]:
+def _to_pruned_row(session: Session, receipt: Receipt, *, dry_run: bool) -> dict[str, Any]:
     row = {"status": session.status, "updated_at": session.updated_at, "messages": session.messages}
-    return {**({"id": session.id, "user_id": session.user_id} if dry_run else _row(session, receipt)), **row}
+    return {**({"id": session.id, "user_id": session.user_id} if dry_run else _to_row(session, receipt)), **row}
 
 
 # -- receipts ----------------------------------------------------------------
 
 
-def _row(session: Session, receipt: Receipt) -> dict[str, Any]:
+def _to_row(session: Session, receipt: Receipt) -> dict[str, Any]:
     return {"id": session.id, "user_id": session.user_id, "receipt": receipt}
 
 
-def _sum(receipts: Sequence[Receipt]) -> str:
-    """Receipts in words: what there is always, and what else there was."""
+def _format_receipts(receipts: Sequence[Receipt]) -> str:
+    """Format the sum of receipts. Sessions and messages are always listed, other data only if there was any."""
     from holdfast.lifecycle.removal import Receipt
 
     total = sum(receipts, start=Receipt())
-    said = [counted(total.sessions, "session"), counted(total.messages + total.retired, "message")]
+    parts = [format_count(total.sessions, "session"), format_count(total.messages + total.retired, "message")]
     if total.artifacts:
-        said.append(f"{counted(total.artifacts, 'version')} of artifacts with {counted(total.artifact_bytes, 'byte')}")
+        parts.append(
+            f"{format_count(total.artifacts, 'version')} of artifacts with {format_count(total.artifact_bytes, 'byte')}"
+        )
     if total.memories:
-        said.append(counted(total.memories, "memory", "memories"))
+        parts.append(format_count(total.memories, "memory", "memories"))
     if total.transcripts:
-        said.append(counted(total.transcripts, "transcript"))
+        parts.append(format_count(total.transcripts, "transcript"))
     if total.pending_deliveries:
-        said.append(f"of which {total.pending_deliveries:,} will go when hooks were told")
-    return ", ".join(said)
+        parts.append(f"{total.pending_deliveries:,} of them after their hooks have been notified")
+    return ", ".join(parts)

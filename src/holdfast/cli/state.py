@@ -1,4 +1,4 @@
-"""`holdfast state`: get, set, unset, increment, append; of a session with all that it shares, of a user, of all."""
+"""`holdfast state`: get, set, unset, increment and append; for a session, a user, or all sessions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import found, json_option, place_options, work
-from holdfast.cli.terminal import Column, counted, line, plain, show_json, show_table
+from holdfast.cli.stores import find_session, json_option, run_with_store, store_options
+from holdfast.cli.terminal import Column, format_count, format_line, sanitize, show_json, show_table
 from holdfast.numbers import is_number
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ _SHOWN = 100
 """Characters of a value in a table."""
 
 
-class _Whose(NamedTuple):
-    """Whose state is meant, and in which store."""
+class _StateTarget(NamedTuple):
+    """Owner of the state, and its store."""
 
     session: str | None
     user: str | None
@@ -32,14 +32,14 @@ class _Whose(NamedTuple):
     config: str | None
 
     def do(self, what: Callable[[StateHandle], Awaitable[T]], *, writes: bool = True) -> T:
-        """Do something with it. Raises `Misuse` where it is not clear which is meant."""
+        """Call `what` with the state. Raise `Misuse` if the options do not name exactly one owner."""
         if self.app + (self.session is not None or self.user is not None) != 1:
-            raise Misuse("say whose state: --session ID, --user ID, or --app")
+            raise Misuse("name one owner: --session ID, --user ID or --app")
 
-        async def opened(hf: Holdfast) -> T:
+        async def run(hf: Holdfast) -> T:
             return await what(await self._state(hf))
 
-        return work(opened, store=self.store, config=self.config, ends=writes)
+        return run_with_store(run, store=self.store, config=self.config, writes=writes)
 
     async def _state(self, hf: Holdfast) -> StateHandle:
         from holdfast.sessions.state import SessionState
@@ -48,122 +48,124 @@ class _Whose(NamedTuple):
             return hf.app_state()
         if self.session is None:
             return hf.user_state(str(self.user))
-        return SessionState(hf.engine, (await found(hf, self.session, self.user)).ref)
+        return SessionState(hf.engine, (await find_session(hf, self.session, self.user)).ref)
 
 
-def _lasting(*keys: str) -> None:
-    """Raises `Misuse` for a key under which nothing can stand outside of a turn: its write would be dropped without a word."""
+def _refuse_temporary(*keys: str) -> None:
+    """Raise `Misuse` for `temp:` keys: they exist only during a turn, so a write would be lost silently."""
     from holdfast.domain.state import scope_of
 
     for key in keys:
         if scope_of(key) == "temp":
-            raise Misuse(f"{key!r} would be of one turn: outside of turns nothing stands under keys with temp:")
+            raise Misuse(f"{key!r} exists only during a turn: keys that begin with temp: cannot be changed here")
 
 
 def _options(command: F) -> F:
-    """What all of them take: whose state, in which store, and how it is told."""
-    session = click.option("--session", metavar="ID", help="A session's, with what it shares.")
-    user = click.option("--user", metavar="ID", help="What a user's sessions share; with --session, whose that is.")
-    app = click.option("--app", is_flag=True, help="What all sessions share.")
-    return session(user(app(place_options(json_option(command)))))
+    """Add the options that all commands of the group take."""
+    session = click.option("--session", metavar="ID", help="State of this session, with the state it shares.")
+    user = click.option(
+        "--user", metavar="ID", help="State that all sessions of this user share; with --session, its user."
+    )
+    app = click.option("--app", is_flag=True, help="State that all sessions share.")
+    return session(user(app(store_options(json_option(command)))))
 
 
 @click.group
 def state() -> None:
-    """Look at state and change it. A key has its scope before it: user:theme, app:version, or nothing for the session's own."""
+    """Read and change state. The scope is a prefix of the key: user:theme, app:version; no prefix is the session's own."""
 
 
 @state.command
 @click.argument("key", metavar="[KEY]", required=False)
 @_options
-def get(key: str | None, *, as_json: bool, **whose: Any) -> None:
-    """Show what stands under a key, or all keys."""
-    place = _Whose(**whose)
+def get(key: str | None, *, as_json: bool, **target: Any) -> None:
+    """Show the value of a key, or of all keys."""
+    place = _StateTarget(**target)
     if key is None:
         _show_all(place.do(lambda held: held.all(), writes=False), as_json=as_json)
         return
     wanted = key
     value = place.do(lambda held: held.get(wanted), writes=False)
     if value is None:
-        raise Failure(f"there is nothing under {key!r}")
+        raise Failure(f"no value is stored under {key!r}")
     if as_json:
         show_json(value)
     else:
-        click.echo(plain(value if isinstance(value, str) else _json(value)))
+        click.echo(sanitize(value if isinstance(value, str) else _to_json(value)))
 
 
 def _show_all(held: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_json(held)
     elif held:
-        rows = [[key, _short(value)] for key, value in sorted(held.items())]
+        rows = [[key, _shorten(value)] for key, value in sorted(held.items())]
         show_table([Column("key"), Column("value")], rows)
     else:
-        click.echo("There is nothing in it.", err=True)
+        click.echo("The state is empty.", err=True)
 
 
 @state.command(name="set")
 @click.argument("key", metavar="KEY")
 @click.argument("value", metavar="VALUE")
-@click.option("--text", is_flag=True, help="Take VALUE as a text, even if it is JSON.")
+@click.option("--text", is_flag=True, help="Treat VALUE as text even if it is valid JSON.")
 @_options
-def set_(key: str, value: str, *, text: bool, as_json: bool, **whose: Any) -> None:
-    """Have VALUE stand under a key: JSON, or else a text. Before a VALUE that begins with - write --."""
-    _lasting(key)
-    taken = value if text else _value(value)
+def set_(key: str, value: str, *, text: bool, as_json: bool, **target: Any) -> None:
+    """Set a key to VALUE: JSON, or else text. Put -- before a VALUE that begins with -."""
+    _refuse_temporary(key)
+    taken = value if text else _parse_value(value)
     if taken is None:
-        raise Misuse("null is nothing: `holdfast state unset` deletes a key, and --text takes the word")
-    _Whose(**whose).do(lambda held: held.set(key, taken))
-    _told(f"Set {line(key)}.", {key: taken}, as_json=as_json)
+        raise Misuse("null cannot be stored: use `holdfast state unset` to delete a key, or --text for the word null")
+    _StateTarget(**target).do(lambda held: held.set(key, taken))
+    _report(f"Set {format_line(key)}.", {key: taken}, as_json=as_json)
 
 
 @state.command
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @_options
-def unset(keys: Sequence[str], *, as_json: bool, **whose: Any) -> None:
-    """Have nothing stand under these keys."""
-    _lasting(*keys)
+def unset(keys: Sequence[str], *, as_json: bool, **target: Any) -> None:
+    """Delete keys."""
+    _refuse_temporary(*keys)
     nothing = dict.fromkeys(keys)
-    _Whose(**whose).do(lambda held: held.update(nothing))
-    _told(f"Deleted {counted(len(nothing), 'key')}.", nothing, as_json=as_json)
+    _StateTarget(**target).do(lambda held: held.update(nothing))
+    _report(f"Deleted {format_count(len(nothing), 'key')}.", nothing, as_json=as_json)
 
 
 @state.command
 @click.argument("key", metavar="KEY")
-@click.option("--by", metavar="NUMBER", default="1", show_default=True, help="How much; less than 0 takes away.")
+@click.option("--by", metavar="NUMBER", default="1", show_default=True, help="Amount to add; may be negative.")
 @_options
-def increment(key: str, by: str, *, as_json: bool, **whose: Any) -> None:
-    """Add to the number under a key, to 0 where there is none, and show what it is then."""
-    _lasting(key)
-    amount = _value(by)
+def increment(key: str, by: str, *, as_json: bool, **target: Any) -> None:
+    """Add to the number stored under a key and show the result. A missing key counts as 0."""
+    _refuse_temporary(key)
+    amount = _parse_value(by)
     if not is_number(amount):
         raise Misuse(f"--by: expected a number, got {by!r}")
-    number = _Whose(**whose).do(lambda held: held.increment(key, amount))
-    _told(_json(number), {key: number}, as_json=as_json)
+    number = _StateTarget(**target).do(lambda held: held.increment(key, amount))
+    _report(_to_json(number), {key: number}, as_json=as_json)
 
 
 @state.command
 @click.argument("key", metavar="KEY")
 @click.argument("values", metavar="VALUE...", nargs=-1, required=True)
-@click.option("--text", is_flag=True, help="Take each VALUE as a text, even if it is JSON.")
+@click.option("--text", is_flag=True, help="Treat each VALUE as text even if it is valid JSON.")
 @_options
-def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **whose: Any) -> None:
-    """Add values to the end of the list under a key, of an empty one where there is none. Before a VALUE with - write --."""
-    _lasting(key)
-    taken = [value if text else _value(value) for value in values]
-    length = _Whose(**whose).do(lambda held: held.append(key, *taken))
-    _told(f"{line(key)} has {counted(length, 'value')}.", {"key": key, "length": length}, as_json=as_json)
+def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **target: Any) -> None:
+    """Append values to the list stored under a key. A missing key counts as an empty list. Put -- before a VALUE with -."""
+    _refuse_temporary(key)
+    taken = [value if text else _parse_value(value) for value in values]
+    length = _StateTarget(**target).do(lambda held: held.append(key, *taken))
+    _report(f"{format_line(key)} has {format_count(length, 'value')}.", {"key": key, "length": length}, as_json=as_json)
 
 
-def _told(words: str, data: Any, *, as_json: bool) -> None:
+def _report(words: str, data: Any, *, as_json: bool) -> None:
     if as_json:
         show_json(data)
     else:
         click.echo(words)
 
 
-def _value(text: str) -> Any:
-    """The JSON that `text` is, or `text`."""
+def _parse_value(text: str) -> Any:
+    """Return `text` decoded as JSON, or unchanged if it is not valid JSON."""
     import msgspec
 
     try:
@@ -172,12 +174,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()
 
 
-def _short(value: Any) -> str:
-    text = _json(value)
+def _shorten(value: Any) -> str:
+    text = _to_json(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -1,4 +1,4 @@
-"""Which store a command works on, and which session of it is meant."""
+"""Open the store of a command, and find the sessions that it names."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def place_options(command: F) -> F:
-    """`--store` and `--config`; flags win over the environment, that over the file."""
-    store = click.option("--store", metavar="URL", help="Where sessions live, like sqlite:///chat.db  [HOLDFAST_STORE]")
+def store_options(command: F) -> F:
+    """Add `--store` and `--config`. Flags override the environment, which overrides the file."""
+    store = click.option("--store", metavar="URL", help="Database, like sqlite:///chat.db  [HOLDFAST_STORE]")
     return store(config_option(command))
 
 
 config_option = click.option(
-    "--config", metavar="FILE", help="Configuration.  [default: holdfast.yaml, if it is there; HOLDFAST_CONFIG]"
+    "--config", metavar="FILE", help="Configuration file.  [default: holdfast.yaml, if it exists; HOLDFAST_CONFIG]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-user_option = click.option("--user", metavar="ID", help="Whose sessions.")
+user_option = click.option("--user", metavar="ID", help="Only sessions of this user.")
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
-def work(
+def run_with_store(
     do: Callable[[Holdfast], Awaitable[T]],
     *,
     store: str | None,
     config: str | None,
-    makes: bool = False,
-    ends: bool = False,
-    still: bool = False,
-    models: bool = False,
-    looks: bool = False,
-    agents: bool = False,
+    create: bool = False,
+    writes: bool = False,
+    keep_sessions: bool = False,
+    with_models: bool = False,
+    index_read_only: bool = False,
+    with_agents: bool = False,
 ) -> T:
-    """Open the store that flags, environment and file name, do something with it, and close it.
+    """Open the store that flags, environment and configuration name, call `do` with it, and close it.
 
     Args:
-        do: what to do.
-        store: the flag.
-        config: the flag.
-        makes: whether a database that is not there is made; a look at one that is not there is a mistake.
-        ends: whether it writes: the hooks of the configuration are told of ends, and transcripts follow.
-        still: no session ends meanwhile, however long it was idle or however many there are.
-        models: a model may be asked for merges of memories, where the configuration names one.
-        looks: it only looks at the index, and makes no file of one.
-        agents: the agents and models of the configuration are there: whose prompts are looked at.
+        do: the function to call.
+        store: value of `--store`.
+        config: value of `--config`.
+        create: create a database that does not exist; otherwise that is an error.
+        writes: the command changes data, so that hooks run and transcripts are updated.
+        keep_sessions: do not expire or evict sessions meanwhile.
+        with_models: allow calls of the model that merges memories, if one is configured.
+        index_read_only: open the index read-only and do not create its file.
+        with_agents: load the agents and models of the configuration, for commands that build prompts.
     """
     import anyio
 
@@ -66,25 +66,39 @@ def work(
     from holdfast.config.build import create_holdfast, create_store_folder
 
     settings = load_settings({"store": store, "config": config}, os.environ)
-    if makes:
+    if create:
         create_store_folder(settings.store)
     else:
-        require(settings.store)
+        require_database(settings.store)
     hf = create_holdfast(
-        settings, **_without_turns(settings, ends=ends, still=still, models=models, looks=looks, agents=agents)
+        settings,
+        **_build_overrides(
+            settings,
+            writes=writes,
+            keep_sessions=keep_sessions,
+            with_models=with_models,
+            index_read_only=index_read_only,
+            with_agents=with_agents,
+        ),
     )
 
-    async def done() -> T:
+    async def run() -> T:
         async with hf:
             return await do(hf)
 
-    return anyio.run(done)
+    return anyio.run(run)
 
 
-def _without_turns(
-    settings: ServerSettings, *, ends: bool, still: bool, models: bool, looks: bool, agents: bool
+def _build_overrides(
+    settings: ServerSettings,
+    *,
+    writes: bool,
+    keep_sessions: bool,
+    with_models: bool,
+    index_read_only: bool,
+    with_agents: bool,
 ) -> dict[str, Any]:
-    """What a command has otherwise than the configuration: it runs no turns, starts no tools, and ends nothing behind its work."""
+    """Return the settings that differ from the configuration: a command runs no turns and starts no tools."""
     import msgspec
 
     from holdfast.config.build import build_index_settings, build_life_settings
@@ -92,20 +106,20 @@ def _without_turns(
 
     config = settings.config
     life = build_life_settings(config)
-    if still:
+    if keep_sessions:
         life = msgspec.structs.replace(life, max_sessions=0, sweep=False, still=True)
     instead: dict[str, Any] = {"life": life, "python": None, "mcp_servers": ()}
-    if not ends:
+    if not writes:
         instead |= {"hooks": (), "workspaces": None}
-    if not (agents or (models and config.dreaming.model)):
+    if not (with_agents or (with_models and config.dreaming.model)):
         instead["roster"] = None
-    if looks and (index := build_index_settings(config)) is not None:
+    if index_read_only and (index := build_index_settings(config)) is not None:
         instead["index"] = as_it_is(index, settings.store)
     return instead
 
 
-def require(url: str) -> None:
-    """Refuse a SQLite file that is not there: opening it would make it."""
+def require_database(url: str) -> None:
+    """Raise StoreUnavailable if a SQLite file does not exist: opening it would create it."""
     if not url.startswith("sqlite:"):
         return
     from holdfast.stores.sql.address import MEMORY, path_of
@@ -113,12 +127,12 @@ def require(url: str) -> None:
     path = path_of(url)
     if path != MEMORY and not Path(path).exists():
         raise StoreUnavailable(
-            f"{path}: there is no such database; --store names another, `holdfast serve` and `holdfast sessions import` make one"
+            f"{path}: no such database; name another with --store, or create one with `holdfast serve` or `holdfast sessions import`"
         )
 
 
-async def found(hf: Holdfast, session_id: str, user: str | None) -> Session:
-    """The session of that id: the user's, else the only one."""
+async def find_session(hf: Holdfast, session_id: str, user: str | None) -> Session:
+    """Return the user's session of that id. Without a user, return the only session of that id."""
     from holdfast.domain.session import SessionRef
 
     if user is not None:
@@ -126,10 +140,10 @@ async def found(hf: Holdfast, session_id: str, user: str | None) -> Session:
     try:
         return await hf.store.find(session_id)
     except AmbiguousSession as exc:
-        raise Failure(f"several users have a session {session_id!r}: say whose with --user") from exc
+        raise Failure(f"several users have a session {session_id!r}: name one of them with --user") from exc
 
 
-async def all_found(hf: Holdfast, ids: Sequence[str], user: str | None) -> list[Session]:
-    """Each session once, in the order of `ids`; an error before anything is done with one when another is not there."""
-    sessions = [await found(hf, session_id, user) for session_id in ids]
+async def find_sessions(hf: Holdfast, ids: Sequence[str], user: str | None) -> list[Session]:
+    """Return the sessions of `ids` in order, without duplicates. Raise before anything changes if one is missing."""
+    sessions = [await find_session(hf, session_id, user) for session_id in ids]
     return list({session.ref: session for session in sessions}.values())

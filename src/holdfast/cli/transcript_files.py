@@ -1,4 +1,4 @@
-"""What stands in a transcript, entry by entry, and where a text is in it. A line at a time: memory is flat."""
+"""Read and search transcript files. Files are read line by line, so memory use is constant."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from holdfast.errors import InvalidMessage
 from holdfast.hooks.transcript_files import RETIRED, line_from, lines_of, message_of
 from holdfast.wire.openai import message_from
 
-AROUND: Final = 60
-"""Characters on both sides of what was found."""
+CONTEXT_CHARACTERS: Final = 60
+"""Characters shown on both sides of a match."""
 
 
-class Written(NamedTuple):
-    """An entry of a transcript."""
+class TranscriptEntry(NamedTuple):
+    """One entry of a transcript."""
 
     at: int
-    """Its `seq`, or its place among the entries where it has none."""
+    """Its `seq`, or its position among the entries if it has none."""
     data: Mapping[str, Any]
-    """Its line."""
+    """The decoded line."""
     retired: bool
 
     @property
     def time(self) -> Any:
-        """When it was written, as it stands there."""
+        """Timestamp as written in the file."""
         return self.data.get("timestamp")
 
     @property
     def role(self) -> str:
-        """Whose it is."""
+        """Role of the message."""
         return str(self.data.get("role"))
 
     @property
     def content(self) -> str:
-        """Its words."""
+        """Text of the message."""
         content = self.data.get("content")
         return content if isinstance(content, str) else ""
 
     @property
     def message(self) -> Message | None:
-        """The message; None where it makes none."""
+        """The message, or None if the entry is not a valid one."""
         try:
             return message_from(message_of(self.data))
         except InvalidMessage:
             return None
 
 
-def entries_in(path: Path, *, retired: bool = False) -> Iterator[Written]:
-    """The entries of a transcript in order; lines that are none are passed over.
+def read_entries(path: Path, *, retired: bool = False) -> Iterator[TranscriptEntry]:
+    """Yield the entries of a transcript in order. Other lines are skipped.
 
     Args:
         path: the file.
-        retired: with those that left the live path.
+        retired: include entries that left the live path.
     """
-    firsts, ends = _retired_in(path)
+    firsts, ends = _read_retired_ranges(path)
     with path.open("rb") as file:
         at = -1
         for line in lines_of(file):
@@ -68,18 +68,18 @@ def entries_in(path: Path, *, retired: bool = False) -> Iterator[Written]:
             seq = data.get("seq")
             at = seq if isinstance(seq, int) else at + 1
             found = bisect_right(firsts, at) - 1
-            gone = found >= 0 and at < ends[found]
-            if retired or not gone:
-                yield Written(at, data, gone)
+            is_retired = found >= 0 and at < ends[found]
+            if retired or not is_retired:
+                yield TranscriptEntry(at, data, is_retired)
 
 
-def _retired_in(path: Path) -> tuple[list[int], list[int]]:
-    """What left the live path, as ranges of `seq` that do not meet: the first of each, and what comes behind its last."""
+def _read_retired_ranges(path: Path) -> tuple[list[int], list[int]]:
+    """Return the ranges of `seq` that left the live path, merged: their starts, and their ends (exclusive)."""
     firsts: list[int] = []
     ends: list[int] = []
     with path.open("rb") as file:
-        told = (line_from(line) for line in lines_of(file) if line.startswith(RETIRED))
-        for first, end in sorted((data["from"], data["by"]) for data in told if data is not None):
+        records = (line_from(line) for line in lines_of(file) if line.startswith(RETIRED))
+        for first, end in sorted((data["from"], data["by"]) for data in records if data is not None):
             if ends and first <= ends[-1]:
                 ends[-1] = max(ends[-1], end)
             else:
@@ -88,80 +88,80 @@ def _retired_in(path: Path) -> tuple[list[int], list[int]]:
     return firsts, ends
 
 
-# -- finding -------------------------------------------------------------------
+# -- search --------------------------------------------------------------------
 
 
-class Found(NamedTuple):
-    """Where something was found."""
+class TextMatch(NamedTuple):
+    """A match in a transcript."""
 
     at: int
     role: str
     timestamp: Any
     snippet: str
-    """With what was found in brackets."""
+    """Text around the match, with the match in brackets."""
 
 
-class Needle:
-    r"""What is looked for: a text in which case, accents and the amount of white space do not count.
+class TextQuery:
+    r"""A text to search for. Case, accents and the amount of white space are ignored.
 
-    >>> Needle("CODIGO  fuente").found("El código\nfuente está aquí.")
+    >>> Needle("CODIGO  fuente").find("El código\nfuente está aquí.")
     'El [código fuente] está aquí.'
     """
 
     def __init__(self, query: str) -> None:
-        self.folded = folded(query).strip()
+        self.folded = fold_text(query).strip()
 
-    def found(self, text: str) -> str | None:
-        """The text around the first place where it stands; None where it does not."""
-        if self.folded not in folded(text):
+    def find(self, text: str) -> str | None:
+        """Return the text around the first match, or None if there is none."""
+        if self.folded not in fold_text(text):
             return None
-        begin, end = _place(text, self.folded)
-        before, after = text[max(0, begin - AROUND) : begin], text[end : end + AROUND]
-        cut = "…" * (begin > AROUND), "…" * (len(text) > end + AROUND)
+        begin, end = _locate(text, self.folded)
+        before, after = text[max(0, begin - CONTEXT_CHARACTERS) : begin], text[end : end + CONTEXT_CHARACTERS]
+        cut = "…" * (begin > CONTEXT_CHARACTERS), "…" * (len(text) > end + CONTEXT_CHARACTERS)
         return " ".join(f"{cut[0]}{before}[{text[begin:end]}]{after}{cut[1]}".split())
 
 
-def found_in(path: Path, needle: Needle, *, retired: bool = False) -> Iterator[Found]:
-    """Where something stands in a transcript, in order."""
-    for entry in entries_in(path, retired=retired):
-        snippet = needle.found(entry.content)
+def find_text(path: Path, needle: TextQuery, *, retired: bool = False) -> Iterator[TextMatch]:
+    """Yield the matches in a transcript, in order."""
+    for entry in read_entries(path, retired=retired):
+        snippet = needle.find(entry.content)
         if snippet is not None:
-            yield Found(entry.at, entry.role, entry.time, snippet)
+            yield TextMatch(entry.at, entry.role, entry.time, snippet)
 
 
-def folded(text: str) -> str:
-    """`text` as texts are compared: without case and accents, white space as single spaces.
+def fold_text(text: str) -> str:
+    """Return `text` normalized for comparison: no case, no accents, single spaces.
 
-    >>> folded("Ünïcode  Straße")
+    >>> fold_text("Ünïcode  Straße")
     'unicode strasse'
     """
     if not text.isascii():
         apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
         text = "".join(character for character in apart if not unicodedata.combining(character))
-    return _spaced(text.lower())
+    return _collapse_spaces(text.lower())
 
 
-def _spaced(text: str) -> str:
-    # Not `split` alone: white space at an end is white space, too.
+def _collapse_spaces(text: str) -> str:
+    # `split` alone would drop white space at the ends.
     begin, end = " " * text[:1].isspace(), " " * text[-1:].isspace()
     words = " ".join(text.split())
     return f"{begin}{words}{end}" if words else begin
 
 
-def _place(text: str, needle: str) -> tuple[int, int]:
-    """Where the needle, folded, stands in a text that holds it: the smallest part that folds to something with it."""
-    told: list[str] = []
+def _locate(text: str, needle: str) -> tuple[int, int]:
+    """Return the smallest part of `text` that matches the normalized needle."""
+    pieces: list[str] = []
     places: list[int] = []
     for at, character in enumerate(text):
-        piece = folded(character)
-        if piece == " " and told and told[-1] == " ":
+        piece = fold_text(character)
+        if piece == " " and pieces and pieces[-1] == " ":
             continue
-        told.append(piece)
+        pieces.append(piece)
         places += [at] * len(piece)
-    begin = "".join(told).find(needle)
-    if begin < 0:  # characters that fold otherwise together: the whole is told
+    begin = "".join(pieces).find(needle)
+    if begin < 0:  # characters that fold otherwise together: use the whole text
         return 0, len(text)
     last = places[begin + len(needle) - 1] + 1
-    while last < len(text) and not folded(text[last]):  # accents written apart
+    while last < len(text) and not fold_text(text[last]):  # combining accents
         last += 1
     return places[begin], last

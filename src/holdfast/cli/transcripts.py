@@ -1,4 +1,4 @@
-"""`holdfast transcripts`: list, show, search, import. All but the last look at files alone."""
+"""`holdfast transcripts`: list, show, search and import. Only import opens a store."""
 
 from __future__ import annotations
 
@@ -11,66 +11,66 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import config_option, json_option, place_options, user_option, work
-from holdfast.cli.terminal import Column, counted, line, progress, show_json, show_table
+from holdfast.cli.stores import config_option, json_option, run_with_store, store_options, user_option
+from holdfast.cli.terminal import Column, format_count, format_line, show_json, show_progress, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.cli.transcript_files import Found
+    from holdfast.cli.transcript_files import TextMatch
     from holdfast.holdfast import Holdfast
     from holdfast.hooks.transcript_files import Read
 
 MAX_LISTED = 1000
-MAX_FOUND = 500
+MAX_MATCHES = 500
 
 
 @click.group
 def transcripts() -> None:
-    """Look at the transcripts that a server writes, search them, make sessions of them again."""
+    """List, show and search the transcripts that a server writes, and import them as sessions."""
 
 
 def folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--dir` and `--config`: where transcripts are."""
+    """Add `--dir` and `--config`, which name the folder of the transcripts."""
     folder = click.option(
         "--dir",
         "folder",
         metavar="PATH",
         type=click.Path(file_okay=False),
-        help="Where they are.  [default: hooks.transcripts_dir of the configuration]",
+        help="Folder of the transcripts.  [default: hooks.transcripts_dir of the configuration]",
     )
     return folder(config_option(command))
 
 
-def _folder(given: str | None, config: str | None) -> Path:
+def _find_folder(given: str | None, config: str | None) -> Path:
     if given is None:
         from holdfast.config import load_settings
 
         given = load_settings({"config": config}, os.environ).config.hooks.transcripts_dir
     if given is None:
-        raise Misuse("where are they? Name the folder with --dir, or in the configuration as hooks.transcripts_dir")
+        raise Misuse("no transcript folder: name it with --dir, or as hooks.transcripts_dir in the configuration")
     folder = Path(given)
     if not folder.is_dir():
-        raise Failure(f"{folder}: there is no such folder")
+        raise Failure(f"{folder}: no such folder")
     return folder
 
 
-def files_in(folder: Path) -> list[Path]:
-    """The transcripts in a folder, the last changed first."""
+def list_files(folder: Path) -> list[Path]:
+    """Return the transcripts in a folder, most recently changed first."""
     from holdfast.hooks.transcript_files import SUFFIX
 
     found = []
     for path in folder.glob(f"*{SUFFIX}"):
         try:
             found.append((-path.stat().st_mtime_ns, path.name, path))
-        except FileNotFoundError:  # its session was deleted since it was listed
+        except FileNotFoundError:  # deleted since it was listed
             continue
     return [path for *_, path in sorted(found)]
 
 
-class Heading(NamedTuple):
-    """Whose a transcript is."""
+class TranscriptHeading(NamedTuple):
+    """Session, user and agent of a transcript."""
 
     path: Path
     session_id: str
@@ -78,22 +78,24 @@ class Heading(NamedTuple):
     agent_id: str | None
     source_plugin: str | None
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form for `--json`."""
         return {**self._asdict(), "path": str(self.path)}
 
 
-def heading_of(path: Path) -> Heading:
-    """Whose the transcript at `path` is, by its first line; named after its file where that does not say."""
+def read_heading(path: Path) -> TranscriptHeading:
+    """Read the heading from the first line of a transcript. The default id is the file name."""
     from holdfast.hooks.transcript_files import line_from, lines_of
 
     with path.open("rb") as file:
         data = line_from(next(lines_of(file), b"")) or {}
-    told = {name: data[name] if isinstance(data.get(name), str) else None for name in _TOLD}
-    return Heading(path, told["id"] or path.stem, told["user_id"], told["agent_id"] or None, told["source_plugin"])
+    values = {name: data[name] if isinstance(data.get(name), str) else None for name in _HEADING_KEYS}
+    return TranscriptHeading(
+        path, values["id"] or path.stem, values["user_id"], values["agent_id"] or None, values["source_plugin"]
+    )
 
 
-_TOLD = ("id", "user_id", "agent_id", "source_plugin")
+_HEADING_KEYS = ("id", "user_id", "agent_id", "source_plugin")
 
 
 # -- list ----------------------------------------------------------------------
@@ -101,19 +103,21 @@ _TOLD = ("id", "user_id", "agent_id", "source_plugin")
 
 @transcripts.command(name="list")
 @user_option
-@click.option("--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True, help="Maximum number of transcripts."
+)
 @folder_options
 @json_option
 def list_(user: str | None, limit: int, folder: str | None, config: str | None, *, as_json: bool) -> None:
-    """List transcripts, the last changed first."""
-    headings = (heading_of(path) for path in files_in(_folder(folder, config)))
+    """List transcripts, most recently changed first."""
+    headings = (read_heading(path) for path in list_files(_find_folder(folder, config)))
     wanted = (heading for heading in headings if user is None or heading.user_id == user)
-    listed = [_summary(heading) for heading, _ in zip(wanted, range(limit), strict=False)]
+    listed = [_summarize(heading) for heading, _ in zip(wanted, range(limit), strict=False)]
     if as_json:
         show_json(listed)
         return
     if not listed:
-        click.echo("There are no such transcripts.", err=True)
+        click.echo("No transcripts found.", err=True)
         return
     columns = [Column("id"), Column("user"), Column("agent"), Column("from"), Column("entries", number=True)]
     rows = [
@@ -131,14 +135,14 @@ def list_(user: str | None, limit: int, folder: str | None, config: str | None, 
     show_table([*columns, Column("first"), Column("last")], rows)
 
 
-def _summary(heading: Heading) -> dict[str, Any]:
-    from holdfast.cli.transcript_files import entries_in
+def _summarize(heading: TranscriptHeading) -> dict[str, Any]:
+    from holdfast.cli.transcript_files import read_entries
 
     count, first, last = 0, None, None
-    for entry in entries_in(heading.path):
+    for entry in read_entries(heading.path):
         first = entry.time if first is None else first
         count, last = count + 1, entry.time
-    return {**heading.as_json(), "entry_count": count, "first_timestamp": first, "last_timestamp": last}
+    return {**heading.to_json(), "entry_count": count, "first_timestamp": first, "last_timestamp": last}
 
 
 # -- show ----------------------------------------------------------------------
@@ -148,8 +152,8 @@ def _summary(heading: Heading) -> dict[str, Any]:
 @click.argument("session_id", metavar="ID")
 @user_option
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
-@click.option("--retired", is_flag=True, help="What was edited away, too.")
-@click.option("--full", is_flag=True, help="Show long texts, calls and results whole.")
+@click.option("--retired", is_flag=True, help="Include messages that were edited away.")
+@click.option("--full", is_flag=True, help="Do not shorten long texts, calls and results.")
 @folder_options
 @json_option
 def show(
@@ -163,36 +167,40 @@ def show(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Show what was said in a session. ID is the session's, or the name of a file in the folder."""
-    from holdfast.cli.sessions import role_shown, said
-    from holdfast.cli.transcript_files import entries_in
+    """Show the messages of a transcript. ID is a session ID or the name of a file in the folder."""
+    from holdfast.cli.sessions import format_message, format_role
+    from holdfast.cli.transcript_files import read_entries
 
-    heading = _meant(_folder(folder, config), session_id, user)
-    entries: Iterator[Any] | deque[Any] = entries_in(heading.path, retired=retired)
+    heading = _find_transcript(_find_folder(folder, config), session_id, user)
+    entries: Iterator[Any] | deque[Any] = read_entries(heading.path, retired=retired)
     if last is not None:
         entries = deque(entries, maxlen=last)
     if as_json:
-        show_json({**heading.as_json(), "entries": [entry.data for entry in entries]})
+        show_json({**heading.to_json(), "entries": [entry.data for entry in entries]})
         return
-    click.echo(click.style(f"session {line(heading.session_id)}", bold=True) + f"  {line(str(heading.path))}")
+    click.echo(
+        click.style(f"session {format_line(heading.session_id)}", bold=True) + f"  {format_line(str(heading.path))}"
+    )
     for entry in entries:
-        notes = [line(str(entry.time or ""), 40)] + ["edited away"] * entry.retired
-        click.echo(f"  {entry.at:>4}  {role_shown(entry.role)}  {', '.join(notes)}".rstrip())
-        for shown in said(entry.message, full=full) if entry.message else [f"        {line(entry.content)}"]:
+        notes = [format_line(str(entry.time or ""), 40)] + ["edited away"] * entry.retired
+        click.echo(f"  {entry.at:>4}  {format_role(entry.role)}  {', '.join(notes)}".rstrip())
+        for shown in (
+            format_message(entry.message, full=full) if entry.message else [f"        {format_line(entry.content)}"]
+        ):
             click.echo(shown.rstrip())
 
 
-def _meant(folder: Path, session_id: str, user: str | None) -> Heading:
-    named = [path for path in files_in(folder) if session_id in (path.name, path.stem)]
-    found = [heading_of(path) for path in named] or [
-        heading for heading in map(heading_of, files_in(folder)) if heading.session_id == session_id
+def _find_transcript(folder: Path, session_id: str, user: str | None) -> TranscriptHeading:
+    matching = [path for path in list_files(folder) if session_id in (path.name, path.stem)]
+    found = [read_heading(path) for path in matching] or [
+        heading for heading in map(read_heading, list_files(folder)) if heading.session_id == session_id
     ]
     found = [heading for heading in found if user is None or heading.user_id == user]
     if not found:
-        raise Failure(f"no transcript of a session {session_id!r} in {folder}")
+        raise Failure(f"no transcript of session {session_id!r} in {folder}")
     if len(found) > 1:
         names = ", ".join(heading.path.name for heading in found[:5])
-        raise Failure(f"there are several of a session {session_id!r}: name one of {names}")
+        raise Failure(f"several transcripts of session {session_id!r}: name one of {names}")
     return found[0]
 
 
@@ -202,62 +210,66 @@ def _meant(folder: Path, session_id: str, user: str | None) -> Heading:
 @transcripts.command
 @click.argument("query")
 @user_option
-@click.option("--limit", type=click.IntRange(1, MAX_FOUND), default=20, show_default=True, help="How many.")
-@click.option("--retired", is_flag=True, help="In what was edited away, too.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_MATCHES), default=20, show_default=True, help="Maximum number of matches."
+)
+@click.option("--retired", is_flag=True, help="Also search messages that were edited away.")
 @folder_options
 @json_option
 def search(
     query: str, user: str | None, limit: int, folder: str | None, config: str | None, *, retired: bool, as_json: bool
 ) -> None:
-    """Find a word or a phrase in what was said, the last changed transcripts first.
+    """Search transcripts for a word or phrase, most recently changed transcripts first.
 
-    Case, accents and white space do not count. Everything else is taken as it stands: there are no operators.
+    Case, accents and the amount of white space are ignored. There are no search operators.
     """
-    from holdfast.cli.transcript_files import Needle, found_in
+    from holdfast.cli.transcript_files import TextQuery, find_text
 
-    needle = Needle(query)
+    needle = TextQuery(query)
     if not needle.folded:
-        raise Misuse("there is nothing to look for in the query")
-    hits: list[tuple[Heading, Found]] = []
-    for path in files_in(_folder(folder, config)):
-        heading = heading_of(path)
+        raise Misuse("the query is empty")
+    hits: list[tuple[TranscriptHeading, TextMatch]] = []
+    for path in list_files(_find_folder(folder, config)):
+        heading = read_heading(path)
         if user is None or heading.user_id == user:
             room = limit + 1 - len(hits)
             hits += [
-                (heading, hit) for hit, _ in zip(found_in(path, needle, retired=retired), range(room), strict=False)
+                (heading, hit) for hit, _ in zip(find_text(path, needle, retired=retired), range(room), strict=False)
             ]
         if len(hits) > limit:
             break
     _show_hits(hits[:limit], as_json=as_json)
     if len(hits) > limit:
-        click.echo(f"These are the first {limit}; there are more, see --limit.", err=True)
+        click.echo(f"Only the first {limit} are shown; show more with --limit.", err=True)
 
 
-def _show_hits(hits: Sequence[tuple[Heading, Found]], *, as_json: bool) -> None:
+def _show_hits(hits: Sequence[tuple[TranscriptHeading, TextMatch]], *, as_json: bool) -> None:
     if as_json:
-        show_json([{**heading.as_json(), **hit._asdict()} for heading, hit in hits])
+        show_json([{**heading.to_json(), **hit._asdict()} for heading, hit in hits])
         return
-    from holdfast.cli.sessions import role_shown
+    from holdfast.cli.sessions import format_role
 
     if not hits:
-        click.echo("Nothing was found.", err=True)
+        click.echo("No matches.", err=True)
     for heading, hit in hits:
-        place = f"{line(heading.session_id)}  {hit.at}"
-        click.echo(f"{click.style(place, bold=True)}  {role_shown(hit.role)}  {line(str(hit.timestamp or ''), 40)}")
-        click.echo(f"    {line(hit.snippet)}")
+        place = f"{format_line(heading.session_id)}  {hit.at}"
+        click.echo(
+            f"{click.style(place, bold=True)}  {format_role(hit.role)}  {format_line(str(hit.timestamp or ''), 40)}"
+        )
+        click.echo(f"    {format_line(hit.snippet)}")
 
 
 # -- import --------------------------------------------------------------------
 
 
-class _Done(NamedTuple):
-    """What became of a file."""
+class _FileResult(NamedTuple):
+    """The result of importing one file."""
 
     file: str
     id: str
     user_id: str
     outcome: str
-    """`imported`, `replaced`, `unchanged` (it is there just so), `newer` (what is there is), `other tenant`."""
+    """`imported`, `replaced`, `unchanged` (already stored), `newer` (the stored session is newer) or `other tenant`."""
     messages: int
     retired: int
     unreadable: int
@@ -266,56 +278,58 @@ class _Done(NamedTuple):
 
 @transcripts.command(name="import")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--user", metavar="ID", help="Whose sessions they become, whatever the file says.")
-@place_options
+@click.option("--user", metavar="ID", help="User of the imported sessions, instead of the user in the file.")
+@store_options
 @json_option
 def import_(paths: Sequence[str], user: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Make sessions of transcripts again. PATH is a file, or a folder of them.
+    """Import transcripts as sessions. PATH is a file or a folder of transcripts.
 
-    A session that is there already is replaced, unless what is there is newer. Importing a file twice changes nothing. Lines
-    that cannot be read are left out, and counted.
+    A stored session is replaced unless it is newer than the transcript. Importing a file twice changes nothing. Unreadable
+    lines are skipped and counted.
     """
-    files = [file for path in paths for file in (files_in(Path(path)) if Path(path).is_dir() else [Path(path)])]
+    files = [file for path in paths for file in (list_files(Path(path)) if Path(path).is_dir() else [Path(path)])]
     if not files:
         raise Failure(f"no transcripts in {', '.join(paths)}")
 
-    async def do(hf: Holdfast) -> list[_Done]:
-        done: list[_Done] = []
-        with progress(len(files)) as bar:
+    async def do(hf: Holdfast) -> list[_FileResult]:
+        done: list[_FileResult] = []
+        with show_progress(len(files)) as bar:
             for file in files:
-                bar.about(file.name)
-                done.append(await _imported(hf, file, user, len(done)))
-                bar.step()
+                bar.describe(file.name)
+                done.append(await _import_file(hf, file, user, len(done)))
+                bar.advance()
         return done
 
-    done = work(do, store=store, config=config, makes=True, ends=True, still=True)
+    done = run_with_store(do, store=store, config=config, create=True, writes=True, keep_sessions=True)
     if as_json:
         show_json([one._asdict() for one in done])
     else:
-        _tell(done)
+        _report(done)
 
 
-def _tell(done: Sequence[_Done]) -> None:
+def _report(done: Sequence[_FileResult]) -> None:
     taken = [one for one in done if one.outcome in ("imported", "replaced")]
-    click.echo(f"Imported {counted(len(taken), 'session')}, {counted(sum(one.messages for one in taken), 'message')}.")
-    for outcome, why in _LEFT.items():
+    click.echo(
+        f"Imported {format_count(len(taken), 'session')}, {format_count(sum(one.messages for one in taken), 'message')}."
+    )
+    for outcome, why in _SKIP_REASONS.items():
         count = sum(one.outcome == outcome for one in done)
         if count:
-            click.echo(f"Left {counted(count, 'session')}: {why}.", err=True)
+            click.echo(f"Skipped {format_count(count, 'session')}: {why}.", err=True)
     for one in done:
         if one.unreadable or one.blank:
-            unreadable = f"{counted(one.unreadable, 'line')} could not be read, {one.blank:,} blank"
-            click.echo(f"{line(one.file)}: {unreadable}.", err=True)
+            unreadable = f"{format_count(one.unreadable, 'unreadable line')}, {format_count(one.blank, 'blank line')}"
+            click.echo(f"{format_line(one.file)}: {unreadable}.", err=True)
 
 
-_LEFT = {
-    "unchanged": "there already, just so",
-    "newer": "what is there is newer",
-    "other tenant": "of another tenant",
+_SKIP_REASONS = {
+    "unchanged": "already stored",
+    "newer": "the stored session is newer",
+    "other tenant": "it belongs to another tenant",
 }
 
 
-async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> _Done:
+async def _import_file(hf: Holdfast, file: Path, user: str | None, before: int) -> _FileResult:
     from holdfast.domain.session import DEFAULT_USER, SessionRef
     from holdfast.hooks.transcript_files import earlier_id, lines_of, session_from
     from holdfast.sessions.exporting import import_session
@@ -326,18 +340,18 @@ async def _imported(hf: Holdfast, file: Path, user: str | None, before: int) -> 
         session = read.session
         owner = user or session.user_id or DEFAULT_USER
         ref = SessionRef(owner, earlier_id(file.name, session.id or file.stem))
-        outcome = "other tenant" if read.tenant not in ("", hf.tenant) else await _newer(hf, ref, read)
+        outcome = "other tenant" if read.tenant not in ("", hf.tenant) else await _check_newer(hf, ref, read)
         if outcome is None:
             arrival = await import_session(hf.engine, ref, session)
             outcome = "unchanged" if not arrival.changed else "replaced" if arrival.replaced else "imported"
     except HoldfastError as exc:
-        raise Failure(f"{file}: {exc}\n{counted(before, 'file')} before it were read") from exc
+        raise Failure(f"{file}: {exc}\n{format_count(before, 'file')} read before it") from exc
     messages = len(session.messages)
-    return _Done(str(file), ref.id, ref.user_id, outcome, messages, read.retired, read.unreadable, read.blank)
+    return _FileResult(str(file), ref.id, ref.user_id, outcome, messages, read.retired, read.unreadable, read.blank)
 
 
-async def _newer(hf: Holdfast, ref: Any, read: Read) -> str | None:
-    """`newer` where what is there goes further than the file does."""
+async def _check_newer(hf: Holdfast, ref: Any, read: Read) -> str | None:
+    """Return `newer` if the stored session is newer than the file."""
     try:
         session = await hf.store.get(ref)
     except SessionNotFound:

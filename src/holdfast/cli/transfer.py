@@ -14,12 +14,12 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from holdfast.cli.errors import Failure
-from holdfast.cli.stores import all_found, json_option, place_options, user_option, work
-from holdfast.cli.terminal import counted, json_line, line, progress, show_json
+from holdfast.cli.stores import find_sessions, json_option, run_with_store, store_options, user_option
+from holdfast.cli.terminal import format_count, format_line, json_line, show_json, show_progress
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.cli.jsonl import Sent, Source
+    from holdfast.cli.jsonl import ImportFile, SessionRecord
     from holdfast.domain.session import Session, SessionRef
     from holdfast.holdfast import Holdfast
 
@@ -28,22 +28,24 @@ STDIO = "-"
 
 @click.command
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All sessions: of --user, with --status, if those are given.")
-@click.option("--user", metavar="ID", help="Whose sessions.")
-@click.option("--status", type=click.Choice(["active", "closed"]), help="With --all, only these.")
-@click.option("--retired", is_flag=True, help="With the messages that were edited away.")
-@click.option("--calls", is_flag=True, help="With the model calls too; needs --retired.")
+@click.option("--all", "everything", is_flag=True, help="All sessions, or those selected by --user and --status.")
+@click.option("--user", metavar="ID", help="Only sessions of this user.")
+@click.option("--status", type=click.Choice(["active", "closed"]), help="With --all: only sessions with this status.")
+@click.option("--retired", is_flag=True, help="Include messages that were edited away.")
+@click.option("--calls", is_flag=True, help="Include the model calls; needs --retired.")
 @click.option(
-    "--digests", is_flag=True, help="With what stands for erased messages: lets somebody confirm a guess of one."
+    "--digests",
+    is_flag=True,
+    help="Include the hashes of erased messages. With a hash, a guess of an erased text can be confirmed.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Instead of the standard output; compressed if its name ends with .gz.",
+    help="Write to FILE instead of standard output; compressed if the name ends with .gz.",
 )
-@place_options
+@store_options
 def export(
     ids: Sequence[str],
     user: str | None,
@@ -57,60 +59,62 @@ def export(
     calls: bool,
     digests: bool,
 ) -> None:
-    """Write sessions as JSON lines, one a line, whole.
+    """Export complete sessions as JSON lines, one session per line.
 
-    `sessions import` and the server's PUT take them again. A FILE is replaced when all of them are written.
+    `sessions import` and the server's PUT read this format. FILE is replaced only when all sessions are written.
     """
     if everything == bool(ids):
         raise click.UsageError("Name sessions by ID, or all with --all.")
     if status and not everything:
-        raise click.UsageError("--status goes with --all.")
+        raise click.UsageError("--status needs --all.")
     if calls and not retired:
-        raise click.UsageError("--calls needs --retired: a call names messages by their place in the log.")
+        raise click.UsageError("--calls needs --retired: model calls refer to messages by their number in the log.")
 
     async def do(hf: Holdfast) -> int:
-        named = None if everything else await all_found(hf, ids, user)
-        sessions = each_session(hf, user, status) if named is None else _each(named)
+        chosen = None if everything else await find_sessions(hf, ids, user)
+        sessions = iterate_sessions(hf, user, status) if chosen is None else _iterate_list(chosen)
         count = 0
-        with _output(output) as file, progress(None if named is None else len(named)) as bar:
+        with _open_output(output) as file, show_progress(None if chosen is None else len(chosen)) as bar:
             async for session in sessions:
-                bar.about(session.id)
+                bar.describe(session.id)
                 try:
                     session.require_intact()
-                    count += await _written(hf, session.ref, file, retired=retired, calls=calls, digests=digests)
+                    count += await _write_session(hf, session.ref, file, retired=retired, calls=calls, digests=digests)
                 except StoreCorrupt as exc:
                     if not everything:
                         raise
                     damaged.append(session.ref)
-                    click.echo(f"Skipped: {line(str(exc))}", err=True)
-                bar.step()
+                    click.echo(f"Skipped: {format_line(str(exc))}", err=True)
+                bar.advance()
         return count
 
     damaged: list[SessionRef] = []
-    count = work(do, store=store, config=config, still=True)
+    count = run_with_store(do, store=store, config=config, keep_sessions=True)
     if output not in (None, STDIO):
-        click.echo(f"Exported {counted(count, 'session')} to {output}.", err=True)
+        click.echo(f"Exported {format_count(count, 'session')} to {output}.", err=True)
     if damaged:
-        raise Failure(f"{counted(len(damaged), 'session')} could not be read and is not in the export: see above")
+        raise Failure(
+            f"{format_count(len(damaged), 'session')} could not be read and is missing from the export: see above"
+        )
 
 
-async def _written(hf: Holdfast, ref: SessionRef, file: IO[bytes], **asked: bool) -> bool:
-    """Whether a session was written: not, if somebody deleted it since it was listed."""
+async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **options: bool) -> bool:
+    """Write one session. Return False if it was deleted since it was listed."""
     from holdfast.limits import IMPORT_LINE_BYTES
 
     try:
-        text = json_line(await hf.export(ref, **asked))
+        text = json_line(await hf.export(ref, **options))
     except SessionNotFound:
         return False
     if len(text) > IMPORT_LINE_BYTES:
-        said = f"{line(ref.id)}: its {len(text):,} bytes are more than an import takes, {IMPORT_LINE_BYTES:,}"
-        click.echo(f"Warning: {said}", err=True)
+        message = f"{format_line(ref.id)} has {len(text):,} bytes; an import accepts at most {IMPORT_LINE_BYTES:,}"
+        click.echo(f"Warning: {message}", err=True)
     file.write(text)
     return True
 
 
-async def each_session(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
-    """Every session once, the last used ones last; also while they are written to. Holds a page of them at a time."""
+async def iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
+    """Yield every session once, least recently used first, even if sessions change meanwhile. Loads one page at a time."""
     from holdfast.stores.walk import Seen, pages
 
     seen = Seen()
@@ -120,14 +124,14 @@ async def each_session(hf: Holdfast, user: str | None, status: str | None = None
                 yield session
 
 
-async def _each(sessions: Sequence[Session]) -> AsyncIterator[Session]:
+async def _iterate_list(sessions: Sequence[Session]) -> AsyncIterator[Session]:
     for session in sessions:
         yield session
 
 
 @contextmanager
-def _output(name: str | None) -> Iterator[IO[bytes]]:
-    """Where an export goes. A file is replaced as a whole at the end: a failed export leaves the old one as it was."""
+def _open_output(name: str | None) -> Iterator[IO[bytes]]:
+    """Open the output. A file is replaced only at the end, so a failed export leaves the old one unchanged."""
     if name is None or name == STDIO:
         with click.open_file(STDIO, "wb") as stdout:
             yield stdout
@@ -143,7 +147,7 @@ def _output(name: str | None) -> Iterator[IO[bytes]]:
     except OSError as exc:
         raise Failure(f"{name}: {exc.strerror}") from exc
     try:
-        with os.fdopen(descriptor, "wb") as file, _packed(file, path) as written:
+        with os.fdopen(descriptor, "wb") as file, _compress(file, path) as written:
             yield written
         Path(part).replace(path)
     except BaseException:
@@ -152,8 +156,8 @@ def _output(name: str | None) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _packed(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
-    """`file`, compressed if its name says so. The same sessions make the same bytes."""
+def _compress(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    """Compress `file` if its name ends with .gz. The same sessions always produce the same bytes."""
     if path.suffix != ".gz":
         yield file
         return
@@ -163,18 +167,18 @@ def _packed(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
 
 # -- import ----------------------------------------------------------------------
 
-NAMED = 5
-"""Sessions that are named where there are many."""
+MAX_NAMES = 5
+"""Sessions named in an error message."""
 
 
 @click.command(name="import")
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )
-@click.option("--user", metavar="ID", help="Whose sessions they become, whatever the file says.")
-@click.option("--replace", is_flag=True, help="Replace sessions that are there already, and differ.")
-@click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, and write nothing.")
-@place_options
+@click.option("--user", metavar="ID", help="User of the imported sessions, instead of the user in the file.")
+@click.option("--replace", is_flag=True, help="Replace stored sessions that differ.")
+@click.option("--dry-run", is_flag=True, help="Check the files and report what would be imported. Write nothing.")
+@store_options
 @json_option
 def import_(
     files: tuple[str, ...],
@@ -186,36 +190,38 @@ def import_(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Read sessions from JSON lines: exports, recordings, lists of messages, or single messages with a session_id.
+    """Import sessions from JSON lines: exports, recordings, lists of messages, or single messages with a session_id.
 
-    Each session is imported whole or not at all; a bad line or an id that is taken stops everything before anything is
-    written. What is there already, just so, is left alone: an import that was broken off goes on when it is run again.
-    "-" is the standard input; files may be compressed with gzip.
+    Each session is imported completely or not at all. An invalid line or an ID that exists stops the import before anything
+    is written. Identical stored sessions are skipped, so an interrupted import can be repeated. "-" is standard input;
+    files may be compressed with gzip.
     """
-    from holdfast.cli.jsonl import sources
+    from holdfast.cli.jsonl import open_sources
 
-    async def do(hf: Holdfast) -> Told:
-        with sources(files) as opened:
-            plan = await _checked(hf, opened, user)
+    async def do(hf: Holdfast) -> ImportResult:
+        with open_sources(files) as opened:
+            plan = await _check_sessions(hf, opened, user)
             if not plan.count:
                 raise Failure(f"no sessions in {', '.join(files)}")
             if plan.taken and not replace:
-                names = ", ".join(repr(ref.id) for ref in [*plan.taken][:NAMED]) + ", …" * (len(plan.taken) > NAMED)
-                raise Failure(f"already there: {names}; --replace puts the file's in their place")
-            return _planned(plan) if dry_run else await _imported(hf, opened, user, plan, keep=as_json)
+                names = ", ".join(repr(ref.id) for ref in [*plan.taken][:MAX_NAMES]) + ", …" * (
+                    len(plan.taken) > MAX_NAMES
+                )
+                raise Failure(f"already stored: {names}; replace them with --replace")
+            return _preview(plan) if dry_run else await _import_sessions(hf, opened, user, plan, keep=as_json)
 
-    told = work(do, store=store, config=config, makes=True, ends=not dry_run, still=True)
+    result = run_with_store(do, store=store, config=config, create=True, writes=not dry_run, keep_sessions=True)
     if as_json:
-        show_json(_summary(told) if dry_run else told.sessions)
+        show_json(_to_json(result) if dry_run else result.sessions)
     else:
-        click.echo(_sentence(told, "Would import" if dry_run else "Imported"))
-    if told.failed:
-        raise Failure(f"{counted(told.failed, 'session')} could not be imported")
+        click.echo(_format_result(result, "Would import" if dry_run else "Imported"))
+    if result.failed:
+        raise Failure(f"{format_count(result.failed, 'session')} could not be imported")
 
 
 @dataclass
-class Told:
-    """What an import did, or would do."""
+class ImportResult:
+    """The result of an import, or of its dry run."""
 
     imported: int = 0
     replaced: int = 0
@@ -226,32 +232,32 @@ class Told:
 
 
 @dataclass
-class Plan:
-    """What stands in the files, against what is there."""
+class ImportPlan:
+    """Sessions in the files, compared with the store."""
 
     count: int = 0
     messages: int = 0
-    """Of those that are to be imported."""
+    """Messages of the sessions that will be imported."""
     unchanged: set[int] = field(default_factory=set)
-    """Numbers of the sessions that are there already, just so."""
+    """Positions of sessions that are already stored and identical."""
     taken: dict[SessionRef, None] = field(default_factory=dict)
-    """Those that are there, and differ, in order."""
+    """Sessions that are stored and differ, in order."""
 
 
-async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> Plan:
-    """Read everything; a mistake is told with its place, and nothing has been written yet."""
+async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str | None) -> ImportPlan:
+    """Check all sessions before anything is written. Errors name file and line."""
     from holdfast.sessions.exporting import check_import, existing
 
-    plan = Plan()
+    plan = ImportPlan()
     places: dict[SessionRef, str] = {}
-    with progress(None) as bar:
-        for number, item in enumerate(_all(hf, opened)):
-            ref = _ref(item, user)
+    with show_progress(None) as bar:
+        for number, item in enumerate(_read_all(hf, opened)):
+            ref = _make_ref(item, user)
             if ref in places:
                 what = f"session {ref.id!r} of user {ref.user_id!r}"
-                raise Failure(f"{item.place}: {what} stands in {places[ref]} already")
+                raise Failure(f"{item.place}: {what} is already in {places[ref]}")
             places[ref] = item.place
-            bar.about(f"checking {item.place}")
+            bar.describe(f"checking {item.place}")
             try:
                 check_import(ref, item.session)
                 found = await existing(hf.store, ref, item.session)
@@ -267,62 +273,64 @@ async def _checked(hf: Holdfast, opened: Sequence[Source], user: str | None) -> 
     return plan
 
 
-async def _imported(hf: Holdfast, opened: Sequence[Source], user: str | None, plan: Plan, *, keep: bool) -> Told:
-    """Write what is to be written; one session that cannot be does not keep the others from it."""
+async def _import_sessions(
+    hf: Holdfast, opened: Sequence[ImportFile], user: str | None, plan: ImportPlan, *, keep: bool
+) -> ImportResult:
+    """Import the sessions of the plan. A session that fails does not stop the others."""
     from holdfast.sessions.exporting import import_session
 
-    told = Told()
-    with progress(plan.count) as bar:
-        for number, item in enumerate(_all(hf, opened)):
-            bar.step()
-            ref = _ref(item, user)
+    result = ImportResult()
+    with show_progress(plan.count) as bar:
+        for number, item in enumerate(_read_all(hf, opened)):
+            bar.advance()
+            ref = _make_ref(item, user)
             one = {"id": ref.id, "user_id": ref.user_id, "messages": len(item.session.messages)}
             if number in plan.unchanged:
-                told.unchanged += 1
-                told.sessions += [{**one, "imported": False, "replaced": False}] if keep else []
+                result.unchanged += 1
+                result.sessions += [{**one, "imported": False, "replaced": False}] if keep else []
                 continue
             try:
                 arrival = await import_session(hf.engine, ref, item.session, fresh=ref not in plan.taken)
             except (UsageError, Conflict) as exc:
-                told.failed += 1
+                result.failed += 1
                 click.echo(f"{item.place}: {exc}", err=True)
                 continue
             except StoreError as exc:
                 raise Failure(
-                    f"{item.place}: {exc}\n{counted(told.imported, 'session')} before it were imported"
+                    f"{item.place}: {exc}\n{format_count(result.imported, 'session')} imported before it"
                 ) from exc
-            told.imported += 1
-            told.replaced += arrival.replaced
-            told.messages += len(item.session.messages)
-            told.sessions += [{**one, "imported": True, "replaced": arrival.replaced}] if keep else []
-    return told
+            result.imported += 1
+            result.replaced += arrival.replaced
+            result.messages += len(item.session.messages)
+            result.sessions += [{**one, "imported": True, "replaced": arrival.replaced}] if keep else []
+    return result
 
 
-def _all(hf: Holdfast, opened: Sequence[Source]) -> Any:
+def _read_all(hf: Holdfast, opened: Sequence[ImportFile]) -> Any:
     for source in opened:
-        yield from source.sessions(hf.clock())
+        yield from source.read(hf.clock())
 
 
-def _ref(item: Sent, user: str | None) -> SessionRef:
-    """Whose session it becomes, and what it is called."""
+def _make_ref(item: SessionRecord, user: str | None) -> SessionRef:
+    """Return user and id of the imported session."""
     from holdfast.domain.session import DEFAULT_USER, SessionRef
 
-    said = DEFAULT_USER if item.session.user_id is None else item.session.user_id
-    return SessionRef(said if user is None else user, item.id)
+    stored_user = DEFAULT_USER if item.session.user_id is None else item.session.user_id
+    return SessionRef(stored_user if user is None else user, item.id)
 
 
-def _planned(plan: Plan) -> Told:
+def _preview(plan: ImportPlan) -> ImportResult:
     fresh = plan.count - len(plan.unchanged)
-    return Told(imported=fresh, replaced=len(plan.taken), messages=plan.messages, unchanged=len(plan.unchanged))
+    return ImportResult(imported=fresh, replaced=len(plan.taken), messages=plan.messages, unchanged=len(plan.unchanged))
 
 
-def _summary(told: Told) -> dict[str, int]:
-    return {name: getattr(told, name) for name in ("imported", "replaced", "messages", "unchanged")}
+def _to_json(result: ImportResult) -> dict[str, int]:
+    return {name: getattr(result, name) for name in ("imported", "replaced", "messages", "unchanged")}
 
 
-def _sentence(told: Told, verb: str) -> str:
-    there = f"; {told.unchanged:,} {'was' if told.unchanged == 1 else 'were'} there already" if told.unchanged else ""
-    return f"{verb} {counted(told.imported, 'session')}, {counted(told.messages, 'message')}{there}."
+def _format_result(result: ImportResult, verb: str) -> str:
+    unchanged = f"; {result.unchanged:,} already stored" if result.unchanged else ""
+    return f"{verb} {format_count(result.imported, 'session')}, {format_count(result.messages, 'message')}{unchanged}."
 
 
 # -- verify ----------------------------------------------------------------------
@@ -330,9 +338,9 @@ def _sentence(told: Told, verb: str) -> str:
 
 @click.command
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All sessions, of --user if that is given.")
+@click.option("--all", "everything", is_flag=True, help="All sessions, or those of --user.")
 @user_option
-@place_options
+@store_options
 @json_option
 def verify(
     ids: Sequence[str],
@@ -343,66 +351,68 @@ def verify(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Re-derive the logs of sessions from their messages: order, totals, units and the digest chain.
+    """Verify stored sessions: order, totals, units and hash chain are computed again from the messages.
 
-    Ends with 1, naming the first place that does not fit, when what is stored is not what was written.
+    The exit code is 1 if stored data differs from what was written. The error names the first difference.
     """
     if everything == bool(ids):
         raise click.UsageError("Name sessions by ID, or all with --all.")
 
-    async def do(hf: Holdfast) -> list[Verified]:
+    async def do(hf: Holdfast) -> list[VerifyResult]:
         if everything:
-            return await _verified(hf, [session async for session in each_session(hf, user)])
-        return await _verified(hf, await all_found(hf, ids, user))
+            return await _verify_sessions(hf, [session async for session in iterate_sessions(hf, user)])
+        return await _verify_sessions(hf, await find_sessions(hf, ids, user))
 
-    told = work(do, store=store, config=config)
+    results = run_with_store(do, store=store, config=config)
     if as_json:
-        show_json([one._asdict() for one in told])
+        show_json([one._asdict() for one in results])
     else:
-        _show(told)
-    corrupt = [one for one in told if one.error is not None]
+        _show(results)
+    corrupt = [one for one in results if one.error is not None]
     if corrupt:
-        more = f" ({counted(len(corrupt), 'session')} in all)" if len(corrupt) > 1 else ""
+        more = f" ({format_count(len(corrupt), 'session')} in total)" if len(corrupt) > 1 else ""
         raise Failure(f"corrupt: {corrupt[0].error}{more}")
 
 
-class Verified(NamedTuple):
-    """One session, and what was found."""
+class VerifyResult(NamedTuple):
+    """The result for one session."""
 
     id: str
     user_id: str
     entries: int
-    """That were checked; 0 where something did not fit."""
+    """Verified entries; 0 if there was an error."""
     error: str | None
-    """What does not fit, and where."""
+    """The first difference and its place, or None."""
 
 
-async def _verified(hf: Holdfast, sessions: Sequence[Session]) -> list[Verified]:
+async def _verify_sessions(hf: Holdfast, sessions: Sequence[Session]) -> list[VerifyResult]:
     from holdfast.stores.verify import verify as derived
 
-    told = []
-    with progress(len(sessions)) as bar:
+    results = []
+    with show_progress(len(sessions)) as bar:
         for session in sessions:
             ref = session.ref
-            bar.about(ref.id)
+            bar.describe(ref.id)
             try:
                 session.require_intact()
-                told.append(Verified(ref.id, ref.user_id, await derived(hf.store, ref), None))
+                results.append(VerifyResult(ref.id, ref.user_id, await derived(hf.store, ref), None))
             except StoreCorrupt as exc:
                 name = f"session {ref.id!r}"
-                said = str(exc)
-                told.append(Verified(ref.id, ref.user_id, 0, said if name in said else f"{name}: {said}"))
-            except SessionNotFound:  # deleted by somebody since it was listed
+                error = str(exc)
+                results.append(VerifyResult(ref.id, ref.user_id, 0, error if name in error else f"{name}: {error}"))
+            except SessionNotFound:  # deleted since it was listed
                 pass
-            bar.step()
-    return told
+            bar.advance()
+    return results
 
 
-def _show(told: Sequence[Verified]) -> None:
-    for one in told:
+def _show(results: Sequence[VerifyResult]) -> None:
+    for one in results:
         if one.error is not None:
-            click.echo(f"session {line(one.id)} of user {line(one.user_id)}: corrupt")
-    good = [one for one in told if one.error is None]
-    if good or not told:
+            click.echo(f"session {format_line(one.id)} of user {format_line(one.user_id)}: corrupt")
+    good = [one for one in results if one.error is None]
+    if good or not results:
         entries = sum(one.entries for one in good)
-        click.echo(f"Sound: {counted(len(good), 'session')}, {counted(entries, 'entry', 'entries')} checked.")
+        click.echo(
+            f"Verified {format_count(len(good), 'session')}, {format_count(entries, 'entry', 'entries')}: no differences."
+        )

@@ -1,8 +1,8 @@
-"""`holdfast doctor`: each check gives findings, and a finding that is not well says what to do.
+"""`holdfast doctor`: runs checks. Each problem comes with a remedy.
 
-machine   Python, libraries, other distributions, the tokenizer, open files, the clock, the sandbox
-config    the file, where the server listens, workspaces      store     the database and what it lies on
-index     what search looks things up in, and its embedder   upstream  the models that are configured
+machine   Python, libraries, other distributions, tokenizer, open files, clock, sandbox
+config    configuration, listening address, limits, workspaces      store     the database and its file system
+index     the search index and its embedder                         upstream  the configured models
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import FAILED
-from holdfast.cli.stores import json_option, place_options
-from holdfast.cli.terminal import counted, line, show_json
+from holdfast.cli.stores import json_option, store_options
+from holdfast.cli.terminal import format_count, format_line, show_json
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command
-@place_options
+@store_options
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Check what Holdfast stands on, and say what to do about each finding.
+    """Check the installation and suggest a remedy for each problem.
 
-    Python and libraries, configuration, tokenizer, store and its durability, disk, index, embedder, workspaces, models, limits,
-    clock, sandbox. Nothing is changed, except that a database of an older schema is brought up to date, as every use of it does.
-    Ends with 1 when something is broken; warnings are none.
+    Checks Python, libraries, configuration, tokenizer, store and durability, disk, index, embedder, workspaces, models, limits,
+    clock and sandbox. Nothing is changed, except that the schema of an older database is upgraded, as by every command.
+    The exit code is 1 if a check fails. Warnings do not count.
     """
     found = []
-    for finding in findings({"store": store, "config": config}, os.environ):
+    for finding in run_checks({"store": store, "config": config}, os.environ):
         found.append(finding)
         if not as_json:
             _show(finding)
@@ -51,48 +51,48 @@ def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json
 
 def _show(finding: Finding) -> None:
     level = click.style(f"{finding.level:<4}", fg=_COLORS[finding.level], bold=finding.level != "ok")
-    click.echo(f"{level}  {finding.check:<10}  {line(finding.message)}")
+    click.echo(f"{level}  {finding.check:<10}  {format_line(finding.message)}")
     if finding.remedy:
-        click.echo(f"{'':16}  -> {line(finding.remedy)}")
+        click.echo(f"{'':16}  -> {format_line(finding.remedy)}")
 
 
 def _summary(found: Sequence[Finding]) -> str:
     levels = Counter(finding.level for finding in found)
     if levels["fail"]:
-        return f"{counted(levels['fail'], 'thing')} broken, {counted(levels['warn'], 'warning')}"
-    return counted(levels["warn"], "warning") if levels["warn"] else "All is well."
+        return f"{format_count(levels['fail'], 'failure')}, {format_count(levels['warn'], 'warning')}"
+    return format_count(levels["warn"], "warning") if levels["warn"] else "No problems found."
 
 
-def findings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Finding]:
-    """Everything that can be checked, in order; without a configuration that holds, what needs none.
+def run_checks(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Finding]:
+    """Run all checks in order. Without a valid configuration, run those that need none.
 
     Args:
-        flags: `store` and `config`, as for the other commands.
+        flags: values of `store` and `config`.
         env: the environment.
     """
     from holdfast.cli.doctor import config, index, machine, store, upstream
     from holdfast.config import load_settings
     from holdfast.config.build import build_python_settings
 
-    yield machine.python()
+    yield machine.check_python()
     yield machine.check_distribution()
-    yield machine.libraries()
-    yield from config.file(flags.get("config"), env)
-    yield machine.tokenizer()
-    yield machine.open_files()
-    yield machine.clock()
+    yield machine.check_libraries()
+    yield from config.check_file(flags.get("config"), env)
+    yield machine.check_tokenizer()
+    yield machine.check_open_files()
+    yield machine.check_clock()
     try:
         settings = load_settings(flags, env)
     except ConfigError as error:
-        yield config.unusable(error)
+        yield config.report_unusable(error)
         return
-    yield config.host(settings)
-    yield config.limits(settings)
-    yield machine.sandbox(build_python_settings(settings.config))
-    about_store = list(store.findings(settings.store))
+    yield config.check_host(settings)
+    yield config.check_limits(settings)
+    yield machine.check_sandbox(build_python_settings(settings.config))
+    about_store = list(store.check_store(settings.store))
     yield from about_store
     if not any(one.check == "store" and one.level == "fail" for one in about_store):
-        yield from index.findings(settings.config, settings.store)
-    yield from index.embedder_findings(settings.config)
-    yield from config.workspace_findings(settings.config)
-    yield from upstream.findings(settings.config)
+        yield from index.check_index(settings.config, settings.store)
+    yield from index.check_embedder(settings.config)
+    yield from config.check_workspaces(settings.config)
+    yield from upstream.check_upstreams(settings.config)

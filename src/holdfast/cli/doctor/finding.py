@@ -1,4 +1,4 @@
-"""One finding."""
+"""Findings of checks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check found."""
+    """The result of a check."""
 
     check: str
     level: Level
     message: str
     remedy: str | None = None
-    """What to do about it, in one line; None where all is well."""
+    """How to fix it, in one line; None if all is well."""
 
 
 def ok(check: str, message: str) -> Finding:
-    """All is well."""
+    """Report that a check passed."""
     return Finding(check, "ok", message)
 
 
 def warn(check: str, message: str, remedy: str) -> Finding:
-    """It works, and yet somebody should know."""
+    """Report a problem that does not prevent use."""
     return Finding(check, "warn", message, remedy)
 
 
 def fail(check: str, message: str, remedy: str) -> Finding:
-    """Something is broken."""
+    """Report a failure."""
     return Finding(check, "fail", message, remedy)

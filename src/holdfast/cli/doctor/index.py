@@ -1,4 +1,4 @@
-"""The index: whether it opens, what it has, and how far it is behind the sessions. Looking makes none."""
+"""Checks of the search index and its embedder. They never create an index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
-from holdfast.cli.terminal import counted, line
+from holdfast.cli.terminal import format_count, format_line
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.indexes.rebuild import IndexReport
     from holdfast.indexes.settings import IndexSettings
 
-PATIENCE = 5.0
+TIMEOUT_SECONDS = 5.0
 """Seconds to wait for an answer."""
-_REBUILD = "`holdfast index rebuild` makes it anew, and answers meanwhile"
+_REBUILD = "`holdfast index rebuild` indexes them now, while searches keep working"
 
 
-def findings(config: Config, url: str) -> Iterator[Finding]:
-    """One about the index of the store at `url`; none where the store is not there, or cannot be used."""
+def check_index(config: Config, url: str) -> Iterator[Finding]:
+    """Check the index of the store at `url`, if the store exists."""
     import anyio
 
     from holdfast.config.build import build_index_settings
@@ -34,66 +34,66 @@ def findings(config: Config, url: str) -> Iterator[Finding]:
     try:
         settings = build_index_settings(config)
         if settings is None:
-            yield ok("index", "off: nothing can be searched (storage.index.enabled)")
+            yield ok("index", "disabled: search is not available (storage.index.enabled)")
             return
         place = file_of(place_of(settings, url))
         if place is not None and not place.exists():
-            yield ok("index", f"{place}: not there yet, will be made by the first use")
+            yield ok("index", f"{place}: does not exist yet, created on first use")
             return
-        report = anyio.run(_looked, settings, url)
+        report = anyio.run(_inspect, settings, url)
     except TimeoutError:
         yield fail(
             "index",
-            f"it did not answer within {PATIENCE:g} s",
-            "stop the program that holds it; until then nothing is found",
+            f"no answer within {TIMEOUT_SECONDS:g} s",
+            "stop the program that locks it; until then search finds nothing",
         )
     except HoldfastError as error:
-        yield fail("index", str(error), "make it reachable, or remove its file: it is made anew from the sessions")
+        yield fail("index", str(error), "make it reachable, or delete its file: it is rebuilt from the sessions")
     else:
-        yield _told(report, place)
+        yield _report(report, place)
 
 
-async def _looked(settings: IndexSettings, url: str) -> IndexReport:
-    """How it is doing, without vectors being made meanwhile."""
+async def _inspect(settings: IndexSettings, url: str) -> IndexReport:
+    """Return the status of the index. No vectors are made meanwhile."""
     import anyio
 
     from holdfast.holdfast import Holdfast
     from holdfast.lifecycle.settings import LifeSettings
 
     plain = msgspec.structs.replace(settings, embedder=None, mode="keyword")
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT_SECONDS):
         async with Holdfast(url, index=plain, life=LifeSettings(sweep=False)) as hf:
-            assert hf.index is not None, "it is on"
+            assert hf.index is not None, "the index is enabled"
             return await hf.index.status()
 
 
-def _told(report: IndexReport, place: Path | None) -> Finding:
+def _report(report: IndexReport, place: Path | None) -> Finding:
     where = "" if place is None else f"{place}: "
-    held = f"{where}{counted(report.documents, 'text')} of {counted(report.sources, 'source')}"
+    size = f"{where}{format_count(report.documents, 'text')} of {format_count(report.sources, 'source')}"
     if report.rebuilding is not None:
         return warn(
             "index",
-            f"{held}; a rebuild was begun and is not over",
-            "a server, or `holdfast index rebuild`, goes on with it",
+            f"{size}; a rebuild is incomplete",
+            "a running server or `holdfast index rebuild` continues it",
         )
     if report.behind:
-        behind = f"{counted(report.behind, 'session')} behind, by {counted(report.entries_behind, 'message')}"
-        return warn("index", f"{held}; {behind}", f"a server takes them in; {_REBUILD}")
-    return ok("index", f"{held}; nothing is behind")
+        behind = f"{format_count(report.behind, 'session')} not indexed yet, {format_count(report.entries_behind, 'message')}"
+        return warn("index", f"{size}; {behind}", f"a running server indexes them; {_REBUILD}")
+    return ok("index", f"{size}; all sessions are indexed")
 
 
 # -- the embedder ----------------------------------------------------------------
 
 EMBEDDER = "embedder"
-EMBEDDER_PATIENCE = 10.0
-"""Seconds to wait for a vector: a local model is loaded first."""
+EMBEDDER_TIMEOUT_SECONDS = 10.0
+"""Seconds to wait for a vector. A local model is loaded first."""
 _WORD = "holdfast"
-"""What is embedded: nothing of anybody's."""
-_REMEDY = "until then words alone are searched; `holdfast embeddings check` tries it by itself"
+"""Text to embed; it contains no user data."""
+_REMEDY = "until then only keyword search works; test it with `holdfast embeddings check`"
 
 
-def embedder_findings(config: Config) -> Iterator[Finding]:
-    """One about the embedder that the index has; none where it has none."""
+def check_embedder(config: Config) -> Iterator[Finding]:
+    """Check the embedder of the index, if it has one."""
     import anyio
 
     from holdfast.config.build import build_index_settings
@@ -104,22 +104,22 @@ def embedder_findings(config: Config) -> Iterator[Finding]:
             return
         name, numbers = anyio.run(try_embedder, settings.embedder)
     except TimeoutError:
-        yield warn(EMBEDDER, f"it made no vector within {EMBEDDER_PATIENCE:g} s", _REMEDY)
+        yield warn(EMBEDDER, f"no vector within {EMBEDDER_TIMEOUT_SECONDS:g} s", _REMEDY)
     except HoldfastError as error:
-        yield warn(EMBEDDER, line(str(error)), _REMEDY)
+        yield warn(EMBEDDER, format_line(str(error)), _REMEDY)
     else:
-        yield ok(EMBEDDER, f"{line(name)}: makes vectors of {numbers:,} numbers")
+        yield ok(EMBEDDER, f"{format_line(name)}: vectors of {numbers:,} dimensions")
 
 
 async def try_embedder(settings: Any) -> tuple[str, int]:
-    """Its name, and how many numbers its vectors have."""
+    """Return the name of the embedder and the dimension of its vectors."""
     import anyio
 
     from holdfast.embedders import embedder_of
 
     embedder = embedder_of(settings)
     try:
-        with anyio.fail_after(EMBEDDER_PATIENCE):
+        with anyio.fail_after(EMBEDDER_TIMEOUT_SECONDS):
             await embedder.embed([_WORD])
     finally:
         await embedder.close()

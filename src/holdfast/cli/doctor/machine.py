@@ -1,4 +1,4 @@
-"""What Holdfast needs of its machine: Python, libraries, other distributions, the tokenizer, open files, the clock, the sandbox."""
+"""Checks of the machine: Python, libraries, other distributions, tokenizer, open files, clock and sandbox."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from importlib.metadata import Distribution, distributions
 from holdfast import distribution
 from holdfast._version import __version__
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
-from holdfast.cli.terminal import line, moment
+from holdfast.cli.terminal import format_line, format_time
 from holdfast.errors import HoldfastError, PythonUnavailable
 from holdfast.tools.python.settings import PythonSettings
 
-FEWEST_FILES = 1024
-"""Open files: a client takes one, and one more while its model is called."""
+MIN_OPEN_FILES = 1024
+"""Open files: each client uses one, and another while its model is called."""
 EARLIEST, LATEST = 1_735_689_600, 4_102_444_800
-"""Seconds since the epoch, 2025 and 2100: a clock outside is wrong."""
+"""Seconds since the epoch, 2025 and 2100. A clock outside of them is wrong."""
 PROBES = {"o200k_base": ("gpt-4o", "Hold fast!", 3), "cl100k_base": ("gpt-4", "Hold fast!", 3)}
-"""Vocabulary: a model of its family, a text, and its tokens."""
+"""Vocabulary: one of its models, a text, and the text's number of tokens."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(;.*)?")
 _REINSTALL = "install Holdfast again, from a clone: pip install --force-reinstall ."
 
 
-def python() -> Finding:
-    """Which Python, and which Holdfast."""
+def check_python() -> Finding:
+    """Report the versions of Python and Holdfast."""
     return ok("python", f"{platform.python_implementation()} {platform.python_version()}, holdfast {__version__}")
 
 
-def libraries() -> Finding:
-    """Every library that is needed: there, and new enough."""
+def check_libraries() -> Finding:
+    """Check that every required library is installed and recent enough."""
     wrong, versions = [], []
-    for name, least, always in _required():
+    for name, least, always in _read_requirements():
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -44,77 +44,81 @@ def libraries() -> Finding:
                 wrong.append(f"{name} is missing")
             continue
         versions.append(f"{name} {version}")
-        if _numbers(version) < _numbers(least):
+        if _parse_version(version) < _parse_version(least):
             wrong.append(f"{name} {version} is older than {least}")
     if wrong:
         return fail("libraries", "; ".join(wrong), _REINSTALL)
-    return ok("libraries", ", ".join(versions) or "not installed as a package: nothing to compare with")
+    return ok("libraries", ", ".join(versions) or "not installed as a package: nothing to compare")
 
 
-def tokenizer() -> Finding:
-    """The vocabularies load (which verifies their hash) and count as they should."""
+def check_tokenizer() -> Finding:
+    """Check that the vocabularies load, which verifies their hash, and count correctly."""
     from holdfast.tokens import DATA, counter_for
 
-    told = []
+    loaded = []
     for name, (model, text, tokens) in PROBES.items():
         try:
             counted = counter_for(model).text(text)
-            told.append(f"{name} {hashlib.sha256((DATA / f'{name}.ranks').read_bytes()).hexdigest()[:12]}")
+            loaded.append(f"{name} {hashlib.sha256((DATA / f'{name}.ranks').read_bytes()).hexdigest()[:12]}")
         except (HoldfastError, OSError, ImportError) as error:
             return fail("tokenizer", f"{name}: {error}", _REINSTALL)
         if counted != tokens:
-            return fail("tokenizer", f"{name} counts {counted} tokens where {tokens} are right", _REINSTALL)
-    return ok("tokenizer", f"loads, hash verified: {', '.join(told)}")
+            return fail("tokenizer", f"{name} counts {counted} tokens instead of {tokens}", _REINSTALL)
+    return ok("tokenizer", f"loads, hash verified: {', '.join(loaded)}")
 
 
-def open_files() -> Finding:
-    """How many files this process may open."""
+def check_open_files() -> Finding:
+    """Check how many files this process may open."""
     if sys.platform == "win32":
         return ok("files", "no limit of open files on this system")
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    told = ["no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}" for limit in (soft, hard)]
-    message = f"{told[0]} open files, at most {told[1]}"
-    if soft != resource.RLIM_INFINITY and soft < FEWEST_FILES:
-        return warn("files", f"{message}: enough for few clients at once", "ulimit -n 8192")
+    shown = ["no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}" for limit in (soft, hard)]
+    message = f"{shown[0]} open files, at most {shown[1]}"
+    if soft != resource.RLIM_INFINITY and soft < MIN_OPEN_FILES:
+        return warn("files", f"{message}: enough for only a few clients at once", "ulimit -n 8192")
     return ok("files", message)
 
 
-def sandbox(settings: PythonSettings | None) -> Finding:
-    """What the system has to hold in the code of the tool `python`. None: the tool is off."""
+def check_sandbox(settings: PythonSettings | None) -> Finding:
+    """Check which sandbox features the system offers to the tool `check_python`. None means that the tool is disabled."""
     from holdfast.tools.python.kernels import check_platform
     from holdfast.tools.python.process import supported
 
     found = supported()
-    held = f"Landlock {found.landlock or 'none'}, seccomp {_yes(found.seccomp)}, limits {_yes(found.limits)}"
+    features = (
+        f"Landlock {found.landlock or 'none'}, seccomp {_format_yes(found.seccomp)}, limits {_format_yes(found.limits)}"
+    )
     if settings is None:
-        return ok("sandbox", f"the tool python is off; {held}")
+        return ok("sandbox", f"the tool python is disabled; {features}")
     try:
         check_platform(settings)
     except PythonUnavailable as error:
-        return fail("sandbox", str(error), "the server does not start so: docs/python.md, or python.enabled: false")
+        return fail(
+            "sandbox", str(error), "the server does not start: see docs/python.md, or set python.enabled: false"
+        )
     if not found.missing:
-        return ok("sandbox", f"the tool python is on; {held}")
-    message = f"the tool python is on; {held}: {'; '.join(found.missing)}"
-    return warn("sandbox", message, "let only those chat who might as well have an account on this machine")
+        return ok("sandbox", f"the tool python is enabled; {features}")
+    message = f"the tool python is enabled; {features}: {'; '.join(found.missing)}"
+    return warn("sandbox", message, "give access only to people whom you would give an account on this machine")
 
 
-def clock() -> Finding:
-    """Whether the time can be right."""
+def check_clock() -> Finding:
+    """Check that the clock is plausible."""
     now = time.time()
-    message = f"{moment(int(now * 1000))}, {time.strftime('%Z')}"
+    message = f"{format_time(int(now * 1000))}, {time.strftime('%Z')}"
     if EARLIEST <= now <= LATEST:
         return ok("clock", message)
-    return fail("clock", f"{message}: that cannot be", "set the clock, or let NTP do it")
+    return fail("clock", f"{message}: this cannot be right", "set the clock, or use NTP")
 
 
-def _yes(there: bool) -> str:  # noqa: FBT001  # one word for it
+def _format_yes(there: bool) -> str:  # noqa: FBT001  # a formatter
     return "yes" if there else "no"
 
 
-def _required() -> Iterator[tuple[str, str, bool]]:
-    """Name, least version, and whether it is needed on every system; extras are left out."""
+def _read_requirements() -> Iterator[tuple[str, str, bool]]:
+    """Yield name, minimum version, and True if required on every system. Extras are left out."""
     try:
         requirements = metadata.requires(distribution.NAME) or []
     except metadata.PackageNotFoundError:
@@ -127,27 +131,27 @@ def _required() -> Iterator[tuple[str, str, bool]]:
         yield found[1], least[1] if least else "0", found[3] is None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """`3.50.4.0` as numbers, to compare; what follows them, like `rc1`, does not count."""
+def _parse_version(version: str) -> tuple[int, ...]:
+    """Parse `3.50.4.0` into numbers for comparison. Suffixes like `rc1` are ignored."""
     return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].split(".") if part)  # type: ignore[index]
 
 
 # -- distributions ---------------------------------------------------------------
 
 _PACKAGE = re.compile(r'^"?holdfast/', re.MULTILINE)
-"""A file of the package in a RECORD, whose lines begin with a path."""
+"""A file of the package in RECORD, whose lines begin with a path."""
 _OUR_COMMAND = "holdfast.cli:main"
 
 
 def check_distribution() -> Finding:
-    """Warn if a distribution other than `holdfast-memory` provides the package `holdfast`, or has its former name."""
+    """Warn if another distribution provides the package `holdfast`, or is installed under its former name."""
     others = list(_find_others())
     if others:
         names = sorted({one.metadata["Name"] for one in others})
         return warn(
             "distribution",
             "; ".join(_describe(one) for one in others),
-            f"pip uninstall {line(' '.join(names))}; then install Holdfast again, {distribution.INSTALL}",
+            f"pip uninstall {format_line(' '.join(names))}; then install Holdfast again, {distribution.INSTALL}",
         )
     return ok("distribution", f"{distribution.NAME} alone provides the package holdfast")
 
@@ -168,7 +172,7 @@ def _provides_package(found: Distribution) -> bool:
 
 
 def _describe(found: Distribution) -> str:
-    title = f"{line(found.metadata['Name'])} {line(found.version)}"
+    title = f"{format_line(found.metadata['Name'])} {format_line(found.version)}"
     if any(point.value == _OUR_COMMAND for point in found.entry_points):
         return f"{title} is Holdfast under its former name, next to {distribution.NAME}"
-    return f"{title} is not {distribution.NAME}, and provides the package holdfast too"
+    return f"{title} is not {distribution.NAME} but also provides the package holdfast"
