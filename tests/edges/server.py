@@ -30,10 +30,10 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.models import Limited
 from holdfast.server.app import make_app
-from holdfast.server.protocol import protocol_of
-from holdfast.server.relay import Relays
+from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
-from holdfast.server.run import access_of
+from holdfast.server.run import create_access
+from holdfast.server.streaming import ReplyStreams
 from holdfast.testing import ScriptedUpstream
 from tests.clocks import Pauses, TickingClock
 from tests.edges import forking
@@ -124,14 +124,14 @@ async def serving(
             make_app(
                 hf,
                 limits=limits,
-                access=access_of(hf, found),
+                access=create_access(hf, found),
                 hosts=found.gateway.allowed_hosts,
                 origins=found.gateway.cors_origins,
-                relays=Relays(found.gateway.keep_alive, found.gateway.on_disconnect),
+                relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
                 rules=RequestRules.from_gateway(found.gateway),
                 close=False,
             ),
-            http=protocol_of(found.gateway.send_timeout),
+            http=make_protocol(found.gateway.send_timeout),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=5,

@@ -22,7 +22,7 @@ from holdfast.access import Principal
 from holdfast.cli import commands
 from holdfast.config.gateway import Auth
 from holdfast.holdfast import Holdfast
-from holdfast.server.access import NOTICED, REMEMBERED, USED, Access, Rates, Shown
+from holdfast.server.access import NOTICED, REMEMBERED, USED, Access, Credentials, RateLimiter
 from holdfast.server.app import make_app
 from holdfast.server.logs import JsonLines
 from tests.clocks import START, Clock
@@ -209,7 +209,7 @@ class Asked:
 
     def __init__(self, rate: int, burst: int) -> None:
         self.clock = Clock()
-        self.rates = Rates(rate, burst, self.clock)
+        self.rates = RateLimiter(rate, burst, self.clock)
         self.principal = Principal(tenant="t", role="read", key_id="k")
 
 
@@ -243,7 +243,7 @@ def test_a_long_silence_saves_nothing_up(rate: int, burst: int, pause: int) -> N
 
 def test_callers_have_rates_of_their_own() -> None:
     """One user of a token does not use up what another one may; where no key is asked for nothing is counted."""
-    rates = Rates(1, 1, Clock())
+    rates = RateLimiter(1, 1, Clock())
     users = [Principal(tenant="t", role="read", key_id="jwt", user_id=user) for user in ("a", "b")]
     assert [rates.wait(one) > 0 for one in (*users, *users)] == [False, False, True, True]
     nobody = Principal(tenant="t", role="admin")
@@ -336,7 +336,7 @@ async def test_a_log_line_names_key_and_tenant_and_never_the_key(caplog: pytest.
         (None, None, 401),
     ]
     assert not any(key.rpartition("_")[2][:20] in line for line in lines)
-    assert "hf_" not in repr(Shown(key, key))
+    assert "hf_" not in repr(Credentials(key, key))
 
 
 # -- the process -------------------------------------------------------------

@@ -18,7 +18,7 @@ from holdfast.access import Principal
 from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, MissingExtra
 from holdfast.server import jwks
-from holdfast.server.jwks import FRESH, KEPT, PAUSE, RETRY, BadToken, Tokens
+from holdfast.server.jwks import FRESH, KEPT, PAUSE, RETRY, BadToken, TokenVerifier
 from holdfast.server.permissions import Refused
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, public_key, signing_key, token
@@ -40,10 +40,10 @@ class Issuer:
         return self.content
 
 
-def tokens(issuer: Issuer | None = None, clock: Clock | None = None, **settings: Any) -> Tokens:
+def tokens(issuer: Issuer | None = None, clock: Clock | None = None, **settings: Any) -> TokenVerifier:
     """Who takes tokens, with these settings."""
     known = {"jwks_url": "https://issuer.example/keys", "issuer": ISSUER, "audience": (AUDIENCE,), **settings}
-    return Tokens(Jwt(**known), "default", clock or Clock(), fetch=issuer or Issuer())
+    return TokenVerifier(Jwt(**known), "default", clock or Clock(), fetch=issuer or Issuer())
 
 
 # -- as whom -----------------------------------------------------------------
@@ -126,8 +126,8 @@ WRONG: dict[str, str] = {
     "the public JSON key as secret": confused(json.dumps(public_key()).encode()),
     "the modulus as secret": confused(public_key()["n"].encode()),
     "a shared secret of the set": jwt.encode(CLAIMS, "s" * 32, algorithm="HS256", headers={"kid": "shared"}),
-    "an algorithm that is not taken": jwt.encode(CLAIMS, signing_key(), algorithm="RS512", headers={"kid": "k1"}),
-    "a key of another kind": token("ES256"),
+    "algorithm not allowed": jwt.encode(CLAIMS, signing_key(), algorithm="RS512", headers={"kid": "k1"}),
+    "key of another type": token("ES256"),
     "another key": token("EdDSA", kid="k1"),
     "an unknown key": token(kid="k9"),
     "a key's name that is none": unsigned({"alg": "RS256", "kid": {"a": 1}}, CLAIMS),
@@ -267,8 +267,8 @@ async def test_a_file_of_keys(tmp_path: Path) -> None:
     """It is read when the server starts, which a file without keys keeps from doing so."""
     file = tmp_path / "keys.json"
     settings = Jwt(jwks_file=str(file), issuer=ISSUER, audience=(AUDIENCE,))
-    taker = Tokens(settings, "default", Clock())
-    with pytest.raises(ConfigError, match="holds no key set"):
+    taker = TokenVerifier(settings, "default", Clock())
+    with pytest.raises(ConfigError, match="contains no usable keys"):
         await taker.begin()
     file.write_bytes(key_set())
     await taker.begin()
@@ -292,12 +292,12 @@ async def test_keys_come_from_the_configured_address() -> None:
     app.router.add_get("/keys", answer)
     async with serve_app(app) as origin:
         settings = Jwt(jwks_url=f"{origin}/keys", issuer=ISSUER, audience=(AUDIENCE,))
-        assert await jwks.fetched(settings) == key_set()
-        for words in ("answered 302", "more than"):
+        assert await jwks.fetch_key_set(settings) == key_set()
+        for words in ("answered with status 302", "more than"):
             with pytest.raises(ValueError, match=words):
-                await jwks.fetched(settings)
+                await jwks.fetch_key_set(settings)
     with pytest.raises(OSError, match="cannot be reached"):
-        await jwks.fetched(settings)
+        await jwks.fetch_key_set(settings)
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

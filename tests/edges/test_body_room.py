@@ -15,9 +15,9 @@ from starlette.requests import Request
 
 from holdfast.accounting import Owner, charge_to
 from holdfast.limits import BODIES, BODY_STALL_BYTES, DRAIN_BYTES, MIB, Limits
-from holdfast.server import intake as intakes
+from holdfast.server import body_limits as intakes
 from holdfast.server import protocol
-from holdfast.server.intake import BodyRoom, Held, Intake
+from holdfast.server.body_limits import BodyLimits, BodyReservation, BodyRoom
 from holdfast.server.permissions import Refused
 from holdfast.testing import Gate, Reply
 from tests.edges.server import gateway
@@ -28,13 +28,13 @@ LIMITS = msgspec.structs.replace(Limits(), body=MIB)
 PIECE = 64 * 1024
 
 
-def held(room: BodyRoom, owner: Owner) -> Held:
-    one = Held()
+def held(room: BodyRoom, owner: Owner) -> BodyReservation:
+    one = BodyReservation()
     one.begin(room, owner)
     return one
 
 
-async def fills(room: BodyRoom, one: Held, size: int) -> bool:
+async def fills(room: BodyRoom, one: BodyReservation, size: int) -> bool:
     """Take bytes in pieces; False where there is no room for them now."""
     for _ in range(size // PIECE):
         with anyio.move_on_after(0) as waiting:
@@ -128,19 +128,21 @@ class Sender:
         return {"type": "http.request", "body": b"]", "more_body": False}
 
 
-async def read(intake: Intake, owner: Owner, sender: Sender, one: Held | None = None) -> Any:
+async def read(intake: BodyLimits, owner: Owner, sender: Sender, one: BodyReservation | None = None) -> Any:
     with charge_to(owner):
-        return await intake.read(Request({"type": "http", "headers": sender.headers}, sender.receive), one or Held())
+        return await intake.read(
+            Request({"type": "http", "headers": sender.headers}, sender.receive), one or BodyReservation()
+        )
 
 
 async def test_stalled_uploads_keep_no_other_tenant_waiting() -> None:
     """Seen: four connections that announced 32 MiB and stalled stopped every body over 64 KiB for 60 s."""
-    intake = Intake(LIMITS)
+    intake = BodyLimits(LIMITS)
     stalled = [Sender(2 * PIECE, MIB - 1) for _ in range(4 * BODIES)]
     tasks = [asyncio.ensure_future(read(intake, ADA, sender)) for sender in stalled]
     for sender in stalled:
         await sender.stalled.wait()
-    body = Held()
+    body = BodyReservation()
     with anyio.fail_after(5):
         assert await read(intake, BO, Sender(15 * PIECE, 15 * PIECE), body) == []
     assert body.size == 15 * PIECE + 1
@@ -152,14 +154,14 @@ async def test_stalled_uploads_keep_no_other_tenant_waiting() -> None:
 async def test_a_large_body_has_to_come_at_a_minimum_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intakes, "BODY_STALL_SECONDS", 0.05)
     with pytest.raises(Refused, match=f"less than {BODY_STALL_BYTES // 1024} KiB") as refused:
-        await read(Intake(LIMITS), ADA, Sender(2 * PIECE, MIB - 1))
+        await read(BodyLimits(LIMITS), ADA, Sender(2 * PIECE, MIB - 1))
     assert (refused.value.status, refused.value.code) == (408, "request_timeout")
 
 
 async def test_what_a_principal_has_in_flight_counts_against_it() -> None:
     """Seen: 24 turns that waited held 264 MiB. Its next large body is told to come again; others' are read."""
-    intake = Intake(msgspec.structs.replace(LIMITS, body_timeout=0.05))
-    waiting = [Held() for _ in range(2)]
+    intake = BodyLimits(msgspec.structs.replace(LIMITS, body_timeout=0.05))
+    waiting = [BodyReservation() for _ in range(2)]
     for one in waiting:
         await read(intake, ADA, Sender(15 * PIECE, 15 * PIECE), one)
         one.end_arrival()

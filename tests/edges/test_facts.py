@@ -41,8 +41,8 @@ async def test_facts_are_listed_pinned_and_dropped() -> None:
 @pytest.mark.parametrize(
     ("fact", "body", "status", "says"),
     [
-        ("2.1", {}, 400, "give one of pinned and dropped"),
-        ("2.1", {"pinned": True, "dropped": True}, 400, "give one of pinned and dropped"),
+        ("2.1", {}, 400, "set either pinned or dropped"),
+        ("2.1", {"pinned": True, "dropped": True}, 400, "set either pinned or dropped"),
         ("2.1", {"pinned": 1}, 400, "pinned must be true or false"),
         ("2.1", {"pin": True}, 400, "pin"),
         ("2.9", {"pinned": True}, 404, "has no fact '2.9'"),

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.liveness import new_holder
-from holdfast.server.app import DOORS
-from holdfast.server.relay import Client
+from holdfast.server.app import API_FORMATS
+from holdfast.server.streaming import Client
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.turns.turn import Turn
 from tests.edges.gateway_kit import metric
@@ -78,7 +78,7 @@ class Crowd:
         return "".join(heard) + await self.lines[number].text()
 
 
-@pytest.mark.parametrize("path", [door.path for door in DOORS])
+@pytest.mark.parametrize("path", [door.path for door in API_FORMATS])
 @pytest.mark.parametrize("mode", ["cut", "finish"])
 async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> None:
     """Each client sees its own marker alone; each log has the whole reply, or a marked part that is a beginning of it."""

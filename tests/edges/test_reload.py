@@ -15,12 +15,12 @@ import pytest
 
 from holdfast import config
 from holdfast.config.reference import list_rows
-from holdfast.server.reloading import SAFE, SAFE_GATEWAY, differing, merged
+from holdfast.server.config_reload import SAFE, SAFE_GATEWAY, list_differences, merge_configs
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.server import Process
 
 SECRET = "sk-not-to-be-seen-0123456789"
-READ = "the configuration was read again"
+READ = "reloaded the configuration"
 
 
 def text(upstream: ScriptedUpstream, *, says: str = "Be A.", model: str = "m1", more: str = "") -> str:
@@ -138,7 +138,7 @@ async def test_what_is_not_safe_stays_and_is_named(tmp_path: Path) -> None:
         for says in ("Be B.", "Be C."):
             told = await served.reload(text(upstream, says=says, more=more))
             assert (told["kept"], told["changed"]) == (kept, ["agents.a.instruction"])
-        await asyncio.to_thread(served.server.until, "hold after a restart: " + ", ".join(kept))
+        await asyncio.to_thread(served.server.until, "need a restart: " + ", ".join(kept))
         told = await served.reload(text(upstream, says="Be C."))
         assert told["kept"] == told["changed"] == []
         assert (await served.post(ask("s"))).status_code == 200
@@ -149,7 +149,7 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path) -> None:
     """All its mistakes are told, no value is; the next right one is taken."""
     async with ScriptedUpstream(["one", "two"]) as upstream, running(tmp_path, text(upstream)) as served:
         broken = text(upstream, says="Be B.", more=f"gatway: {{}}\nembedders: {{a: {{api_key: [{SECRET}]}}}}")
-        told = await served.reload(broken, "has mistakes")
+        told = await served.reload(broken, "has errors")
         assert len(told["problems"]) == 2
         assert "did you mean 'gateway'" in told["problems"][0]
         own = text(upstream).replace(upstream.url, f"{served.server.url}/v1")
@@ -182,9 +182,9 @@ def test_what_is_merged_is_the_new_in_what_is_safe_and_the_old_in_the_rest() -> 
         "{gateway: {port: 2, max_body: 2MiB}, auth: {rate: 6}, agents: {b: {}}, llms: {x: {}}}",
         env={"OPENAI_API_KEY": "k"},
     )
-    both = merged(old, new)
-    assert set(differing(old, both)) == {"gateway.max_body", "agents.b", "llms.x", "llms", "context"}
-    assert set(differing(both, new)) == {"gateway.port", "auth.rate"}
+    both = merge_configs(old, new)
+    assert set(list_differences(old, both)) == {"gateway.max_body", "agents.b", "llms.x", "llms", "context"}
+    assert set(list_differences(both, new)) == {"gateway.port", "auth.rate"}
     known = {row.key for row in list_rows()}
     assert all(any(key.startswith(section) for key in known) for section in SAFE)
     assert all(any(key.startswith(f"gateway.{name}") for key in known) for name in SAFE_GATEWAY)

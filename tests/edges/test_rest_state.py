@@ -226,7 +226,7 @@ async def test_who_may_write_what_all_share(tmp_path: Path) -> None:
         ]
         for answer in refused:
             assert code(answer) == (403, "forbidden")
-            assert "app:" in answer.json()["error"]["message"]
+            assert "app state" in answer.json()["error"]["message"]
         assert (await http.get(S, headers=ada)).json() == {}
         assert (await http.get("/v1/sessions/t", headers=ada)).status_code == 404
         for headers, word in ((everybody, "all"), (boss, "boss")):

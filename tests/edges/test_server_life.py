@@ -82,10 +82,10 @@ async def test_pages_of_this_machine_are_answered() -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "told"),
     [
-        ("", {}, "model   offline (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"),
-        ("llms: {default: {provider: offline}}", {}, "model   offline (built in; llms.default names it)"),
-        ("llms: {one: {provider: offline}}", {}, "model   offline (built in; llms.one names it)"),
-        ("llms: {default: {base_url: 'http://x/v1'}}", {"model": "offline"}, "offline (built in; --model names it)"),
+        ("", {}, "model   offline (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY to use a language model)"),
+        ("llms: {default: {provider: offline}}", {}, "model   offline (built in; chosen in llms.default)"),
+        ("llms: {one: {provider: offline}}", {}, "model   offline (built in; chosen in llms.one)"),
+        ("llms: {default: {base_url: 'http://x/v1'}}", {"model": "offline"}, "offline (built in; chosen with --model)"),
         ("llms: {default: {base_url: 'http://x/v1', model: m}}", {}, "model   m at http://x/v1\n"),
     ],
 )
@@ -103,7 +103,7 @@ async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -
     settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
         told = banner(settings, hf, 1, asks=False)
-    assert "\n  agents  ada's, desk  (asked by their names, as `model`)\n" in told
+    assert "\n  agents  ada's, desk  (select one with `model`)\n" in told
     sent = json.loads(shlex.split(told.splitlines()[-1])[-1])
     assert (sent["model"], sent["messages"][0]["role"]) == ("ada's", "user")
 
@@ -313,7 +313,7 @@ async def test_a_second_signal_does_not_wait_for_the_grace(
                 asked = asyncio.create_task(client.post(f"{server.url}/v1/chat/completions", json=body))
                 await upstream.until(lambda: upstream.requests)
                 server.process.send_signal(sent)
-                await asyncio.to_thread(server.until, "once more to end now")
+                await asyncio.to_thread(server.until, "again to stop now")
                 code = await asyncio.to_thread(server.stop, sent)
                 response = await asked
     assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])

@@ -69,7 +69,7 @@ async def test_the_page_shows_all_and_asks_nobody() -> None:
 
 def test_what_stands_in_a_description_is_text() -> None:
     """Markup in any name or sentence of it is shown, not obeyed."""
-    from holdfast.server import page
+    from holdfast.server import docs_page as page
 
     evil = '<script>alert("x")</script>\'"&`<b>`'
     schema = {"type": "object", "description": evil, "properties": {evil: {"enum": [evil], "description": evil}}}

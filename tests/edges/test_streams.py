@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import READ_BYTES, UNREAD_BYTES
-from holdfast.server.protocol import protocol_of
+from holdfast.server.protocol import make_protocol
 from holdfast.testing import Gate, Reply
 from tests.edges.gateway_kit import LONG, PIECE, TEXT, blocked, entries, goes_on, metric, tooled
 from tests.edges.raw_client import Line
@@ -273,7 +273,7 @@ async def test_a_client_that_reads_on_is_not_gone() -> None:
     """However slowly: as long as it takes its share in its time, or all that is left."""
     quiet = Quiet()
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
-    connection = protocol_of(7.0)(config, ServerState(), {}, cast("Any", quiet))
+    connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
     connection.connection_made(cast("Any", quiet))
     connection._unwatch()
     quiet.timers.clear()
@@ -297,7 +297,7 @@ async def test_a_client_that_stops_behind_the_end_is_gone() -> None:
     """The response is over: who reads a share of what is left, and then no more, does not keep the connection."""
     quiet = Quiet()
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
-    connection = protocol_of(7.0)(config, ServerState(), {}, cast("Any", quiet))
+    connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
     connection.connection_made(cast("Any", quiet))
     connection._unwatch()
     quiet.timers.clear()

@@ -308,7 +308,7 @@ async def test_a_server_ends_under_load(tmp_path: Path) -> None:
             for number in (*range(5), *range(25, 30)):
                 lines[number].drop()
             server.process.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(server.until, "ending: 50 requests running")
+            await asyncio.to_thread(server.until, "for 50 requests")
             await refused(server.url)
             soon.open()
             ends = await asyncio.gather(*(rest(line) for line in (*lines[5:25], *lines[30:])))

@@ -1,25 +1,25 @@
 """The HTTP server: an OpenAI-compatible gateway with memory, and a REST API over the sessions.
 
 From the socket to a route:
-run        from a configuration to a listening server      reloading  the configuration read again, at SIGHUP
-protocol   how long a request's head may be, and how long an answer may wait to be read
-app        all routes, and the middleware before them
-logs       the log, and a line in it for each request      metrics    what Prometheus reads
-access     who asks: hosts, keys, rates                    jwks       tokens of another issuer
-intake     how bodies come in, and how much of them        streams    bodies of any size, in and out
-routes     how a route is declared, how its parameters and its body become structs, the endpoint of a path
-http       one request, as handlers see it                 replies    what goes out; errors in OpenAI's shape
-permissions   what a caller may do
+run           starts the server from a configuration       config_reload  rereads the configuration at SIGHUP
+protocol      limits on request heads and slow readers
+app           all routes, and the middleware before them
+logs          the log, with a line for each request         metrics       Prometheus metrics
+access        authentication: hosts, keys, rate limits      jwks          tokens of another issuer
+body_limits   limits on request bodies                      body_streams  bodies of any size, in and out
+routes        declares routes; converts parameters and bodies to structs; dispatches by path
+http          one request, as handlers see it               replies       responses; errors in OpenAI's format
+permissions   what each role may do
 
 The gateway:
-chat       a request for a reply becomes a turn            doors      each API that it may come in
-requester  whose request it is, and its own fields         session_locator   which session it is meant for
-relay      the reply on its way to the client              chat_objects   requests, replies and errors, described
-counting   `POST /v1/messages/count_tokens`
+chat          turns a request for a reply into a turn       apis          the API formats that it accepts
+requester     user of a request and Holdfast's own fields   session_locator  finds the session of a request
+streaming     sends the reply to the client                 chat_objects  schemas of requests, replies and errors
+token_counting  `POST /v1/messages/count_tokens`
 
-REST, a file for each subject with its routes and their objects:
-sessions, messages, context (explanations and facts too), state, voice, compactions, artifacts, search, memories, workspaces, meta
+REST, one module for each subject with its routes and objects:
+sessions, messages, context (also explanations and facts), state, voice, compactions, artifacts, search, memories, workspaces, health
 
-The API's description:
-openapi    the document            schema     JSON Schema from structs            page       the same to read
+The API description:
+openapi       the document            schema     JSON Schema from structs            docs_page  the document as HTML
 """

@@ -1,8 +1,8 @@
-"""Who asks: a request's key or token becomes a principal, before anything else of the request is looked at.
+"""Authentication: the key or token of a request becomes a principal before anything else of the request is read.
 
-    Admitted -> Access.caller -> key, token, upstream key, or nobody where nobody is asked
+    AuthMiddleware -> Access.authenticate -> API key, token, upstream key, or the default admin if no key is required
 
-What is wrong with a key is told to nobody: one that is unknown, expired or revoked gets the same answer.
+Unknown, expired and revoked keys get the same answer, so that a caller learns nothing about other keys.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from holdfast.config.gateway import Auth, is_loopback
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
-from holdfast.server.http import Caller, not_handed
-from holdfast.server.intake import declared
-from holdfast.server.jwks import BadToken, Tokens
+from holdfast.server.body_limits import get_declared_size
+from holdfast.server.http import Caller, refuse_missing_key
+from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.permissions import Refused
-from holdfast.server.replies import Reply, error_body, failure, response_of
+from holdfast.server.replies import Reply, error_body, failure, to_response
 from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")
 REMEMBERED: Final = 3_000
-"""Milliseconds for which a key is taken for what it was when it was looked up."""
+"""Milliseconds for which a looked-up key is cached."""
 NOTICED: Final = 2_000
-"""Milliseconds after which a server that has no keys looks whether there are some."""
+"""Milliseconds between checks for new keys while a server has none."""
 USED: Final = 60_000
-"""Milliseconds between two notes that a key was used."""
+"""Milliseconds between two updates of a key's time of last use."""
 _DOTS: Final = 2
-"""In a token."""
-_MISSING: Final = "this server wants an API key: send it as Authorization: Bearer, as x-api-key, or as X-Holdfast-Key"
+"""Number of dots in a token."""
+_MISSING: Final = "an API key is required: send it as Authorization: Bearer, x-api-key or X-Holdfast-Key"
 _WRONG: Final = "the API key is not valid"
 
 
-class Shown(NamedTuple):
-    """What a request shows of who it is from."""
+class Credentials(NamedTuple):
+    """Credentials of a request."""
 
     own: str | None
-    """An API key or a token for Holdfast."""
+    """API key or token for Holdfast."""
     upstream: str | None
-    """A key for the upstream."""
+    """API key for the upstream."""
 
     def __repr__(self) -> str:
         return f"Shown({self.own is not None}, {self.upstream is not None})"
 
 
 class Access:
-    """Decides as whom each request is made.
+    """Authenticates requests.
 
     Attributes:
-        passthrough: whether the upstream is called with its client's own key.
+        passthrough: the upstream is called with the client's own key.
 
     Args:
-        hf: whose tenant is the server's own, and whose store has the keys.
-        settings: `auth`.
+        hf: names the server's own tenant; its store has the keys.
+        settings: `auth` of the configuration.
         passthrough: see the attribute.
-        tokens: who takes tokens; None: nobody.
+        tokens: verifies tokens; None rejects all tokens.
     """
 
     def __init__(
@@ -76,123 +76,123 @@ class Access:
         settings: Auth | None = None,
         *,
         passthrough: bool = False,
-        tokens: Tokens | None = None,
+        tokens: TokenVerifier | None = None,
     ) -> None:
         self._hf = hf
         self._settings = settings or Auth()
         self.passthrough = passthrough
         self._tokens = tokens
-        self._kept = _Kept(lambda: hf.store, hf.clock)
-        self._rates = Rates(self._settings.rate, self._settings.burst, hf.clock)
+        self._kept = _KeyCache(lambda: hf.store, hf.clock)
+        self._rates = RateLimiter(self._settings.rate, self._settings.burst, hf.clock)
         self._asks = self._settings.kind == "always"
 
     @property
     def asks(self) -> bool:
-        """Whether nobody comes in without a key, by what is known so far."""
+        """Return True if every request needs a key, as far as is known."""
         return self._asks
 
     async def begin(self) -> None:
-        """Get ready before the first request comes. Raises `ConfigError` for a file of keys that is none."""
+        """Prepare for the first request. Raise `ConfigError` if the key set file is not valid."""
         if self._tokens is not None:
             await self._tokens.begin()
 
-    async def asking(self) -> bool:
-        """The same, by what the store says now or has said within seconds. Once it is so, it stays so."""
+    async def asks_for_keys(self) -> bool:
+        """Return True if every request needs a key, checking the store for keys every few seconds. It never becomes False again."""
         if not self._asks and self._settings.kind == "keys":
             self._notice(await self._kept.any())
         return self._asks
 
-    def _notice(self, there_are: bool) -> None:  # noqa: FBT001 - a sentence with its name
-        """Close the door for good, where there are keys."""
-        if there_are and not self._asks:
+    def _notice(self, has_keys: bool) -> None:  # noqa: FBT001 - named at every call
+        """Require keys from now on if there are any."""
+        if has_keys and not self._asks:
             self._asks = True
-            _log.info("there are API keys: from now on every request needs one")
+            _log.info("API keys exist: every request needs one from now on")
 
     async def caller(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
-        """As whom a request is made, and the key that its upstream is called with, if that is the client's.
+        """Return the principal of a request, and its own key for the upstream if it has one.
 
         Raises:
-            Refused: without a key, with one that is not valid, or too often.
+            Refused: the key is missing or not valid, or the rate limit is exceeded.
         """
-        shown = self._shown(headers)
+        shown = self._read_credentials(headers)
         principal = await self._principal(shown)
         wait = self._rates.wait(principal)
         if wait:
-            message = "too many requests with this key; Retry-After says in how many seconds the next one is answered"
+            message = "rate limit of this key exceeded; retry after the seconds in Retry-After"
             raise Refused(429, "rate_limit_exceeded", message, retry_after=str(wait))
         return principal, shown.upstream
 
-    def _shown(self, headers: Mapping[str, str]) -> Shown:
+    def _read_credentials(self, headers: Mapping[str, str]) -> Credentials:
         scheme, _, value = headers.get("authorization", "").partition(" ")
         bearer = value.strip() if scheme.lower() == "bearer" else None
         api_key = headers.get("x-api-key")
         handed = bearer
-        if not bearer and api_key and "anthropic-version" in headers:  # where Anthropic's client puts its key
+        if not bearer and api_key and "anthropic-version" in headers:  # Anthropic's client sends its key there
             handed, api_key = api_key.strip(), api_key if is_key(api_key.strip()) or not self.passthrough else None
         upstream = handed if self.passthrough and handed and not is_key(handed) else None
         if upstream is not None and len(upstream) > TOKEN_CHARS:
-            raise denied(_WRONG)
+            raise deny(_WRONG)
         given = [headers.get("x-holdfast-key"), None if upstream else bearer, api_key]
         shown = [value.strip() for value in given if value]
-        # Some clients send a key of somebody else's beside ours.
-        return Shown(next((value for value in shown if is_key(value)), next(iter(shown), None)), upstream)
+        # Some clients send a key for another service next to ours.
+        return Credentials(next((value for value in shown if is_key(value)), next(iter(shown), None)), upstream)
 
-    async def _principal(self, shown: Shown) -> Principal:
+    async def _principal(self, shown: Credentials) -> Principal:
         own = shown.own
         if own is not None and is_key(own):
             kept = await self._kept.valid(own)
             if kept is None:
-                raise denied(_WRONG)
+                raise deny(_WRONG)
             self._notice(self._settings.kind == "keys")
             return principal_of(kept)
         if own is not None and self._tokens is not None and (self._asks or own.count(".") == _DOTS):
             try:
                 return await self._tokens.principal(own)
             except BadToken as exc:
-                _log.info("a token was refused: %s", exc)
-                raise denied(_WRONG) from exc
-        if await self.asking():
-            raise denied(_MISSING if own is None else _WRONG)
+                _log.info("rejected a token: %s", exc)
+                raise deny(_WRONG) from exc
+        if await self.asks_for_keys():
+            raise deny(_MISSING if own is None else _WRONG)
         tenant = self._hf.tenant
         if shown.upstream is not None:
             user = upstream_user(tenant, shown.upstream)
             return Principal(tenant=tenant, user_id=user, role="write", key_id="upstream")
-        if self.passthrough:  # else whoever leaves the key out would be everybody
-            raise not_handed()
+        if self.passthrough:  # otherwise a client could become admin by leaving out its key
+            raise refuse_missing_key()
         return Principal(tenant=tenant, role="admin")
 
 
-def denied(message: str) -> Refused:
-    """Nobody comes in like that."""
+def deny(message: str) -> Refused:
+    """Return the response for missing or invalid credentials."""
     return Refused(401, "invalid_api_key", message, www_authenticate="Bearer")
 
 
 # -- keys --------------------------------------------------------------------
 
 
-class _Remembered(NamedTuple):
-    """A key as it was looked up."""
+class _CachedKey(NamedTuple):
+    """A key and the time of its lookup."""
 
     key: ApiKey
     at: int
 
 
-class _Kept:
-    """The keys of the store, each remembered for some seconds, so that a turn pays no look-up.
+class _KeyCache:
+    """Caches the keys of the store for some seconds, so that most turns need no lookup.
 
-    What is not there is not remembered: a key opens as soon as it is made.
+    Missing keys are not cached: a new key works at once.
     """
 
     def __init__(self, store: Callable[[], KeyStore], clock: Callable[[], int]) -> None:
         self._store = store
         self._clock = clock
-        self._known: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self._known: OrderedDict[bytes, _CachedKey] = OrderedDict()
         self._looked: int | None = None
         self._noted: OrderedDict[str, int] = OrderedDict()
         self._notes: set[asyncio.Task[None]] = set()
 
     async def any(self) -> bool:
-        """Whether there are keys, revoked ones too; asked now and then."""
+        """Return True if the store has keys, revoked ones included. The store is asked at intervals."""
         now = self._clock()
         if self._looked is not None and 0 <= now - self._looked < NOTICED:
             return False
@@ -201,7 +201,7 @@ class _Kept:
         return bool(found)
 
     async def valid(self, text: str) -> ApiKey | None:
-        """The key, if it is one and may be used."""
+        """Return the key if it exists and is valid."""
         if id_in(text) is None:
             return None
         now, name = self._clock(), hashed(text)
@@ -211,8 +211,8 @@ class _Kept:
             if found is None:
                 self._known.pop(name, None)
                 return None
-            # From before the look-up: what is revoked while it is on its way is not taken for valid any longer.
-            known = self._known[name] = _Remembered(found, now)
+            # `now` is from before the lookup, so that a key revoked during the lookup does not stay valid longer.
+            known = self._known[name] = _CachedKey(found, now)
             _trim(self._known, name)
         if not opens(known.key, text, now):
             return None
@@ -220,20 +220,20 @@ class _Kept:
         return known.key
 
     def _note(self, key_id: str, now: int) -> None:
-        """Have it written down that a key was used, now and then, behind the request's back."""
+        """Update a key's time of last use, at intervals and in the background."""
         if 0 <= now - self._noted.get(key_id, -USED) < USED:
             return
         self._noted[key_id] = now
         _trim(self._noted, key_id)
-        task = asyncio.ensure_future(self._used(key_id, now))
+        task = asyncio.ensure_future(self._record_use(key_id, now))
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
-    async def _used(self, key_id: str, now: int) -> None:
+    async def _record_use(self, key_id: str, now: int) -> None:
         try:
             await self._store().use_key(key_id, timestamp=now)
         except HoldfastError as exc:
-            _log.warning("the use of key %s could not be noted: %s", key_id, exc)
+            _log.warning("cannot record the use of key %s: %s", key_id, exc)
 
 
 def _trim(known: OrderedDict[Any, Any], newest: object) -> None:
@@ -250,12 +250,12 @@ class _Bucket(NamedTuple):
     at: int
 
 
-class Rates:
-    """How often each caller may ask: a bucket that fills evenly, and holds as many requests as may come at once.
+class RateLimiter:
+    """Limits the rate of each caller with a token bucket.
 
     Args:
-        rate: requests a minute for whoever has none of their own; 0: any number.
-        burst: how many may come at once; 0: those of a quarter of a minute.
+        rate: requests per minute for keys without their own limit; 0 for unlimited.
+        burst: requests that may come at once; 0 for those of a quarter of a minute.
         clock: milliseconds since the epoch.
     """
 
@@ -266,31 +266,31 @@ class Rates:
         self._buckets: OrderedDict[tuple[str | None, ...], _Bucket] = OrderedDict()
 
     def wait(self, principal: Principal) -> int:
-        """Seconds until the next request is answered; 0: this one is, and is counted."""
+        """Count a request and return 0, or return the seconds until the next one is allowed."""
         if principal.key_id is None:
             return 0
         rate = self._rate if principal.rate is None else principal.rate
         if not rate:
             return 0
         size = max(1, self._burst or math.ceil(rate / 4))
-        # Tokens and upstream keys are known by whom they stand for.
+        # Tokens and upstream keys share a key id, so tenant and user are part of the name.
         name = (principal.key_id, principal.tenant, principal.user_id)
         now = self._clock()
         bucket = self._buckets.get(name, _Bucket(size, now))
         left = min(size, bucket.left + max(0, now - bucket.at) * rate / 60_000)
-        told = left >= 1
-        self._buckets[name] = _Bucket(left - told, now)
+        is_allowed = left >= 1
+        self._buckets[name] = _Bucket(left - is_allowed, now)
         _trim(self._buckets, name)
-        return 0 if told else math.ceil((1 - left) * 60 / rate)
+        return 0 if is_allowed else math.ceil((1 - left) * 60 / rate)
 
 
 # -- middleware ------------------------------------------------------------------
 
 
-class Admitted:
-    """ASGI middleware: lets in who may come in, as whom they are; see `Caller` in the request's state.
+class AuthMiddleware:
+    """ASGI middleware that authenticates requests and stores a `Caller` in the request state.
 
-    The tenant's memories stay open until the reply has gone. `public` paths are answered whoever asks.
+    The tenant's resources stay open until the response is sent. `public` paths need no authentication.
     """
 
     def __init__(self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str]) -> None:
@@ -307,10 +307,10 @@ class Admitted:
             try:
                 principal, upstream = await self._access.caller(_headers(scope))
                 if principal.max_body is not None:
-                    receive = _bounded(scope, receive, principal.max_body)
+                    receive = _limit_body(scope, receive, principal.max_body)
                 hf = await opened.enter_async_context(self._hf.serving(principal.tenant))
-            except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-                await response_of(failure(exc, self._hf.guard), scope)(scope, receive, send)
+            except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
+                await to_response(failure(exc, self._hf.guard), scope)(scope, receive, send)
                 return
             own = principal.user_id is None and principal.tenant == self._hf.tenant
             scope.setdefault("state", {})["caller"] = Caller(
@@ -321,30 +321,30 @@ class Admitted:
 
 
 def owner_of(principal: Principal) -> Owner:
-    """Return whom a request's work is charged to: the key, and the user where the key is one user's."""
+    """Return whom the work of a request is charged to: the key, and its user if it belongs to one."""
     return Owner(principal.tenant, f"{principal.key_id or ''}/{principal.user_id or ''}")
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    """A request's headers. Raises `Refused` for two answers to who it is from."""
+    """Return the headers of a request. Raise `Refused` if a credential header is repeated."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
         if name in found and name in ("authorization", "x-api-key", "x-holdfast-key"):
-            raise denied(_WRONG)
+            raise deny(_WRONG)
         found[name] = value.decode("latin-1")
     return found
 
 
-def _bounded(scope: Scope, receive: Receive, most: int) -> Receive:
-    """`receive`, for a body of at most so many bytes. Raises `TooLarge`, now or when it has become more."""
-    too_large = TooLarge(f"the body is larger than {most} bytes, the most that this key may send")
-    said = declared(dict(_headers(scope)))
-    if said is not None and said > most:
+def _limit_body(scope: Scope, receive: Receive, most: int) -> Receive:
+    """Wrap `receive` with a limit of `most` bytes. Raise `TooLarge` now or when the limit is passed."""
+    too_large = TooLarge(f"the body is larger than the {most} bytes that this key may send")
+    size_header = get_declared_size(dict(_headers(scope)))
+    if size_header is not None and size_header > most:
         raise too_large
     size = 0
 
-    async def bounded() -> Message:
+    async def receive_limited() -> Message:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
@@ -352,7 +352,7 @@ def _bounded(scope: Scope, receive: Receive, most: int) -> Receive:
             raise too_large
         return message
 
-    return bounded
+    return receive_limited
 
 
 # -- hosts and origins -----------------------------------------------------------
@@ -367,18 +367,18 @@ def _has_one_host(scope: Scope) -> bool:
     return least <= hosts <= 1
 
 
-class Hosts:
-    """ASGI middleware: refuse requests that name another host than this server's.
+class HostMiddleware:
+    """ASGI middleware that rejects requests for other host names than the server's.
 
-    A page in a browser can make a name of its own point to 127.0.0.1 and read what a server there answers (DNS
-    rebinding); the Host header gives it away. So does a foreign Origin on a request that changes something. Where every
-    request needs a key, no page has what its user has not given it: then any host is right that is not excluded.
+    A web page can let a host name of its own point to 127.0.0.1 and read the answers of a server there (DNS rebinding); the
+    Host header reveals this. So does a foreign Origin header. If every request needs a key, a page can only do what its user
+    gave it a key for, so any host is accepted unless hosts are configured.
 
     Args:
-        app: what is behind.
-        allowed: names by which the server may be called, besides loopback's.
-        origins: of pages that may call it.
-        asks: whether every request needs a key.
+        app: the wrapped app.
+        allowed: host names of the server, in addition to loopback names.
+        origins: origins of pages that may call the server.
+        asks: returns True if every request needs a key.
     """
 
     def __init__(
@@ -393,26 +393,28 @@ class Hosts:
         if scope["type"] == "http":
             if not _has_one_host(scope):
                 body = error_body(_NOT_ONE_HOST, kind="invalid_request_error", code="invalid_host")
-                await response_of(Reply(body, 400), scope)(scope, receive, send)
+                await to_response(Reply(body, 400), scope)(scope, receive, send)
                 return
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            if not self._called_right(host) or not self._welcome(origin):
-                where = " or ".join(sorted(self._allowed)) or "its own machine"
+            if not self._is_allowed_host(host) or not self._is_allowed_origin(origin):
+                where = " or ".join(sorted(self._allowed)) or "localhost"
                 message = f"this server answers as {where}, not to host {host!r}"
                 message += f" from {origin!r}" if origin else ""
                 body = error_body(message, kind="invalid_request_error", code="host_not_allowed")
-                await response_of(Reply(body, 403), scope)(scope, receive, send)
+                await to_response(Reply(body, 403), scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _called_right(self, host: str) -> bool:
-        return self._ours(host) or (not self._allowed and self._asks())
+    def _is_allowed_host(self, host: str) -> bool:
+        return self._is_own_host(host) or (not self._allowed and self._asks())
 
-    def _welcome(self, origin: str | None) -> bool:
-        # Origin "null" is what a page in a sandboxed frame sends: anybody's.
-        return origin is None or self._asks() or origin in self._origins or self._ours(origin.partition("://")[2])
+    def _is_allowed_origin(self, origin: str | None) -> bool:
+        # Origin "null" comes from sandboxed frames of any page.
+        return (
+            origin is None or self._asks() or origin in self._origins or self._is_own_host(origin.partition("://")[2])
+        )
 
-    def _ours(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
         name = re.sub(r":\d+$", "", host).strip("[]").lower()
         return is_loopback(name) or name in self._allowed

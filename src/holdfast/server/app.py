@@ -1,4 +1,4 @@
-"""The table of all routes, and the ASGI app made from it."""
+"""The table of all routes, and the ASGI app that serves them."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from holdfast.server import (
     artifacts,
     compactions,
     context,
-    counting,
+    docs_page,
+    health,
     memories,
     messages,
-    meta,
-    page,
     search,
     sessions,
     state,
+    token_counting,
     voice,
     workspaces,
 )
-from holdfast.server.access import Access, Admitted, Hosts
+from holdfast.server.access import Access, AuthMiddleware, HostMiddleware
+from holdfast.server.apis.anthropic import AnthropicErrorMiddleware, Messages
+from holdfast.server.apis.api_format import ApiFormat
+from holdfast.server.apis.openai import ChatCompletions
+from holdfast.server.body_limits import BodyLimits
 from holdfast.server.chat import Chat
 from holdfast.server.chat_objects import CHAT_ROUTES
-from holdfast.server.doors.base import Door
-from holdfast.server.doors.messages import Messages, Spoken
-from holdfast.server.doors.openai import ChatCompletions
-from holdfast.server.http import Call, SentPath
-from holdfast.server.intake import Intake
-from holdfast.server.logs import Observed
+from holdfast.server.http import Call, RawPathMiddleware
+from holdfast.server.logs import RequestLogMiddleware
 from holdfast.server.metrics import Metrics
 from holdfast.server.openapi import describe
 from holdfast.server.permissions import METHODS, REST
-from holdfast.server.relay import Relays
 from holdfast.server.replies import Reply, error_body
 from holdfast.server.requester import RequestRules
 from holdfast.server.routes import JSON, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
+from holdfast.server.streaming import ReplyStreams
 
 description = Routes("server", lenient=True)
 
@@ -53,14 +53,14 @@ description = Routes("server", lenient=True)
     "GET", "/openapi.json", "public", answer={JSON: {"schema": {"type": "object", "additionalProperties": True}}}
 )
 async def openapi(call: Call) -> Reply:
-    """This description."""
+    """Return this description."""
     return Reply(describe(ROUTES, asks=call.request.app.state.access.asks))
 
 
-@description.add("GET", "/docs", "public", answer={"text/html": meta.TEXT})
+@description.add("GET", "/docs", "public", answer={"text/html": health.TEXT})
 async def docs(_: Call) -> Reply:
-    """This description, to read."""
-    return page.docs(describe(ROUTES))
+    """Return this description as HTML."""
+    return docs_page.docs(describe(ROUTES))
 
 
 ROUTES: tuple[Route, ...] = (
@@ -68,8 +68,8 @@ ROUTES: tuple[Route, ...] = (
     *(
         route
         for subject in (
-            counting.routes,
-            meta.routes,
+            token_counting.routes,
+            health.routes,
             sessions.routes,
             messages.routes,
             context.routes,
@@ -80,21 +80,21 @@ ROUTES: tuple[Route, ...] = (
             search.routes,
             memories.routes,
             workspaces.routes,
-            meta.server_routes,
+            health.server_routes,
             description,
         )
         for route in subject.all
     ),
 )
-"""Every route. An app has one Starlette route for each path."""
+"""Every route. The app has one Starlette route per path."""
 PUBLIC: Final = frozenset(route.path for route in ROUTES if route.need == "public")
-"""Paths that are answered whoever asks."""
+"""Paths that need no authentication."""
 
 
 async def no_route(call: Call) -> Reply:
-    """Answer where no route is."""
+    """Answer requests to unknown paths."""
     path = call.request.url.path
-    message = f"there is no {call.request.method} {path}; GET /openapi.json lists what there is"
+    message = f"no route {call.request.method} {path}; GET /openapi.json lists all routes"
     return Reply(error_body(message, kind="invalid_request_error", code="not_found"), 404)
 
 
@@ -102,54 +102,57 @@ _NOT_FOUND: Final = tuple(
     Route(method=method, path=REST, need="read", tag="", summary="", answer=None, handler=no_route, lenient=True)
     for method in METHODS
 )
-DOORS: tuple[Door, ...] = (ChatCompletions(), Messages())
-"""Where a reply is asked for."""
+API_FORMATS: tuple[ApiFormat, ...] = (ChatCompletions(), Messages())
+"""The API formats of the gateway."""
 
 
 def make_app(
     hf: Holdfast,
     *,
-    limits: Limits | Intake | None = None,
+    limits: Limits | BodyLimits | None = None,
     matching: Matching | None = None,
     access: Access | None = None,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
-    relays: Relays | None = None,
+    relays: ReplyStreams | None = None,
     rules: RequestRules | None = None,
     close: bool = True,
 ) -> Starlette:
-    """The server of one `Holdfast`; it opens it when it starts and closes it when it ends.
+    """Create the server of one `Holdfast`. It opens `hf` at startup and closes it at shutdown.
 
     Args:
         hf: not open yet, unless `close` is False: then its owner opens and closes it.
-        limits: what a request may bring; an `Intake` may be given others later.
-        matching: how chat requests that name no session are recognised.
-        access: who may come in; None: whoever has one of the store's keys, and everybody while it has none.
-        hosts: names by which the server may be called, besides loopback's; none: where keys are asked for, any.
-        origins: of pages that may call it.
+        limits: limits of requests; the limits of a `BodyLimits` can be changed later.
+        matching: how requests without a session id are matched to sessions.
+        access: authentication; by default a key is required as soon as the store has one.
+        hosts: host names of the server, in addition to loopback names; empty: any host if keys are required.
+        origins: origins of pages that may call the server.
         relays: how replies are sent.
-        rules: how chat requests name their user and their session.
-        close: whether the app owns the lifetime of `hf`.
+        rules: how chat requests name their user and session.
+        close: the app opens and closes `hf`.
     """
     who = access or Access(hf)
-    intake = limits if isinstance(limits, Intake) else Intake(limits or Limits())
-    relays = relays or Relays()
+    intake = limits if isinstance(limits, BodyLimits) else BodyLimits(limits or Limits())
+    relays = relays or ReplyStreams()
     matching, rules = matching or Matching(), rules or RequestRules()
-    chats = {door.path: Chat(door, hf, intake, relays, matching=matching, rules=rules) for door in DOORS}
+    chats = {
+        api_format.path: Chat(api_format, hf, intake, relays, matching=matching, rules=rules)
+        for api_format in API_FORMATS
+    }
     table: dict[str, list[Route]] = {}
     for route in (*ROUTES, *_NOT_FOUND):
         table.setdefault(route.path, []).append(route)
     metrics = Metrics(hf, relays)
-    paths = sorted(table, key=lambda path: "{" in path)  # `/v1/memories/diary` is no memory's
+    paths = sorted(table, key=lambda path: "{" in path)  # `/v1/memories/diary` is not a memory id
     app = Starlette(
         routes=[StarletteRoute(path, Endpoint(table[path], hf, intake, post=chats.get(path))) for path in paths],
         middleware=[
-            Middleware(SentPath),
-            Middleware(Spoken),
-            Middleware(Observed, metrics),
-            Middleware(Hosts, hosts, origins, asks=lambda: who.asks),
+            Middleware(RawPathMiddleware),
+            Middleware(AnthropicErrorMiddleware),
+            Middleware(RequestLogMiddleware, metrics),
+            Middleware(HostMiddleware, hosts, origins, asks=lambda: who.asks),
             *_cors(origins),
-            Middleware(Admitted, who, hf, PUBLIC),
+            Middleware(AuthMiddleware, who, hf, PUBLIC),
         ],
         lifespan=_lifespan(hf) if close else None,
     )
@@ -158,7 +161,7 @@ def make_app(
 
 
 def _lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """That of an app that opens and closes what it serves."""
+    """Return a lifespan that opens and closes `hf`."""
 
     @asynccontextmanager
     async def open_while_served(_: Starlette) -> AsyncIterator[None]:
@@ -169,10 +172,10 @@ def _lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager
 
 
 def _cors(origins: Collection[str]) -> list[Middleware]:
-    """What lets pages of these origins call the server: none, where there are none."""
+    """Return the CORS middleware for these origins, if there are any."""
     if not origins:
         return []
-    told = [
+    make_exposed_error = [
         "ETag",
         "Request-Id",
         "Retry-After",
@@ -187,6 +190,6 @@ def _cors(origins: Collection[str]) -> list[Middleware]:
             allow_origins=list(origins),
             allow_methods=[*METHODS, "HEAD"],
             allow_headers=["*"],
-            expose_headers=told,
+            expose_headers=make_exposed_error,
         )
     ]

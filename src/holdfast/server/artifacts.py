@@ -1,4 +1,4 @@
-"""The REST API over a session's artifacts: list, save, load, versions, delete. Contents go as they are, in and out."""
+"""REST API for artifacts of a session: list, save, load, versions, delete. Contents are sent and received as raw bytes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast import errors
 from holdfast.domain.artifact import NOTHING, USER, Artifact, checked_name
 from holdfast.domain.session import SessionRef
 from holdfast.limits import ARTIFACT_METADATA_BYTES
+from holdfast.server.body_streams import read_chunks, read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.replies import Reply, error_body
 from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, gives, header
-from holdfast.server.streams import arriving, begun
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
 from holdfast.wire.parsing import decoded
@@ -25,13 +25,13 @@ _ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
 _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _UNSAID: Final = "application/x-www-form-urlencoded"
-"""What curl says of any body by itself."""
+"""Content type that curl sends by default."""
 _HARMLESS: Final = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox; default-src 'none'",
     "cache-control": "private, no-cache",
 }
-"""What is stored is somebody's: a browser must neither run it nor guess that it could."""
+"""Headers that stop browsers from running or guessing stored content, which is untrusted."""
 
 
 _GIVES: Final = gives(ETag="the version and its content")
@@ -39,61 +39,61 @@ _ANY: Final[JsonObject] = {"*/*": {"schema": {"type": "string", "format": "binar
 
 
 class ArtifactsQuery(SessionQuery, kw_only=True):
-    """Parameters of a page of artifacts."""
+    """Query parameters of the list of artifacts."""
 
     limit: PageLimit = 20
     after: ArtifactName | None = None
-    """The `last_id` of the page before."""
+    """`last_id` of the previous page."""
 
 
 class VersionsQuery(SessionQuery, kw_only=True):
-    """Parameters of a page of versions."""
+    """Query parameters of the list of versions."""
 
     limit: PageLimit = 20
     after: Count | None = None
-    """The `last_id` of the page before."""
+    """`last_id` of the previous page."""
 
 
 class SaveQuery(SessionQuery, kw_only=True):
-    """Parameters of saving."""
+    """Query parameters of saving."""
 
     metadata: Annotated[
-        str | None, json_schema(description=f"a JSON object, at most {ARTIFACT_METADATA_BYTES} bytes")
+        str | None, json_schema(description=f"JSON object, at most {ARTIFACT_METADATA_BYTES} bytes")
     ] = None
     author: Id | None = None
-    """Who saves it."""
+    """Name of who saves it."""
 
 
 class VersionQuery(SessionQuery, kw_only=True):
-    """Parameters that name a version."""
+    """Query parameters that select a version."""
 
     version: Count | None = None
-    """Which; the newest unless given."""
+    """Version number; default: the newest."""
 
 
 class ArtifactList(Page[ArtifactObject, ArtifactName]):
-    """A page."""
+    """A page of artifacts."""
 
 
 class ArtifactVersions(Page[ArtifactObject, Count]):
-    """A page."""
+    """A page of versions."""
 
 
 class DeletedArtifact(Answer, kw_only=True):
-    """It is gone."""
+    """A deleted artifact."""
 
     object: Literal["artifact"] = "artifact"
     name: ArtifactName
     deleted: Literal[True] = True
     versions: Annotated[int, json_schema(minimum=1)]
-    """How many there were."""
+    """Number of deleted versions."""
     bytes: Count
-    """Of all of them."""
+    """Total size of the deleted versions."""
 
 
 @routes.add("GET", _ARTIFACTS, "read", fails=OF_SESSION)
 async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
-    """A page of a session's artifacts: the newest version of each, the session's own first, then those of the user."""
+    """List a session's artifacts in their newest versions: the session's own first, then the user's."""
     session = await call.session()
     found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
     return ArtifactList.of(
@@ -103,7 +103,7 @@ async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
 
 @routes.add("GET", f"{_ARTIFACT}/versions", "read", fails=OF_SESSION)
 async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
-    """A page of an artifact's versions, oldest first."""
+    """List an artifact's versions, oldest first."""
     session = await call.session()
     found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=query.limit, after=query.after)
     return ArtifactVersions.of(
@@ -118,8 +118,8 @@ async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
     status=201,
     fails=(*BODY, *OF_SESSION, 412),
     takes=(
-        header("If-Match", "the newest version there must be, or its ETag; `*`: any"),
-        header("If-None-Match", "`*`: there must be none of that name"),
+        header("If-Match", "version or ETag that the newest version must have; `*`: any version"),
+        header("If-None-Match", "`*`: the name must not exist yet"),
     ),
     gives=_GIVES,
     body=_ANY,
@@ -127,15 +127,15 @@ async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
 async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     """Save the body as the next version of an artifact.
 
-    The body is the content, `Content-Type` its type; without one the name says it. A name that begins with `user:` is that of all
-    sessions of the user. With `If-Match` the newest version has to be that one, with `If-None-Match: *` there must be none; the
-    same request again answers what the first one did.
+    The body is the content and `Content-Type` its type; without one the type follows from the name. Names that begin with `user:`
+    are shared by all sessions of the user. With `If-Match` the newest version must match, with `If-None-Match: *` the name must
+    not exist. Repeating a request returns the result of the first one.
     """
     session, name = await call.session(), checked_name(call.path["name"])
     service = call.hf.artifacts
-    expect = await _expected(call, session.ref, name)
+    expect = await _read_expected_version(call, session.ref, name)
     kind = call.header("content-type")
-    body = arriving(
+    body = read_chunks(
         call.request, service.settings.max_bytes, "the server's storage.artifacts.max_bytes", patience=call.patience
     )
     try:
@@ -160,25 +160,25 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     "read",
     fails=(*OF_SESSION, 416),
     takes=(
-        header("Range", "one range of bytes; several are answered with the whole"),
-        header("If-Range", "the ETag for which the range is meant"),
-        header("If-None-Match", "ETags of what is there already"),
+        header("Range", "one range of bytes; several ranges return the whole content"),
+        header("If-Range", "ETag for which the range is meant"),
+        header("If-None-Match", "ETags that the client already has"),
     ),
     gives={
         **_GIVES,
-        "X-Artifact-Version": {"description": "the version", "schema": {"type": "integer", "minimum": 0}},
+        "X-Artifact-Version": {"description": "version", "schema": {"type": "integer", "minimum": 0}},
         **gives(
-            Content_Disposition="the name, to save it under",
-            Repr_Digest="SHA-256 of the whole content, as RFC 9530 has it",
+            Content_Disposition="file name for saving",
+            Repr_Digest="SHA-256 of the whole content (RFC 9530)",
         ),
     },
     answer=_ANY,
-    others={206: "The range that was asked for.", 304: "It is the one that `If-None-Match` names."},
+    others={206: "The requested range.", 304: "The content matches `If-None-Match`."},
 )
 async def load(call: Call, query: VersionQuery) -> Reply:
-    """An artifact's content, or a range of it; the newest version unless one is named.
+    """Return the content of an artifact or a range of it, by default of the newest version.
 
-    `HEAD` tells the same without it. A browser is told to save it, not to show it.
+    `HEAD` returns only the headers. Browsers are told to save the content, not to show it.
     """
     session = await call.session()
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
@@ -198,7 +198,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     span = _span(call, artifact)
     if span is None:
         body = error_body(
-            f"the artifact has {artifact.size} bytes, none of them in the range",
+            f"the artifact has {artifact.size} bytes; the range is outside of them",
             kind="invalid_request_error",
             code="range",
         )
@@ -211,7 +211,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     status = 206 if part else 200
     if call.request.method == "HEAD" or start == stop:
         return Reply(b"", status, headers)
-    return Reply(await begun(call.hf.artifacts.read(artifact, start, stop)), status, headers)
+    return Reply(await read_first_chunk(call.hf.artifacts.read(artifact, start, stop)), status, headers)
 
 
 @routes.add("DELETE", _ARTIFACT, "write", fails=OF_SESSION)
@@ -223,7 +223,7 @@ async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     return DeletedArtifact(name=name, versions=len(gone), bytes=sum(one.size for one in gone))
 
 
-# -- what is asked for -------------------------------------------------------
+# -- request headers ---------------------------------------------------------
 
 
 def _metadata(text: str | None) -> dict[str, Any]:
@@ -238,12 +238,12 @@ def _metadata(text: str | None) -> dict[str, Any]:
     return found
 
 
-async def _expected(call: Call, ref: SessionRef, name: str) -> int | None:
-    """The version that the newest one must be, from `If-Match` and `If-None-Match`."""
+async def _read_expected_version(call: Call, ref: SessionRef, name: str) -> int | None:
+    """Return the version that the newest one must have, from `If-Match` and `If-None-Match`."""
     match, none = call.header("if-match"), call.header("if-none-match")
     if none is not None:
         if match is not None or none.strip() != "*":
-            message = "saving takes If-None-Match: * (there is none yet) or If-Match with a version, not both"
+            message = "use either If-None-Match: * (the name does not exist yet) or If-Match with a version"
             raise errors.InvalidRequest(message, param="If-None-Match")
         return NOTHING
     if match is None:
@@ -263,7 +263,7 @@ async def _expected(call: Call, ref: SessionRef, name: str) -> int | None:
 
 
 def _matches(header: str | None, artifact: Artifact) -> bool:
-    """Whether `If-None-Match` names the version."""
+    """Return True if `If-None-Match` names this version."""
     if header is None:
         return False
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")]
@@ -271,9 +271,9 @@ def _matches(header: str | None, artifact: Artifact) -> bool:
 
 
 def _span(call: Call, artifact: Artifact) -> tuple[int, int] | None:
-    """The bytes asked for, from first to before last; all of them without a range; None when none of them is there.
+    """Return the requested bytes as (start, stop), the whole content without a range, None if no byte is in the range.
 
-    As RFC 9110 has it: what is no range of bytes, several of them, and one that is meant for another version are passed over.
+    Ranges that are not valid, several ranges, and a range for another version are ignored (RFC 9110).
     """
     whole = (0, artifact.size)
     held = call.header("if-range")
@@ -290,11 +290,11 @@ def _span(call: Call, artifact: Artifact) -> tuple[int, int] | None:
     return (start, stop) if start < stop else None
 
 
-# -- what is answered --------------------------------------------------------
+# -- response headers --------------------------------------------------------
 
 
 def _disposition(name: str) -> str:
-    """`Content-Disposition`: to be saved, under its name, in letters that every client takes and as it is."""
+    """Return a `Content-Disposition` that saves the file, with an ASCII name and the exact name."""
     plain = name.removeprefix(USER)
     ascii_name = re.sub(r"[^A-Za-z0-9 ._()@+-]", "_", plain)
     return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(plain, safe='')}"

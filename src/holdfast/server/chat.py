@@ -1,4 +1,4 @@
-"""The gateway: a request for a reply, by whichever door, becomes a turn of a session."""
+"""The gateway: a chat request in any API format becomes a turn of a session."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import taken_apart
 from holdfast.numbers import check_whole
-from holdfast.server.doors.base import Door, Said
+from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
+from holdfast.server.body_limits import BodyLimits, BodyReservation
 from holdfast.server.http import Call, refuse_unknown, without_secrets
-from holdfast.server.intake import Held, Intake
-from holdfast.server.relay import ON_DISCONNECT, Asker, Client, Relays, relayed
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import failure, respond
 from holdfast.server.requester import (
     MODES,
     RequestRules,
+    get_requested_mode,
     identify_requester,
     name_client,
     name_session,
-    requested_mode,
     unknown_fields,
     warn_of_unknown,
     without_own,
 )
-from holdfast.server.session_locator import MATCHES, Asked, Matching, addressed, speaker_in
+from holdfast.server.session_locator import MATCHES, LocatorInput, Matching, get_speaker, locate_session
+from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
 from holdfast.stores.checks import check_id
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
@@ -52,19 +52,26 @@ from holdfast.wire.voice import find_records
 MAX_CHOICES = 128
 _SEVERAL = TurnWarning(
     "several_sessions",
-    "several sessions of the user `default` match this request; name the user (user_id) or the session (session_id)",
+    "several sessions of the user `default` match this request: name the user (user_id) or the session (session_id)",
 )
-_HOW_TOLD = frozenset({"stream", "stream_options", "on_disconnect"})
-"""Fields that a retry may have otherwise: they are not what is asked."""
+_DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
+"""Fields that a repeated request may change: they do not affect the reply."""
 
 
 class Chat:
-    """The ASGI app of a door. Raw, because the reply is a stream that ends when whoever asked has gone."""
+    """ASGI app of one API format. It is raw ASGI because the reply is a stream that ends when the client disconnects."""
 
     def __init__(
-        self, door: Door, hf: Holdfast, intake: Intake, relays: Relays, *, matching: Matching, rules: RequestRules
+        self,
+        api_format: ApiFormat,
+        hf: Holdfast,
+        intake: BodyLimits,
+        relays: ReplyStreams,
+        *,
+        matching: Matching,
+        rules: RequestRules,
     ) -> None:
-        self._door = door
+        self._api_format = api_format
         self._hf = hf
         self._intake = intake
         self._matching = matching
@@ -76,65 +83,69 @@ class Chat:
         call = Call(scope, receive, self._hf, self._intake)
         held = call.held
         try:
-            # A turn that waits for another one still holds what was sent: it counts until the turn begins.
+            # A turn that waits for another one still holds the request body, which counts until the turn begins.
             await self._answer(call, held, arrived, receive, send)
         finally:
             held.release()
 
-    async def _answer(self, call: Call, held: Held, arrived: float, receive: Receive, send: Send) -> None:
+    async def _answer(self, call: Call, held: BodyReservation, arrived: float, receive: Receive, send: Send) -> None:
         scope = call.request.scope
         try:
             sent = await call.body()
-            said = await run_cpu(self._door.read, sent, call.request.headers, long=held.size > INLINE_BODY_BYTES)
-            turn = await opened(call, sent, said, self._matching, self._rules)
+            parsed = await run_cpu(
+                self._api_format.read, sent, call.request.headers, long=held.size > INLINE_BODY_BYTES
+            )
+            turn = await open_turn(call, sent, parsed, self._matching, self._rules)
         except ClientDisconnect:
             return
-        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
-            await respond(self._door.failed(failure(exc, self._hf.guard)))(scope, receive, send)
+        except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
+            await respond(self._api_format.to_error(failure(exc, self._hf.guard)))(scope, receive, send)
             return
         turn.on_open = held.release
-        asker = Asker(scope, receive, send, self._hf.guard, self._door, said.body, arrived)
+        asker = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed.body, arrived)
         client = Client(asker, turn, self._relays)
-        del call, sent  # a reply takes long, and what came may be large
+        del call, sent  # a reply takes long, and the request may be large
         try:
-            await relayed(client, turn, self._relays)
+            await relay_reply(client, turn, self._relays)
         except asyncio.CancelledError:
-            # The server ends, and its grace is over. What arrived is being written; whoever waits is told.
+            # The server shuts down and its grace period is over. What arrived is being written; tell the client.
             await client.cut()
         finally:
             scope.setdefault("state", {})["session_id"] = turn.request.ref.id
             client.note_attempt()
 
 
-async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matching, rules: RequestRules) -> Turn:
-    """The turn that a request asks for; its session is made if there is none yet.
+async def open_turn(
+    call: Call, sent: dict[str, Any], parsed: ParsedRequest, matching: Matching, rules: RequestRules
+) -> Turn:
+    """Create the turn of a request, and its session if it does not exist yet.
 
     Args:
         call: the request.
-        sent: its body as it came; its messages are let go of.
-        said: the same in the terms of a turn; its messages are, too.
-        matching: how it is recognised where it names no session.
-        rules: how it names its user and its session.
+        sent: its body; the messages are released.
+        said: the parsed body; its messages are released too.
+        matching: how requests without a session id are matched to sessions.
+        rules: how the request names its user and session.
     """
-    body, messages = said.body, said.messages
+    body, messages = parsed.body, parsed.messages
     check(body)
     unknown = unknown_fields(body, rules)
     hf, session_id = call.hf, name_session(call, body, rules)
     _check_messages(sent, messages, session_id)
-    requester = identify_requester(call, body, rules, said.api)
+    requester = identify_requester(call, body, rules, parsed.api)
     (system, incoming), handed = split_system(messages), call.handed
     key = _idempotency_key(call)
-    fingerprint = await _fingerprint(call, sent, said, keyed=key is not None)
+    fingerprint = await _fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
     apart, media = await taken_apart(incoming, plain=hf.guard is None)
     messages.clear()
     sent.clear()
     del incoming
-    wanted = requested_mode(call, body)
+    wanted = get_requested_mode(call, body)
     mode = wanted or _mode_of(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
     settings = RequestSettings(body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"))
-    spoken = separate_heard(apart, said.own[len(system) :], mode, _interruption(body))
-    asked = Asked(system, spoken.messages, key, requester, session_id, spoken.mode, _queue(hf, body))
+    spoken = separate_heard(apart, parsed.own[len(system) :], mode, _interruption(body))
+    asked = LocatorInput(system, spoken.messages, key, requester, session_id, spoken.mode, _queue(hf, body))
     asked = asked._replace(check=partial(_check_voice, settings, rules), fingerprint=fingerprint)
     placement = await _place(call, attempt_digest, body, asked, matching)
     session = placement.session
@@ -145,7 +156,7 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         ref=session.ref,
         voice=hf.roster.with_context(voice, settings.apply(voice.context)),
         settings=settings,
-        warnings=warn_of_unknown(unknown, said.api, voice.llm.dialect),
+        warnings=warn_of_unknown(unknown, parsed.api, voice.llm.dialect),
         incoming=spoken.messages,
         own=spoken.own,
         heard=spoken.heard,
@@ -160,11 +171,11 @@ async def opened(call: Call, sent: dict[str, Any], said: Said, matching: Matchin
         idempotency_key=key,
         fingerprint=fingerprint,
         headers=handed,
-        api=said.api,
-        speaker=speaker_in(call, body, session, requester),
+        api=parsed.api,
+        speaker=get_speaker(call, body, session, requester),
         guest=guest,
     )
-    return _placed(Turn(hf.engine, request), placement)
+    return _attach_placement(Turn(hf.engine, request), placement)
 
 
 def _check_voice(settings: RequestSettings, rules: RequestRules, voice: Voice) -> None:
@@ -172,15 +183,15 @@ def _check_voice(settings: RequestSettings, rules: RequestRules, voice: Voice) -
 
 
 async def _place(
-    call: Call, digest: bytes | None, body: Mapping[str, Any], asked: Asked, matching: Matching
+    call: Call, digest: bytes | None, body: Mapping[str, Any], asked: LocatorInput, matching: Matching
 ) -> Placement:
-    """Give the request its session: that of an earlier attempt at it, else another one."""
+    """Find the session of a request: that of an earlier attempt, else by the session locator."""
     attempts = RepeatedRequest(call, digest)
-    return await attempts.resume() or await attempts.begin(addressed(call, body, asked, matching))
+    return await attempts.resume() or await attempts.begin(locate_session(call, body, asked, matching))
 
 
-def _placed(turn: Turn, placement: Placement) -> Turn:
-    """Let a turn know how its request came to the session, and its client if that was a choice among several people's."""
+def _attach_placement(turn: Turn, placement: Placement) -> Turn:
+    """Record in the turn how its session was found, and warn if several users' sessions matched."""
     turn.placement = placement
     if placement.several and not turn.request.identified:
         turn.warnings.add(_SEVERAL)
@@ -188,7 +199,7 @@ def _placed(turn: Turn, placement: Placement) -> Turn:
 
 
 def _idempotency_key(call: Call) -> str | None:
-    """Return the request's idempotency key, or None. Raises `InvalidRequest` for one that cannot be."""
+    """Return the request's idempotency key, or None. Raise `InvalidRequest` if it is not valid."""
     key = call.header("idempotency-key") or None
     if key is not None:
         check_id(key, "Idempotency-Key")
@@ -196,7 +207,7 @@ def _idempotency_key(call: Call) -> str | None:
 
 
 def _interruption(body: Mapping[str, Any]) -> Heard | None:
-    """What a request says of the last reply in its field `interrupt`. Raises `InvalidRequest`."""
+    """Return the field `interrupt`: what the user heard of the last reply. Raise `InvalidRequest` if it is not valid."""
     given = body.get("interrupt")
     if given is None:
         return None
@@ -207,45 +218,45 @@ def _interruption(body: Mapping[str, Any]) -> Heard | None:
 
 
 def _turn_queue(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
-    """What becomes of a turn while another one runs: a participant's waits for its owner's. Raises `InvalidRequest`."""
+    """Return the queue mode. A participant's turn waits for the owner's. Raise `InvalidRequest` if it asks to interrupt."""
     asked = check_mode(body.get("session_queue"))
     if guest and asked == "interrupt":
-        message = "session_queue: in another user's session a participant interrupts nobody; leave it out, or say queue or reject"
+        message = "session_queue: a participant cannot interrupt in another user's session; leave it out, or use queue or reject"
         raise errors.InvalidRequest(message, param="session_queue")
     return "queue" if guest and asked is None and hf.queueing.mode == "interrupt" else asked
 
 
 def _check_nothing_new(sent: Mapping[str, Any], session_id: str | None) -> None:
-    """Refuse a request without messages unless its list is empty and it names a session to answer in. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` for a request without messages, unless the list is empty and a session is named."""
     if find_records(sent)[0] != []:
-        raise errors.InvalidRequest("messages is missing; send at least the new message", param="messages")
+        raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")
     if session_id is None:
-        message = "messages is empty: send the new message, or a session_id to have what was said last in that session answered"
+        message = "messages is empty: send the new message, or a session_id to answer the last message of that session"
         raise errors.InvalidRequest(message, param="messages")
 
 
 def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], session_id: str | None) -> None:
-    """Refuse a user's message that says nothing: no provider takes one, and in a log it would be sent again and again."""
+    """Reject empty user messages: no provider accepts them, and from the log they would be sent again and again."""
     if not messages:
         _check_nothing_new(sent, session_id)
     for at, message in enumerate(messages):
         if message.role == "user" and not message.text and not message.media:
             param = f"messages[{at}].content"
-            raise errors.InvalidMessage(f"{param} is empty: a user's message has text, or media", param=param)
+            raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
 
 
 def _mode_of(agent: Agent | None, rules: RequestRules) -> Mode:
-    """Return how messages to an agent are read, where neither the request nor its key says."""
+    """Return how messages to an agent are read if neither the request nor its key says."""
     return (agent.session_mode if agent else None) or rules.session_mode
 
 
 def _queue(hf: Holdfast, body: Mapping[str, Any]) -> str:
-    """What a request wants done while a turn of its session runs."""
+    """Return the queue mode of a request."""
     return check_mode(body.get("session_queue")) or hf.queueing.mode
 
 
 def check(body: Mapping[str, Any]) -> None:
-    """Refuse what cannot be right before a session is made for it. Raises `InvalidRequest` with the parameter."""
+    """Check field types before a session is created. Raise `InvalidRequest` with the parameter."""
     kinds: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
         ("model", str, "a string"),
         ("stream", bool, "true or false"),
@@ -274,12 +285,12 @@ def check(body: Mapping[str, Any]) -> None:
         raise errors.InvalidRequest(f"session_match must be {' or '.join(MATCHES)}", param="session_match")
 
 
-async def _fingerprint(call: Call, sent: Mapping[str, Any], said: Said, *, keyed: bool) -> bytes:
-    """What an idempotency key stands for; nothing without one. Raises `SecretBlocked`."""
-    hf, body, messages = call.hf, said.body, said.messages
+async def _fingerprint(call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, *, keyed: bool) -> bytes:
+    """Return the hash that an idempotency key is bound to, or nothing without a key. Raise `SecretBlocked`."""
+    hf, body, messages = call.hf, parsed.body, parsed.messages
     whole = {**body, "messages": find_records(sent)[0], **({"system": sent["system"]} if "system" in sent else {})}
-    told = await without_secrets(hf, whole, messages, hashed=keyed)
+    cleaned = await without_secrets(hf, whole, messages, hashed=keyed)
     if not keyed:
         return b""
-    hashed = {name: value for name, value in told.items() if name not in _HOW_TOLD}
+    hashed = {name: value for name, value in cleaned.items() if name not in _DELIVERY_FIELDS}
     return hashlib.blake2b(msgspec.json.encode(hashed, order="sorted"), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What the gateway's own routes take and answer: requests for a reply, replies and errors, described."""
+"""Schemas of the gateway's routes: chat requests, replies and errors."""
 
 from __future__ import annotations
 
@@ -16,135 +16,135 @@ from holdfast.wire.sessions import ChatMessage, Message
 
 
 class ErrorDetails(Answer):
-    """What is wrong."""
+    """Details of an error."""
 
     message: str
-    """In words: what is wrong, and what would be right."""
+    """What is wrong and how to fix it."""
     type: str
     """`invalid_request_error`, `rate_limit_error` or `server_error`."""
     param: str | None
-    """The field, parameter or header that is meant."""
+    """Field, parameter or header with the error."""
     code: str | None
-    """A word for programs."""
+    """Error code for programs."""
 
 
 class Error(Answer):
-    """Every error has this shape."""
+    """An error response."""
 
     error: ErrorDetails
 
 
 class AnthropicErrorCode(Answer):
-    """For programs."""
+    """Error code for programs."""
 
     error_code: str | None
-    """A word."""
+    """The code."""
 
 
 class AnthropicErrorDetails(Answer):
-    """What is wrong."""
+    """Details of an error."""
 
     type: str
-    """`invalid_request_error`, `not_found_error`, `overloaded_error`, …, by the status."""
+    """`invalid_request_error`, `not_found_error`, `overloaded_error`, …, depending on the status."""
     message: str
-    """In words: what is wrong, and what would be right."""
+    """What is wrong and how to fix it."""
     param: str | None
-    """The field, parameter or header that is meant."""
+    """Field, parameter or header with the error."""
     details: AnthropicErrorCode
 
 
 class AnthropicError(Answer, kw_only=True):
-    """Every error has this shape, where Anthropic's API is spoken."""
+    """An error response in Anthropic's format."""
 
     type: Literal["error"] = "error"
     error: AnthropicErrorDetails
     request_id: str | None
-    """As in the header `request-id`."""
+    """Same as the header `request-id`."""
 
 
-# -- what was done to the session -------------------------------------------------
+# -- effects on the session -------------------------------------------------------
 
 
 class WorkingSetSize(Answer):
-    """What the model was sent."""
+    """Size of the prompt that the model received."""
 
     tokens: Count
-    """Of the conversation: what a strategy's budget limits."""
+    """Tokens of the conversation, which the strategy's budget limits."""
     total_tokens: Count
-    """Of all that is sent."""
+    """Tokens of the whole prompt."""
     budget: Count
-    """Tokens that the conversation could use."""
+    """Token budget of the conversation."""
     messages: Count
-    """How many."""
+    """Number of messages."""
     kept: dict[str, Count]
     """Tokens by decision."""
 
 
 class TurnWarningObject(Answer, kw_only=True):
-    """What went through, and is probably not what the client meant."""
+    """A warning: the request was accepted but is probably not what the client meant."""
 
     code: str
-    """A word for programs."""
+    """Warning code for programs."""
     message: str
-    """What happened, and what to do about it."""
+    """What happened and how to fix it."""
     param: str | UnsetType = UNSET
-    """The field or header that is meant."""
+    """Field or header with the problem."""
 
 
 class SavedArtifact(Answer):
-    """An artifact that the reply is about: its turn saved it, or it names it."""
+    """An artifact that the turn saved or the reply names."""
 
     name: str
-    """Its name."""
+    """Name of the artifact."""
     version: int
-    """From 0."""
+    """Version number, from 0."""
 
 
 class ReplyFailure(Answer):
-    """Where no model answered, and the agent's failure message is in place of a reply."""
+    """Failure of all models; the agent's failure message replaces the reply."""
 
     code: str
-    """Of the error."""
+    """Error code."""
     message: str
     """What happened."""
 
 
 class FailedModel(Answer):
-    """A model that did not answer."""
+    """A model that failed."""
 
     model: str
-    """Its name here."""
+    """Its name in the configuration."""
     code: str
-    """Of the error; `passed_over`: it was not asked, since it failed lately."""
+    """Error code; `passed_over`: skipped because it failed recently."""
     status: Count | None
-    """That its provider gave."""
+    """HTTP status of the provider."""
 
 
 class OtherUpstream(Answer, kw_only=True):
-    """Where another model was asked to answer."""
+    """Failover to another model."""
 
     model: str | UnsetType = UNSET
-    """Whose answer it is, by its name here."""
+    """Model that answered, by its name in the configuration."""
     failed: list[FailedModel]
 
 
 class TurnSummary(Answer, kw_only=True):
-    """What the request did to the session."""
+    """Effects of the request on the session."""
 
     turn: int
-    """Of the session, from 0."""
+    """Number of the turn in the session, from 0."""
     version: Count
-    """The session's."""
+    """Version of the session."""
     agent: str | UnsetType = UNSET
-    """Who answered, where an agent did: the one that was asked, or one below it."""
+    """Agent that answered: the requested one or one that it delegated to."""
     reconciled: (
         Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"] | UnsetType
     ) = UNSET
-    """What the messages were to the log."""
+    """How the messages relate to the log."""
     edited_at: Count | UnsetType = UNSET
-    """Seq of the first message that was replaced or taken back."""
+    """Seq of the first message that was replaced or removed."""
     interrupted: bool | UnsetType = UNSET
-    """In a stream: another turn ended this reply before its end."""
+    """In a stream: another turn interrupted this reply."""
     working_set: WorkingSetSize | UnsetType = UNSET
     overhead: Overhead | UnsetType = UNSET
     recalled: Recalled | UnsetType = UNSET
@@ -162,59 +162,59 @@ def _one_of(*words: Any) -> Any:
 
 
 class SessionFields(OpenObject, kw_only=True):
-    """What a request for a reply may ask of sessions, in every API."""
+    """Fields for sessions, in every API format."""
 
     session_id: str | None = None
-    """Also as header X-Session-Id; without one the messages say which session they continue."""
+    """Session id, also as header X-Session-Id; without one the messages select the session they continue."""
     user_id: str | None = None
-    """Whose session it is, as `user` says in OpenAI's form; they must not differ."""
+    """User of the session; must agree with OpenAI's `user`."""
     session_user: NonEmpty | None = None
-    """With a session_id: whose session it is, where that is another user's in which the key's user takes part."""
+    """With session_id: owner of the session, if the key's user takes part in another user's session."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
-    """How the messages relate to the log."""
+    """How the messages relate to the log: `delta` are new messages, `transcript` is the whole conversation."""
     on_disconnect: Literal["cut", "finish"] | None = None
-    """What happens to the reply when the client goes before its end; unset: `gateway.on_disconnect`."""
+    """What to do with the reply when the client disconnects early; default: `gateway.on_disconnect`."""
     session_queue: Literal["queue", "reject", "interrupt"] | None = None
-    """While another turn of the session runs: wait, be refused with 409, or end that one."""
+    """While another turn of the session runs: wait, fail with 409, or interrupt that turn."""
     strategy: str | None = None
-    """How this request's working set is made; one of `gateway.allowed_strategies`, or the agent's own."""
+    """Strategy of this prompt; one of `gateway.allowed_strategies`, or the agent's own."""
     budget: Annotated[int | None, json_schema(minimum=1)] = None
-    """Most tokens of the conversation in this request's prompt; only less than the agent's or key's."""
+    """Token budget of the conversation in this prompt; not more than the agent's or the key's."""
     recall: Annotated[Any, _one_of("auto", "on", "off", True, False)] = None
-    """Whether this request's prompt recalls what its session no longer shows."""
+    """Search the session for messages that are no longer in the prompt."""
     interrupt: JsonObject | None = None
-    """Of the last reply, what was heard: `content`, `chars`, or `ms` and `total_ms`; `timestamp`, `turn_id`."""
+    """What the user heard of the last reply: `content`, `chars`, or `ms` and `total_ms`; `timestamp`, `turn_id`."""
     session_match: Literal["on", "off"] | None = None
-    """Off: without a session_id a session is made, whatever was said before."""
+    """Off: without session_id always start a new session."""
     agent: str | None = None
     """An agent of the configuration."""
 
 
 class ChatRequest(SessionFields, kw_only=True):
-    """OpenAI's Chat Completions request, with fields of Holdfast's own; all others travel to the model unchanged."""
+    """OpenAI's Chat Completions request with Holdfast's fields. Other fields are sent to the model unchanged."""
 
     model: str | None = None
-    """An agent, an llm, or a model's name."""
+    """Name of an agent, an llm or a model."""
     messages: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
-    """With a session_id it may be empty: what was said last is answered."""
+    """Messages; may be empty with a session_id: the last message is answered."""
     contents: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
-    """The same list, as voice records name it."""
+    """Alias of `messages` in voice records."""
     stream: bool | None = None
-    """Answer as server-sent events."""
+    """Send the reply as server-sent events."""
     stream_options: JsonObject | None = None
-    """`include_usage`: usage in the last chunk."""
+    """`include_usage`: report usage in the last chunk."""
     tools: list[JsonObject] | None = None
-    """Tools' schemas, as the model takes them."""
+    """Schemas of the tools."""
     n: Annotated[int | None, json_schema(minimum=1, maximum=128)] = None
-    """Choices; the first one is stored."""
+    """Number of choices; only the first one is stored."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Of the reply."""
+    """Maximum tokens of the reply."""
     max_completion_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Of the reply."""
+    """Maximum tokens of the reply."""
     user: str | None = None
-    """Whose session it is."""
+    """User of the session."""
     safety_identifier: str | None = None
-    """Whose session it is, where `user` does not say."""
+    """User of the session if `user` is not set."""
 
 
 class AnthropicBlock(OpenObject):
@@ -224,64 +224,64 @@ class AnthropicBlock(OpenObject):
 
 
 class AnthropicRequestMessage(OpenObject):
-    """A message of the conversation; a voice record has `timestamp`, `turn_id` and `metadata`, too."""
+    """A message of the conversation; voice records also have `timestamp`, `turn_id` and `metadata`."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[AnthropicBlock]
-    """Text, or blocks; a block of an unknown type is kept as it is."""
+    """Text or blocks; blocks of unknown types are kept unchanged."""
 
 
 class CountRequest(OpenObject, kw_only=True):
-    """Anthropic's request to count tokens: what a prompt with just these messages would have."""
+    """Anthropic's request to count the tokens of a prompt with these messages."""
 
     model: str | None = None
-    """An agent, an llm, or a model's name."""
+    """Name of an agent, an llm or a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """With a session_id it may be empty: what was said last is answered."""
+    """Messages; may be empty with a session_id: the last message is answered."""
     contents: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """The same list, as voice records name it."""
+    """Alias of `messages` in voice records."""
     system: str | list[AnthropicBlock] | None = None
-    """The system prompt: text, or text blocks."""
+    """System prompt: text or text blocks."""
     tools: list[JsonObject] | None = None
-    """Tools with `name` and `input_schema`, or ones that Anthropic knows by their `type`."""
+    """Tools with `name` and `input_schema`, or Anthropic's own tools with `type`."""
     tool_choice: JsonObject | None = None
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Of the reply; unset: the model's own limit."""
+    """Maximum tokens of the reply; default: the model's limit."""
     agent: str | None = None
     """An agent of the configuration."""
 
 
 class MessagesRequest(SessionFields, kw_only=True):
-    """Anthropic's request, with fields of Holdfast's own; all others travel to an Anthropic model unchanged."""
+    """Anthropic's Messages request with Holdfast's fields. Other fields are sent to Anthropic models unchanged."""
 
     model: str | None = None
-    """An agent, an llm, or a model's name."""
+    """Name of an agent, an llm or a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """With a session_id it may be empty: what was said last is answered."""
+    """Messages; may be empty with a session_id: the last message is answered."""
     contents: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """The same list, as voice records name it."""
+    """Alias of `messages` in voice records."""
     system: str | list[AnthropicBlock] | None = None
-    """The system prompt: text, or text blocks."""
+    """System prompt: text or text blocks."""
     tools: list[JsonObject] | None = None
-    """Tools with `name` and `input_schema`, or ones that Anthropic knows by their `type`."""
+    """Tools with `name` and `input_schema`, or Anthropic's own tools with `type`."""
     tool_choice: JsonObject | None = None
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Of the reply; unset: the model's own limit."""
+    """Maximum tokens of the reply; default: the model's limit."""
     stream: bool | None = None
-    """Answer as server-sent events."""
+    """Send the reply as server-sent events."""
     stop_sequences: list[str] | None = None
     metadata: JsonObject | None = None
-    """`user_id`: whose session; unset: `default`."""
+    """`user_id`: user of the session; default: `default`."""
 
 
 class TokenCount(Answer):
-    """Tokens of what the request holds; nothing of a session."""
+    """Token count of the request, without any session."""
 
     input_tokens: Count
     counted: JsonObject
-    """The same, `how` it is known, and the `margin` that is kept free for it."""
+    """The count, `how` it was determined, and the `margin` reserved for its error."""
 
 
 # -- replies ---------------------------------------------------------------------
@@ -292,52 +292,52 @@ class _Reply(OpenObject, kw_only=True):
     created: Count
     model: str
     usage: JsonObject | None | UnsetType = UNSET
-    """Tokens, as the model reports them."""
+    """Token usage reported by the model."""
     system_fingerprint: str | None | UnsetType = UNSET
     service_tier: str | None | UnsetType = UNSET
 
 
 class ChatChoice(Answer, kw_only=True):
-    """A reply."""
+    """One choice of a reply."""
 
     index: Count
     finish_reason: str | None
     logprobs: JsonObject | None | UnsetType = UNSET
-    """As the model gives them."""
+    """Log probabilities, unchanged."""
     message: Annotated[JsonObject, same_as(Message)]
 
 
 class ChunkChoice(Answer, kw_only=True):
-    """A piece of a reply."""
+    """A piece of a choice."""
 
     index: Count
     finish_reason: str | None
     logprobs: JsonObject | None | UnsetType = UNSET
-    """As the model gives them."""
+    """Log probabilities, unchanged."""
     delta: JsonObject
-    """What is new."""
+    """New content."""
 
 
 class ChatCompletion(_Reply, kw_only=True):
-    """OpenAI's answer, with the session in it."""
+    """OpenAI's completion with session fields."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     session_id: str
-    """Of a request to this gateway: the session."""
+    """The session of the request."""
     session: TurnSummary
 
 
 class ChatChunk(_Reply, kw_only=True):
-    """One event of a stream. The last ones have the session in them; then `[DONE]`.
+    """One event of a stream. The last events have the session fields; then `[DONE]` follows.
 
-    An error after the first chunk is an event in the shape of `Error`.
+    After the first chunk, an error is an event in the format of `Error`.
     """
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
     session_id: str | UnsetType = UNSET
-    """The session, in the chunks after the last word."""
+    """The session, in the chunks after the content."""
     session: TurnSummary | UnsetType = UNSET
 
 
@@ -346,25 +346,25 @@ class AnthropicReplyBlock(OpenObject, kw_only=True):
 
     type: str
     text: str | UnsetType = UNSET
-    """Of text."""
+    """Text of a text block."""
     citations: list[JsonObject] | None | UnsetType = UNSET
-    """Of text: what it goes back to."""
+    """Sources of a text block."""
     thinking: str | UnsetType = UNSET
-    """Of thinking."""
+    """Text of a thinking block."""
     signature: str | UnsetType = UNSET
-    """Of thinking: without it Anthropic does not take it back."""
+    """Signature of a thinking block; Anthropic accepts the block only with it."""
     data: str | UnsetType = UNSET
-    """Of redacted_thinking: sealed."""
+    """Encrypted content of a redacted_thinking block."""
     id: str | UnsetType = UNSET
-    """Of a call."""
+    """Id of a tool call."""
     name: str | UnsetType = UNSET
-    """Of a call: the tool's."""
+    """Name of the called tool."""
     input: JsonObject | UnsetType = UNSET
-    """Of a call: its arguments."""
+    """Arguments of a tool call."""
 
 
 class MessagesReply(OpenObject, kw_only=True):
-    """Anthropic's answer, with the session in it."""
+    """Anthropic's reply with session fields."""
 
     id: str
     type: Literal["message"]
@@ -375,28 +375,28 @@ class MessagesReply(OpenObject, kw_only=True):
     """`end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, …"""
     stop_sequence: str | None
     usage: JsonObject
-    """Tokens: `input_tokens` without those read from a cache or written to one, `output_tokens`, …"""
+    """Token usage: `input_tokens` without cached tokens, `output_tokens`, …"""
     session_id: str
     """The session."""
     session: TurnSummary
 
 
 class AnthropicEvent(OpenObject, kw_only=True):
-    """One event of a stream, of the name that is its `type`. `message_delta` has the session in it.
+    """One event of a stream; its name is its `type`. `message_delta` has the session fields.
 
-    An error after the first event is an event in the shape of `AnthropicError`.
+    After the first event, an error is an event in the format of `AnthropicError`.
     """
 
     type: str
     message: JsonObject | UnsetType = UNSET
-    """Of message_start: the reply without its content."""
+    """In message_start: the reply without content."""
     index: Count | UnsetType = UNSET
-    """Of content_block_…: which block."""
+    """In content_block_…: index of the block."""
     content_block: AnthropicReplyBlock | UnsetType = UNSET
     delta: JsonObject | UnsetType = UNSET
-    """What is new: of a block, or of the message its end."""
+    """New content of a block, or the end of the message."""
     usage: JsonObject | UnsetType = UNSET
-    """Tokens: `input_tokens` without those read from a cache or written to one, `output_tokens`, …"""
+    """Token usage: `input_tokens` without cached tokens, `output_tokens`, …"""
     session_id: str | UnsetType = UNSET
     """The session."""
     session: TurnSummary | UnsetType = UNSET
@@ -404,18 +404,18 @@ class AnthropicEvent(OpenObject, kw_only=True):
 
 # -- routes ----------------------------------------------------------------------
 
-_SUMMARY: Final = "Answer a conversation, with the session's memory in it."
+_SUMMARY: Final = "Answer a conversation with the memory of its session."
 _FAILS: Final = (*BODY, 404, 409, 412, 422, 429, 502, 503, 504)
 _TAKES: Final = (
-    header("X-Session-Id", "the session, percent-encoded; the same as `session_id` in the body"),
-    header("X-Session-Mode", "`auto`, `transcript` or `delta`; the same as `session_mode` in the body"),
-    header("X-Session-Match", "`on` or `off`; the same as `session_match` in the body"),
+    header("X-Session-Id", "session id, percent-encoded; same as `session_id` in the body"),
+    header("X-Session-Mode", "`auto`, `transcript` or `delta`; same as `session_mode` in the body"),
+    header("X-Session-Match", "`on` or `off`; same as `session_match` in the body"),
     KEY,
 )
 _GIVES: Final[Schema] = {
-    **gives(X_Session_Id="the session, percent-encoded where it is not printable ASCII"),
+    **gives(X_Session_Id="session id, percent-encoded if it is not printable ASCII"),
     "X-Session-Agent": {
-        "description": "the agent that answers, likewise; of a stream, the one that began to: `session.agent` has the last word",
+        "description": "agent that answers, percent-encoded; in a stream the one that began, `session.agent` has the final one",
         "required": False,
         "schema": {"type": "string"},
     },
@@ -446,9 +446,9 @@ CHAT_ROUTES: Final = (
         body=MessagesRequest,
         answer={JSON: MessagesReply, "text/event-stream": AnthropicEvent},
         fails=_FAILS,
-        takes=(*_TAKES, header("anthropic-beta", "handed on to an Anthropic model")),
+        takes=(*_TAKES, header("anthropic-beta", "sent on to an Anthropic model")),
         gives=_GIVES,
         errors=(AnthropicError,),
     ),
 )
-"""The routes that answer with a reply of a model; an ASGI app of its own serves each."""
+"""Routes that return a model's reply. Each is served by its own ASGI app."""

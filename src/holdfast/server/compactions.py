@@ -1,4 +1,4 @@
-"""The REST API over a session's compactions: make one now or only look at it, list them, drop one."""
+"""REST API for compactions of a session: create, preview, list, get, drop."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from holdfast.wire.objects import Answer, Count, Id, Page, Request, Time, json_s
 routes = Routes("compactions")
 _COMPACTIONS: Final = "/v1/sessions/{session_id}/compactions"
 _COMPACTION: Final = f"{_COMPACTIONS}/{{compaction_id}}"
-_NAMED: Final = "a compaction is named by its id"
+_NAMED: Final = "compaction_id must be a number"
 _NOTHING: Final = (
-    "there is nothing to compact: what is not recent, pinned or the task is too little, or summarized already"
+    "nothing to compact: too few messages are left that are neither recent, pinned, the task nor already summarized"
 )
 _KEYS: Final = STRATEGIES["summary_buffer"].keys
 
 
 class CompactionRequest(Request, kw_only=True):
-    """How to make it; unset: as the session's agent would. The keys hold for this one alone."""
+    """Options of one compaction; default: those of the session's agent."""
 
     preview: bool | None = None
-    """Store nothing."""
+    """Do not store the result."""
     wait: bool | None = None
-    """False: answer at once; it is made in the background."""
+    """False: return at once and compact in the background."""
     agent: str | None = None
-    """An agent of the configuration: whose view it is laid over."""
+    """Agent whose view is compacted."""
     model: str | None = None
-    """The same, for a model."""
+    """Model whose view is compacted."""
     strategy: Annotated[Any, json_schema(type=["string", "null"], enum=["summary_buffer", None])] = None
     budget: Annotated[Any, describe_key(_KEYS["budget"])] = None
     threshold: Annotated[Any, describe_key(_KEYS["threshold"])] = None
@@ -45,47 +45,47 @@ class CompactionRequest(Request, kw_only=True):
 
 
 class CompactionUsage(Answer):
-    """What writing it took."""
+    """Token usage of the summarizer."""
 
     prompt_tokens: Count
     completion_tokens: Count
 
 
 class CompactionObject(Answer, kw_only=True):
-    """A summary, or an attempt at one."""
+    """A summary, or a failed attempt."""
 
     id: Annotated[int, json_schema(minimum=1)] | None
-    """Null of what was not stored."""
+    """Id of the compaction; null if it was not stored."""
     object: Literal["compaction"] = "compaction"
     session_id: Id
     status: Literal["live", "superseded", "dropped", "dead", "failed", "preview"]
-    """`live`: it is sent; `superseded`: a later one includes it; `dropped`: it was taken away; `dead`: an entry of its range was retired
-    or erased; `failed`: nothing came of it; `preview`: it was not stored."""
+    """`live`: in use; `superseded`: included in a later one; `dropped`: removed; `dead`: an entry of its range was retired
+    or erased; `failed`: the attempt failed; `preview`: not stored."""
     kind: CompactionKind
     first: Count
-    """Seq of the first message it stands for."""
+    """Seq of the first message of the range."""
     last: Count
-    """Seq of the last."""
+    """Seq of the last message of the range."""
     text: str
-    """The summary; empty of a failed one, and when a message of the range was erased."""
+    """The summary; empty if it failed or a message of the range was erased."""
     tokens: Count
-    """Of the message it is sent as, by the model's count."""
+    """Tokens of the summary, counted as for the model."""
     source_tokens: Count
-    """Of what it was made from, o200k, the summary before included."""
+    """Tokens of the summarized text (o200k), including the previous summary."""
     model: str | None
-    """Who wrote it."""
+    """Model that wrote it."""
     created_at: Time
     lost_identifiers: list[str]
-    """Identifiers of its range that are nowhere any more: the first 50."""
+    """The first 50 identifiers of the range that no remaining text contains."""
     lost: Count
-    """How many there are."""
+    """Number of lost identifiers."""
     error: str | None
-    """Why it failed."""
+    """Error message of a failed attempt."""
     usage: CompactionUsage
 
 
 class PendingCompaction(Answer, kw_only=True):
-    """One that is being made."""
+    """A compaction in progress."""
 
     id: None = None
     object: Literal["compaction"] = "compaction"
@@ -94,22 +94,22 @@ class PendingCompaction(Answer, kw_only=True):
 
 
 class DroppedCompaction(CompactionObject, kw_only=True):
-    """One that was taken away."""
+    """A dropped compaction."""
 
     deleted: Literal[True] = True
 
 
 class CompactionList(Page[CompactionObject, Count]):
-    """A page."""
+    """A page of compactions."""
 
 
 @routes.add("POST", _COMPACTIONS, "write", fails=(*BODY, *OF_SESSION), answer=(CompactionObject, PendingCompaction))
 async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> CompactionObject | PendingCompaction:
     """Summarize the older part of a session now, whether or not a summary is due.
 
-    The compaction is laid over the view that turns with this `agent` and `model` use; keys of `summary_buffer` hold for this one
-    alone. `preview` stores nothing. With `wait` false the answer is `pending`, and the compaction is found in the list when it is
-    made. An attempt that failed is answered as one, with its `error`; when there is nothing to compact, that is a 409.
+    The compaction applies to the view of this `agent` and `model`; other fields are options of `summary_buffer` for this compaction
+    only. `preview` stores nothing. If `wait` is false, the answer is `pending` and the result appears in the list later. A failed
+    attempt is returned with its `error`. If there is nothing to compact, the status is 409.
     """
     given = msgspec.structs.asdict(body)
     options = {name: given[name] for name in ("strategy", *_KEYS) if given.get(name) is not None}
@@ -126,7 +126,7 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
 
 @routes.add("GET", _COMPACTIONS, "read", fails=OF_SESSION)
 async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
-    """A page of a session's compactions: those in use, those that were, and attempts that failed."""
+    """List a session's compactions: live, superseded, dropped and failed ones."""
     session = await call.session()
     descending = query.order == "desc"
     found = list(await call.hf.store.compactions(session.ref))
@@ -140,7 +140,7 @@ async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
 
 @routes.add("GET", _COMPACTION, "read", fails=OF_SESSION)
 async def get(call: Call, query: SessionQuery) -> CompactionObject:
-    """One compaction."""
+    """Return one compaction."""
     session, wanted = await call.session(), call.path_number("compaction_id", _NAMED)
     for one in await call.hf.store.compactions(session.ref):
         if one.id == wanted:
@@ -150,9 +150,9 @@ async def get(call: Call, query: SessionQuery) -> CompactionObject:
 
 @routes.add("DELETE", _COMPACTION, "write", fails=OF_SESSION)
 async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
-    """Undo a compaction: its range is verbatim again, or under the one that it had superseded, which is live again.
+    """Drop a compaction. Its messages are sent verbatim again, or the compaction that it had superseded is live again.
 
-    No summary of that range is made by itself until a call could not hold it.
+    The range is not summarized again automatically unless a prompt would not fit otherwise.
     """
     session = await call.session()
     dropped = await call.hf.handle(session).drop_compaction(call.path_number("compaction_id", _NAMED))
@@ -160,7 +160,7 @@ async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
 
 
 def _show(session_id: str, one: StoredCompaction | NewCompaction) -> CompactionObject:
-    """Show a compaction; one that was not stored has no id."""
+    """Convert a compaction to its object. One that was not stored has no id."""
     report = one.report or {}
     stored = one if isinstance(one, StoredCompaction) else None
     return CompactionObject.from_fields(

@@ -1,4 +1,4 @@
-"""The REST API that shows working sets: build one, explain what became of messages, list and choose standing facts."""
+"""REST API for prompts: build a context, explain messages, list and choose facts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from holdfast.wire.sessions import SystemMessages
 routes = Routes("messages")
 _ONE: Final = "/v1/sessions/{session_id}"
 _NO_KEYS: Final = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch"})
-"""Fields of a context request that are not keys of the strategy."""
+"""Fields of a context request that are not options of the strategy."""
 
-# -- what strategies take --------------------------------------------------------
+# -- options of strategies -------------------------------------------------------
 
 
 def describe_key(key: Key) -> msgspec.Meta:
-    """Describe a key of a strategy."""
+    """Return the JSON Schema of an option."""
     return json_schema(description=key.about, **_key_schema(key))
 
 
@@ -62,29 +62,28 @@ Strategy = Annotated[Any, json_schema(type=["string", "null"], enum=[*STRATEGIES
 _KEYS: Final = {name: key for strategy in STRATEGIES.values() for name, key in strategy.keys.items()}
 
 
-# -- working sets ------------------------------------------------------------
+# -- prompts -----------------------------------------------------------------
 
 
 class ContextFields(Request, kw_only=True):
-    """What to build a working set for; unset: as the session's agent would."""
+    """Options of a context; default: those of the session's agent."""
 
     strategy: Strategy = None
     model: str | None = None
-    """Whose window and tokenizer count."""
+    """Model whose context window and tokenizer are used."""
     agent: str | None = None
     """An agent of the configuration."""
     dialect: Dialect | None = None
-    """Whose messages to make; unset: `openai`."""
+    """Message format; default: `openai`."""
     at_turn: Count | None = None
-    """As the model saw the session at its last call in that turn."""
+    """Context of the last model call of this turn."""
     tools: list[JsonObject] | None = None
-    """Tools' schemas, as the model takes them."""
+    """Schemas of the tools."""
     system_messages: SystemMessages = None
     explain: bool | None = None
-    """With `decisions` and `build`."""
+    """Include `decisions` and `build`."""
     touch: bool | None = None
-    """Whether the session is in use by that, so that it does not expire: true unless given; looking back with `at_turn`, or for an
-    explanation, never is."""
+    """Count this as use of the session, which delays its expiry; default: true. With `at_turn` or `explain` it never counts."""
 
 
 ContextRequest: Final = msgspec.defstruct(
@@ -95,93 +94,93 @@ ContextRequest: Final = msgspec.defstruct(
     module=__name__,
     kw_only=True,
 )
-"""The same, with the keys of all strategies."""
+"""`ContextFields` with the options of all strategies."""
 
 
 class CountedTokens(Answer):
-    """How many tokens all that is sent has, and how far that can be trusted."""
+    """Token count of the prompt, and its reliability."""
 
     tokens: Count
-    """As the provider counts them, as far as that is known."""
+    """Tokens as the provider counts them, as far as known."""
     how: How
     margin: float
-    """Share of them that is kept free, because the count may be too low."""
+    """Share of the tokens that is reserved because the count may be too low."""
 
 
 class AnthropicMessage(Answer):
-    """A turn as Anthropic has it."""
+    """A message in Anthropic's format."""
 
     role: Literal["user", "assistant"]
     content: list[JsonObject]
-    """Blocks, as Anthropic has them."""
+    """Content blocks."""
 
 
 class GeminiContent(Answer):
-    """A turn as Gemini has it."""
+    """A content in Gemini's format."""
 
     role: Literal["user", "model"]
     parts: list[JsonObject]
-    """Parts, as Gemini has them."""
+    """Parts."""
 
 
 class Decision(Answer, rename={"first": "from", "last": "to"}):
-    """A run of entries with the same fate."""
+    """A range of entries with the same decision."""
 
     first: Count
-    """Seq of the first."""
+    """Seq of the first entry."""
     last: Count
-    """Seq of the last."""
+    """Seq of the last entry."""
     decision: Literal["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
     reason: str
-    """Why."""
+    """Reason of the decision."""
     tokens: Count
-    """What they take in the log; for what is cut, what is sent of them."""
+    """Tokens of the entries in the log; of cut entries, tokens in the prompt."""
 
 
 class Overhead(Answer):
-    """Tokens that a call costs besides what is said in the conversation."""
+    """Tokens of the prompt outside the conversation."""
 
     system: Count
-    """Of the system prompt."""
+    """Tokens of the system prompt."""
     tools: Count
-    """Of the tools' schemas."""
+    """Tokens of the tools' schemas."""
     introduction: Count
-    """Of the promoted memories that the session was told."""
+    """Tokens of promoted memories that introduce the session."""
     recalled: Count
-    """Of the block of what is recalled."""
+    """Tokens of the recalled block."""
 
 
 class Recalled(Answer, kw_only=True):
-    """What was recalled in it; what was said or remembered is in the prompt alone."""
+    """Messages and memories recalled into this prompt. Recalled text is in the prompt only, not in the log."""
 
     ids: list[str] | UnsetType = UNSET
     """`session#seq` of messages, ids of memories."""
     tokens: Count | UnsetType = UNSET
-    """Of the message that tells it."""
+    """Tokens of the recalled block."""
     missed: list[str] | UnsetType = UNSET
-    """Why something was not recalled that might have been."""
+    """Why something was not searched or not recalled."""
 
 
 class Build(Answer, kw_only=True):
-    """How a working set came about; with `explain`."""
+    """Details of how the prompt was built; with `explain`."""
 
     policy: JsonObject
-    """`strategy` and its keys, defaults included: asked for again, they build the same."""
+    """`strategy` and its options, defaults included; a request with them builds the same prompt."""
     budget: JsonObject
-    """Tokens: the model's window shared out, the room of the conversation, what is used, how it was counted."""
+    """Token budget: how the model's window is divided, the conversation's share, tokens used, and how they were counted."""
     overhead: Overhead
     recalled: Recalled | UnsetType = UNSET
     frontier: Count
-    """Seq of the first entry that is sent for being recent."""
+    """Seq of the first entry that is sent because it is recent."""
     compactions: list[JsonObject]
-    """`kind`, `from`, `to`, `tokens`, `source_tokens` of the messages that it stands for."""
+    """`kind`, `from`, `to`, `tokens` and `source_tokens` of each compaction."""
     prefix: JsonObject
-    """Compared with the prompt that was sent last: `messages` in common, `before` (its messages), `whole`, and `broken`: the first
+    """Comparison with the previous prompt: number of common `messages`, `before` (its messages), `whole`, and `broken`: the first
     message that differs, its seq, and why."""
     hash: str
-    """As above."""
+    """Same as `hash` of the context."""
     summaries: JsonObject | UnsetType = UNSET
-    """Of `summary_buffer`: the id of the one that is `live`, and `failed`: `error`, `attempts`, `retry_at`."""
+    """Of `summary_buffer`: id of the `live` summary, and `failed` with `error`, `attempts`, `retry_at`."""
 
 
 _SENT: Final = json_schema(
@@ -192,41 +191,41 @@ _SENT: Final = json_schema(
 
 
 class Context(Answer, kw_only=True):
-    """A working set."""
+    """A prompt, built without calling a model."""
 
     object: Literal["context"] = "context"
     session_id: Id
     version: Count
-    """The session's."""
+    """Version of the session."""
     messages: Annotated[list[Any], _SENT]
-    """Ready to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`."""
+    """Messages to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`."""
     tokens: Count
-    """Of the conversation: what a strategy's budget limits."""
+    """Tokens of the conversation, which the strategy's budget limits."""
     total_tokens: Count
-    """Of all that is sent."""
+    """Tokens of the whole prompt."""
     budget: Count
-    """Tokens that the conversation could use."""
+    """Token budget of the conversation."""
     counted: Annotated[JsonObject, same_as(CountedTokens)]
     hash: str
-    """Equal for equal log, policy and budget."""
+    """Equal for equal log, strategy and budget."""
     system: list[JsonObject] | JsonObject | UnsetType = UNSET
-    """The system prompt, where there is one: blocks, Anthropic's `system`, or Gemini's `systemInstruction`."""
+    """System prompt, if there is one: blocks, Anthropic's `system`, or Gemini's `systemInstruction`."""
     sent_hash: str | UnsetType = UNSET
-    """With `at_turn`: the hash recorded with the call; equal to `hash` where this is what was sent."""
+    """With `at_turn`: hash recorded with the call; equal to `hash` if this is the prompt that was sent."""
     decisions: list[Decision] | UnsetType = UNSET
-    """What became of each entry; with `explain`."""
+    """Decision for each entry; with `explain`."""
     build: Annotated[JsonObject | UnsetType, same_as(Build)] = UNSET
 
 
 @routes.add("POST", f"{_ONE}/context", "read", fails=(*BODY, *OF_SESSION), body=ContextRequest)
 async def context(call: Call, query: SessionQuery, body: ContextFields) -> Context:
-    """Build a working set without calling a model."""
+    """Build a prompt without calling a model."""
     session = await call.session()
     given = msgspec.structs.asdict(body)
     options = {name: value for name, value in given.items() if name not in _NO_KEYS and value is not None}
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
     look = _look(handle, body, options)
-    if not call.principal.may("write"):  # a look alone must not keep a session alive
+    if not call.principal.may("write"):  # read-only callers must not keep a session alive
         look = msgspec.structs.replace(look, touch=False)
     found = await preview_context(call.hf.engine, session.ref, look)
     shown = to_context(found)
@@ -243,7 +242,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
 
 
 def _look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Look:
-    """Return what is asked for. Raises `InvalidRequest`."""
+    """Convert a request to a `Look`. Raise `InvalidRequest` if an option is not valid."""
     settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
     return Look(
         voice=handle.voice,
@@ -261,37 +260,39 @@ def _look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Lo
 
 
 class ExplainQuery(SessionQuery, kw_only=True):
-    """Parameters of an explanation."""
+    """Query parameters of an explanation."""
 
     seq: Count | None = None
-    """The message."""
+    """Seq of the message."""
     q: Annotated[
         str | None,
         json_schema(
-            description=f"words that messages contain, instead of `seq`; at most {EXPLAIN_QUERY_CHARS} characters",
+            description=f"text that messages contain, instead of `seq`; at most {EXPLAIN_QUERY_CHARS} characters",
             minLength=1,
         ),
     ] = None
     turn: Count | None = None
-    """The prompt of that turn's last model call; without it the one that would be built now."""
+    """Explain the prompt of this turn's last model call; default: the next prompt."""
     before: Count | None = None
-    """With `q`: only messages before this seq; `before` of the page before."""
+    """With `q`: only messages before this seq; `before` of the previous page."""
     limit: Annotated[
         int,
-        json_schema(description=f"with `q`: most messages; {MATCHES} unless given", minimum=1, maximum=EXPLAIN_MATCHES),
+        json_schema(
+            description=f"with `q`: maximum number of messages; default {MATCHES}", minimum=1, maximum=EXPLAIN_MATCHES
+        ),
     ] = MATCHES
     agent: str | None = None
-    """An agent of the configuration: whose prompt it is."""
+    """Agent whose prompt is explained."""
     model: str | None = None
-    """The same, for a model."""
+    """Model whose prompt is explained."""
 
 
 @routes.add("GET", f"{_ONE}/explain", "read", fails=OF_SESSION)
 async def explain(call: Call, query: ExplainQuery) -> Explanation:
-    """Explain whether messages are in the prompt: whole, in part or not, where, why, since when, and what would bring them back.
+    """Explain whether messages are in the prompt: whole, in part or not, where, why, since when, and what brings them back.
 
-    `seq` names a message, `q` a text that messages contain; without both the prompt alone is described. With `turn` it is the prompt of
-    that turn's last model call, else the one that would be built now.
+    `seq` selects a message, `q` messages that contain a text; without both, only the prompt is described. `turn` selects the prompt of
+    that turn's last model call; the default is the next prompt.
     """
     session = await call.session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
@@ -305,43 +306,43 @@ async def explain(call: Call, query: ExplainQuery) -> Explanation:
         raise
 
 
-# -- standing facts --------------------------------------------------------------
+# -- facts -----------------------------------------------------------------------
 
 
 class FactsQuery(SessionQuery, kw_only=True):
-    """Parameters of the list of facts: whose prompt."""
+    """Query parameters of the list of facts."""
 
     agent: str | None = None
-    """Whose prompt; unset: the session's."""
+    """Agent whose prompt is checked; default: the session's."""
     model: str | None = None
-    """The same, for a model."""
+    """Model whose prompt is checked."""
     strategy: str | None = None
-    """By this strategy, with its defaults."""
+    """Strategy of the prompt, with its default options."""
     budget: Annotated[int | None, json_schema(minimum=1)] = None
-    """Tokens of the conversation."""
+    """Token budget of the conversation."""
 
 
 class FactList(Page[FactObject, NonEmpty]):
-    """A page."""
+    """A page of facts."""
 
     version: Count
-    """The session's."""
+    """Version of the session."""
 
 
 class FactChange(Request, kw_only=True):
-    """What is to change; one of both."""
+    """Change of a fact; set one of the fields."""
 
     pinned: bool | None = None
-    """It comes before all others in the block; false undoes it."""
+    """True: put it before all other facts; false: undo."""
     dropped: bool | None = None
-    """It never appears in the block; false undoes it."""
+    """True: leave it out of the prompt's facts; false: undo."""
 
 
 @routes.add("GET", f"{_ONE}/facts", "read", tag="facts", fails=OF_SESSION)
 async def facts(call: Call, query: FactsQuery) -> FactList:
-    """List what a session's user said that may still hold, and whether the prompt has it.
+    """List the facts that the session's user stated, and whether the prompt contains them.
 
-    It is the prompt of this `agent` and `model`, by this `strategy` and `budget`; without them the session's own.
+    `agent`, `model`, `strategy` and `budget` select the prompt; the default is the session's own.
     """
     session = await call.session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
@@ -354,14 +355,14 @@ async def facts(call: Call, query: FactsQuery) -> FactList:
 
 @routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts", fails=(*BODY, *OF_SESSION))
 async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> ChosenFact:
-    """Pin a statement, so that it is in the prompt before all others; or drop it, so that it is not in the block.
+    """Pin a fact, so that it comes before all others in the prompt, or drop it, so that it is left out.
 
-    False undoes it. A choice holds for every view of the session, from its next prompt on.
+    False undoes it. The choice applies to all prompts of the session from the next one on.
     """
     given: dict[Any, bool | None] = {"pinned": body.pinned, "dropped": body.dropped}
     change = {name: value for name, value in given.items() if value is not None}
     if not change or all(given.values()):
-        raise InvalidRequest("give one of pinned and dropped: true, or false to undo it", param="pinned")
+        raise InvalidRequest("set either pinned or dropped, to true or to false to undo it", param="pinned")
     session = await call.session()
     one = await choose(call.hf.store, session.ref, call.path["fact_id"], change)
     return ChosenFact.from_fields(

@@ -1,4 +1,4 @@
-"""What every endpoint is made of: a call comes in, a handler answers it, a reply goes out (`holdfast.server.replies`)."""
+"""A request as handlers see it; `holdfast.server.replies` has the responses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
-from holdfast.server.intake import Held, Intake
+from holdfast.server.body_limits import BodyLimits, BodyReservation
 from holdfast.server.permissions import Refused
 from holdfast.wire.openai import message_to
 
 
 class Caller:
-    """Who asks.
+    """The authenticated caller of a request.
 
     Attributes:
-        principal: as whom the request is made.
-        hf: its tenant's.
-        upstream: the key that the model is called with, if that is the caller's own; never shown.
-        own: whether it is of the server's own tenant, and of no user.
-        passthrough: whether the caller has to bring such a key.
+        principal: the caller's identity and rights.
+        hf: the `Holdfast` of the caller's tenant.
+        upstream: the caller's own key for the upstream, if it sent one; never logged or returned.
+        own: the caller belongs to the server's own tenant and to no user.
+        passthrough: the caller has to send an upstream key.
     """
 
     def __init__(
@@ -52,67 +52,67 @@ class Caller:
 
 
 class Call:
-    """One request, with what an endpoint needs of it. `release` it in the end.
+    """One request, with what handlers need. Call `release` at the end.
 
     Attributes:
-        hf: the sessions of the caller's tenant.
-        caller: who asks.
-        principal: as whom.
-        status: of the answer; None: the route's.
-        answer_headers: of the answer.
+        hf: the `Holdfast` of the caller's tenant.
+        caller: the authenticated caller.
+        principal: the caller's principal.
+        status: status of the response; None for the route's default.
+        answer_headers: headers of the response.
 
     Args:
         scope: of the request.
-        receive: gives its body.
+        receive: yields its body.
         hf: the server's own.
-        intake: how bodies are read.
+        intake: reads and limits bodies.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: Intake) -> None:
+    def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: BodyLimits) -> None:
         self.request = Request(scope, receive)
-        # Where nobody is asked who they are, nobody is anybody.
+        # Without authentication every caller is an anonymous reader.
         nobody = Caller(Principal(tenant=hf.tenant, role="read"), hf)
         self.caller: Caller = scope.get("state", {}).get("caller") or nobody
         self.hf = self.caller.hf
         self.principal = self.caller.principal
         self._intake = intake
-        self._held = Held()
+        self._held = BodyReservation()
         self._query: dict[str, str] | None = None
         self.status: int | None = None
         self.answer_headers: dict[str, str] = {}
 
     @property
     def path(self) -> Mapping[str, Any]:
-        """The parameters in the path. Raises `InvalidRequest` for one that is no UTF-8."""
-        return {name: self._decoded(value) for name, value in self.request.path_params.items()}
+        """Path parameters, decoded. Raises `InvalidRequest` if one is not UTF-8."""
+        return {name: self._decode(value) for name, value in self.request.path_params.items()}
 
-    def _decoded(self, value: str) -> str:
+    def _decode(self, value: str) -> str:
         try:
             return unquote(value, errors="strict")
         except UnicodeDecodeError as exc:
-            raise errors.InvalidRequest(f"the path holds {value!r}, which is not percent-encoded UTF-8") from exc
+            raise errors.InvalidRequest(f"the path contains {value!r}, which is not percent-encoded UTF-8") from exc
 
     def header(self, name: str) -> str | None:
-        """A header, or None. Raises `InvalidRequest` for one that is sent twice."""
+        """Return a header, or None. Raise `InvalidRequest` if it is repeated."""
         values = self.request.headers.getlist(name)
         if len(values) > 1:
             raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
         return values[0] if values else None
 
     def path_number(self, param: str, named: str) -> int:
-        """Return what the path names by a whole number. Raises `InvalidRequest`.
+        """Return a numeric path parameter. Raise `InvalidRequest` if it is not a whole number.
 
         Args:
-            param: of the path.
-            named: what it names, for the error: `a message is named by its seq`.
+            param: name of the path parameter.
+            named: beginning of the error message: `seq must be a number`.
         """
         given = self.path[param]
         if not re.fullmatch(r"[0-9]{1,18}", given):
-            raise errors.InvalidRequest(f"{named}, a whole number, not {given[:40]!r}", param=param)
+            raise errors.InvalidRequest(f"{named}: expected a whole number, got {given[:40]!r}", param=param)
         return int(given)
 
     def if_match(self) -> int | None:
-        """Return the version that the session, the state or the memory must be at, from `If-Match`. Raises `InvalidRequest`."""
+        """Return the version required by `If-Match`, or None. Raise `InvalidRequest` if it is not a version."""
         value = (self.header("if-match") or "").strip().strip('"')
         if not value or value == "*":
             return None
@@ -121,7 +121,7 @@ class Call:
         return int(value)
 
     async def body(self) -> dict[str, Any]:
-        """The request's JSON object. Raises as `Intake.read` does, and `InvalidRequest` for what is no object."""
+        """Return the JSON object of the body. Raise as `BodyLimits.read`, and `InvalidRequest` if it is not an object."""
         data = await self._intake.read(self.request, self._held)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
@@ -129,50 +129,53 @@ class Call:
 
     @property
     def most_speech(self) -> int:
-        """Bytes of a text that is spoken from outside."""
+        """Maximum bytes of speech reported from outside."""
         return self._intake.limits.speech
 
     @property
     def patience(self) -> float:
-        """Seconds that the server waits for a body, or its next piece."""
+        """Seconds to wait for the body or its next piece."""
         return self._intake.limits.body_timeout
 
     @property
-    def held(self) -> Held:
-        """The room that the body takes."""
+    def held(self) -> BodyReservation:
+        """Memory reserved for the body."""
         return self._held
 
     def release(self) -> None:
-        """Give back the room that the body took."""
+        """Release the memory reserved for the body."""
         self._held.release()
 
     # -- parameters --------------------------------------------------------
 
     def text(self, name: str) -> str | None:
-        """A query parameter, or None. Raises `InvalidRequest` for one that is no UTF-8, is given twice, or says nothing."""
+        """Return a query parameter, or None. Raise `InvalidRequest` if it is not UTF-8, repeated or empty."""
         value = self.parameters.get(name)
         if value == "":
-            raise errors.InvalidRequest(f"{name} is empty; give it a value, or leave it out", param=name)
+            raise errors.InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
         return value
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """The parameters of the query. Raises `InvalidRequest` for one that is no UTF-8, or is given twice."""
+        """Query parameters. Raises `InvalidRequest` if one is not UTF-8 or repeated."""
         if self._query is None:
-            self._query = query_of(self.request.scope["query_string"])
+            self._query = parse_query(self.request.scope["query_string"])
         return self._query
 
     def tag(self, version: int) -> None:
-        """Name the version of what is answered in the header `ETag`, for `If-Match`."""
+        """Set the response header `ETag` to a version, for `If-Match`."""
         self.answer_headers["etag"] = f'"{version}"'
 
-    # -- who -----------------------------------------------------------------
+    # -- users ---------------------------------------------------------------
 
     def owner(self, named: str | None) -> str | None:
-        """Whose sessions are meant, where the request names a user or None. None: anybody's.
+        """Return the user that sessions are limited to; None for all users.
+
+        Args:
+            named: user named by the request, if any.
 
         Raises:
-            UserNotFound: the key is another user's, whether or not there is one of that name.
+            UserNotFound: the key belongs to another user. The error does not reveal whether the named user exists.
         """
         own = self.principal.user_id
         if own is None or named is None or named == own:
@@ -180,14 +183,15 @@ class Call:
         raise errors.UserNotFound(named)
 
     def owner_or_default(self, named: str | None) -> str:
-        """The same, where somebody has to be meant: the user `default` where nobody is named. Raises as `owner`."""
+        """Return `owner(named)`, or the user `default` if that is None."""
         owner = self.owner(named)
         return DEFAULT_USER if owner is None else owner
 
     def user(self, said: str | None) -> str | None:
-        """Whose turn it is, where `said` is what a chat request says of its end user: the key's user comes before it.
+        """Return the user of a turn, or None if unknown. The key's user takes precedence over the request's.
 
-        That of a passed-through upstream key does, too. None: nobody says.
+        Args:
+            said: user named by the chat request.
         """
         if self.principal.user_id is not None:
             return self.principal.user_id
@@ -197,30 +201,31 @@ class Call:
 
     @property
     def handed(self) -> Mapping[str, str]:
-        """Headers that are handed on to the model. Raises `Refused` where the caller has to bring a key, and has not."""
+        """Headers for the model call. Raises `Refused` if the caller has to send an upstream key and did not."""
         if self.caller.upstream is not None:
             return Handed(authorization=f"Bearer {self.caller.upstream}")
         if self.caller.passthrough:
-            raise not_handed()
+            raise refuse_missing_key()
         return Handed()
 
     # -- sessions ----------------------------------------------------------
 
     async def session(self, *, shared: bool = False) -> Session:
-        """The session that the path names: the `user_id`'s of the query, else the only one of that id.
+        """Return the session of the path: that of the query's `user_id`, else the only session of that id.
 
-        Where it is `shared`, it may be another user's in which the key's user takes part.
+        Args:
+            shared: allow another user's session in which the key's user takes part.
         """
         named = self.text("user_id")
         if shared and named is not None and self.principal.user_id not in (None, named):
-            return await self.joined(named, self.path["session_id"])
-        return await named_session(self.hf, self.path["session_id"], self.owner(named))
+            return await self.get_joined_session(named, self.path["session_id"])
+        return await get_session_by_id(self.hf, self.path["session_id"], self.owner(named))
 
-    async def joined(self, owner: str, session_id: str) -> Session:
-        """Another user's session in which the key's user takes part.
+    async def get_joined_session(self, owner: str, session_id: str) -> Session:
+        """Return another user's session in which the key's user takes part.
 
         Raises:
-            UserNotFound: there is none, or they do not; that is not told apart.
+            UserNotFound: there is no such session, or the user does not take part; the error does not reveal which.
         """
         try:
             session = await self.hf.store.get(SessionRef(owner, session_id))
@@ -231,25 +236,27 @@ class Call:
         return session
 
     def is_guest(self, session: Session) -> bool:
-        """Whether the session is another user's than the key's."""
+        """Return True if the session belongs to another user than the key."""
         return self.principal.user_id not in (None, session.user_id)
 
     def speaker(self, session: Session) -> str | None:
-        """Whose the messages of the request are, whatever they say; None: where they say it, they are believed.
+        """Return the user to whom all messages of the request are attributed, or None to trust their names.
 
-        The key's user's, in a session in which several take part.
+        In a shared session it is the key's user.
         """
         return self.principal.user_id if participants_of(session.metadata) else None
 
 
-def not_handed() -> Refused:
-    """Who brings no key of the model's gets no answer, where it has to be the client's."""
-    message = "this server calls the model with your own key: send it as Authorization: Bearer, beside X-Holdfast-Key"
+def refuse_missing_key() -> Refused:
+    """Return the response for a request without the required upstream key."""
+    message = (
+        "this server calls the model with your own key: send it as Authorization: Bearer, in addition to X-Holdfast-Key"
+    )
     return Refused(401, "upstream_key_missing", message, www_authenticate="Bearer")
 
 
-async def named_session(hf: Holdfast, session_id: str, user_id: str | None) -> Session:
-    """A session by id: of the user if one is named, else the only one of that id among all users."""
+async def get_session_by_id(hf: Holdfast, session_id: str, user_id: str | None) -> Session:
+    """Return a session by id: the user's if one is named, else the default user's, else the only one of that id."""
     if user_id is not None:
         return await hf.store.get(SessionRef(user_id, session_id))
     try:
@@ -261,24 +268,24 @@ async def named_session(hf: Holdfast, session_id: str, user_id: str | None) -> S
 async def without_secrets(
     hf: Holdfast, body: dict[str, Any], messages: Sequence[Message], *, hashed: bool
 ) -> dict[str, Any]:
-    """`body` with its messages as a log would have them: what may be hashed. Raises `SecretBlocked`.
+    """Return `body` with secrets in its messages masked, so that it can be hashed. Raise `SecretBlocked`.
 
     Args:
-        hf: whose guard looks.
-        body: a request's.
-        messages: those in it.
-        hashed: whether it will be; else there is nothing to do but to refuse it.
+        hf: provides the secret guard.
+        body: body of a request.
+        messages: the parsed messages of the body.
+        hashed: False if the result is not hashed: then messages are only checked.
     """
     if hf.guard is None or not (hashed or hf.guard.refuses):
         return body
-    told = await mask_messages(hf.guard, messages)
-    if all(new is old for new, old in zip(told, messages, strict=True)):
+    clean = await mask_messages(hf.guard, messages)
+    if all(new is old for new, old in zip(clean, messages, strict=True)):
         return body
-    return {**body, "messages": [message_to(message) for message in told]}
+    return {**body, "messages": [message_to(message) for message in clean]}
 
 
-def query_of(raw: bytes) -> dict[str, str]:
-    """A query string as its parameters, each given once."""
+def parse_query(raw: bytes) -> dict[str, str]:
+    """Parse a query string. Raise `InvalidRequest` if a parameter is repeated."""
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS)
     except UnicodeDecodeError as exc:
@@ -294,7 +301,7 @@ def query_of(raw: bytes) -> dict[str, str]:
 
 
 def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> None:
-    """Refuse what nobody reads: a misspelt name would be lost silently, and a `version` with it. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` for an unknown name: a misspelt name would be ignored silently."""
     for name in given:
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
@@ -302,8 +309,8 @@ def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> N
             raise errors.InvalidRequest(f"unknown {kind} {name[:80]!r}; {hint}", param=name[:80])
 
 
-class SentPath:
-    """ASGI middleware: routes match the path as it was sent, so that an id may hold a slash; `Call.path` decodes it."""
+class RawPathMiddleware:
+    """ASGI middleware: match routes against the encoded path, so that ids may contain slashes. `Call.path` decodes it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

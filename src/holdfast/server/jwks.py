@@ -1,7 +1,7 @@
-"""Tokens of somebody else's: JSON Web Tokens, checked with the public keys of whoever issues them.
+"""JSON Web Tokens of another issuer, verified with the issuer's public keys.
 
-PyJWT is imported here only, by the first server that takes tokens. The keys come from the operator's own address or file, never
-from where a token says. What is wrong with a token is logged in a word, and told to nobody.
+PyJWT is imported only if tokens are configured. Keys come from the configured address or file, never from an address in a
+token. The reason for rejecting a token is logged but not returned to the client.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.access")
 HOUR: Final = 3_600_000
 FRESH: Final = HOUR
-"""Milliseconds after which the keys are asked for again."""
+"""Milliseconds after which the keys are fetched again."""
 KEPT: Final = 24 * HOUR
-"""Milliseconds for which they hold where that fails."""
+"""Milliseconds for which old keys stay valid if fetching fails."""
 PAUSE: Final = 60_000
-"""Milliseconds between two times that they are asked for because of a key that is not known."""
+"""Milliseconds between two fetches because of an unknown key."""
 RETRY: Final = 5_000
-"""The same while there are none at all."""
+"""Milliseconds between two fetches while there are no keys at all."""
 FETCH_SECONDS: Final = 10.0
 
 
 class BadToken(Exception):
-    """A token is not to be believed; says why, for the server's log."""
+    """A token is not valid. The message is for the server's log."""
 
 
-class Tokens:
-    """Who a token's bearer is.
+class TokenVerifier:
+    """Verifies tokens and returns their principals.
 
     Args:
         settings: `auth.jwt`.
         tenant: the server's own.
         clock: milliseconds since the epoch.
-        fetch: gives the key set as JSON; None: from the configured address or file.
+        fetch: returns the key set as JSON; default: reads the configured address or file.
 
     Raises:
         MissingExtra: PyJWT is not installed.
@@ -66,7 +66,7 @@ class Tokens:
         fetch: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         try:
-            import cryptography  # noqa: F401 - what signatures are checked with
+            import cryptography  # noqa: F401 - PyJWT needs it to check signatures
             import jwt
         except ImportError as exc:
             raise MissingExtra("auth.jwt", "jwt") from exc
@@ -74,20 +74,20 @@ class Tokens:
         self._settings = settings
         self._tenant = settings.tenant or tenant
         self._clock = clock
-        self._keys = _Keys(fetch or (lambda: fetched(settings)), clock)
+        self._keys = _Keys(fetch or (lambda: fetch_key_set(settings)), clock)
 
     async def begin(self) -> None:
-        """Get the keys before the first token comes. Raises `ConfigError` where a file has none; an address may have some later."""
+        """Fetch the keys. Raise `ConfigError` if a file has none; an address may provide some later."""
         await self._keys.refresh()
         if self._settings.jwks_file is not None and not self._keys.known:
-            raise ConfigError([f"auth.jwt.jwks_file: {self._settings.jwks_file} holds no key set that can be used"])
+            raise ConfigError([f"auth.jwt.jwks_file: {self._settings.jwks_file} contains no usable keys"])
 
     async def principal(self, token: str) -> Principal:
-        """As whom the bearer of a token makes requests.
+        """Verify a token and return its principal.
 
         Raises:
-            BadToken: it is not to be believed.
-            Refused: there is nothing to check it with.
+            BadToken: the token is not valid.
+            Refused: no keys are available to verify it.
         """
         if len(token) > TOKEN_CHARS:
             raise BadToken("too long")
@@ -108,32 +108,32 @@ class Tokens:
         return self._principal(claims)
 
     async def _key(self, token: str) -> jwt.PyJWK:
-        """The key that a token says it is signed with, for the way it says it is."""
+        """Return the key that a token names, for its algorithm."""
         try:
             header = self._jwt.get_unverified_header(token)
         except self._jwt.PyJWTError as exc:
             raise BadToken(type(exc).__name__) from exc
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms or not isinstance(kid, str | None):
-            raise BadToken("an algorithm that is not taken, or no key's name")
+            raise BadToken("algorithm not allowed, or key id is not a string")
         data = await self._keys.get(kid)
         if data is None:
-            raise BadToken("an unknown key")
+            raise BadToken("unknown key")
         if data.get("alg") not in (None, algorithm) or data.get("use") not in (None, "sig"):
-            raise BadToken("a key that is not for that")
+            raise BadToken("key is for another use")
         if _KINDS.get(algorithm[:2]) != data.get("kty"):
-            raise BadToken("a key of another kind")
+            raise BadToken("key of another type")
         try:
             return self._jwt.PyJWK(data, algorithm=algorithm)
         except self._jwt.PyJWTError as exc:
             raise BadToken(type(exc).__name__) from exc
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
-        """Refuse what is over, or not begun, by the server's clock."""
+        """Reject tokens that are expired or not valid yet, by the server's clock."""
         now, leeway = self._clock() / 1000, self._settings.leeway
         times = {name: claims[name] for name in ("exp", "nbf", "iat") if name in claims}
         if not all(map(is_number, times.values())):
-            raise BadToken("a time that is none")
+            raise BadToken("invalid time")
         if now >= times["exp"] + leeway:
             raise BadToken("expired")
         if any(times.get(name, now) > now + leeway for name in ("nbf", "iat")):
@@ -146,37 +146,37 @@ class Tokens:
         said = None if settings.role_claim is None else claims.get(settings.role_claim)
         if said is None:
             return Principal(tenant=tenant, user_id=user, role=settings.role, key_id="jwt")
-        # A list would have to be read as its highest or its lowest role: both surprise whoever wrote it.
+        # A list of roles is rejected: taking its highest or its lowest role would both be surprising.
         role = next((role for role in ROLES if role == said), None)
         if role is None:
-            raise BadToken("no role that is one")
+            raise BadToken("unknown role")
         return Principal(tenant=tenant, user_id=user, role=role, key_id="jwt")
 
 
 _CHECKS: Final[Any] = {
     "require": ["exp", "iss", "aud"],
-    # Checked here, by the server's clock.
+    # Checked in `_check_times`, by the server's clock.
     "verify_exp": False,
     "verify_nbf": False,
     "verify_iat": False,
 }
 _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
-"""Kinds of keys by how the names of their algorithms begin."""
+"""Key types by the first letters of their algorithms."""
 
 
 def _id(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
     if not isinstance(value, str):
-        raise BadToken(f"{name} names nobody")
+        raise BadToken(f"{name} is missing or not a string")
     try:
         check_id(value, name)
     except InvalidRequest as exc:
-        raise BadToken(f"{name} names nobody") from exc
+        raise BadToken(f"{name} is not a valid id") from exc
     return value
 
 
 class _Keys:
-    """A key set, asked for when it is needed."""
+    """A key set that is fetched when needed."""
 
     def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], int]) -> None:
         self._fetch = fetch
@@ -187,13 +187,15 @@ class _Keys:
         self._asking = asyncio.Lock()
 
     async def get(self, kid: str | None) -> dict[str, Any] | None:
-        """The key of that name; without one, the only one there is. Raises `Refused` where there are none."""
+        """Return the key of that id; without an id the only key. Raise `Refused` if there are no keys."""
         found = self._of(kid)
         if found is None or not self._young(self._got, FRESH):
             await self.refresh(pause=PAUSE if self.known else RETRY)
             found = self._of(kid)
         if not self.known or not self._young(self._got, KEPT):
-            raise Refused(503, "tokens_unavailable", "the server cannot check tokens now; try again", retry_after="5")
+            raise Refused(
+                503, "tokens_unavailable", "the server cannot verify tokens at the moment: try again", retry_after="5"
+            )
         return found
 
     def _of(self, kid: str | None) -> dict[str, Any] | None:
@@ -205,7 +207,7 @@ class _Keys:
         return since is not None and 0 <= self._clock() - since < most
 
     async def refresh(self, *, pause: int = 0) -> None:
-        """Ask for the keys, unless that was done less than `pause` milliseconds ago."""
+        """Fetch the keys unless they were fetched less than `pause` milliseconds ago."""
         async with self._asking:
             if self._young(self._asked, pause):
                 return
@@ -214,26 +216,26 @@ class _Keys:
                 self.known = _set_of(await self._fetch())
                 self._got = self._clock()
             except _FAILURES as exc:
-                _log.warning("the key set for tokens could not be had: %s: %s", type(exc).__name__, exc)
+                _log.warning("cannot fetch the key set for tokens: %s: %s", type(exc).__name__, exc)
 
 
 _FAILURES: Final = (OSError, ValueError, TimeoutError, msgspec.MsgspecError)
 
 
 def _set_of(content: bytes) -> dict[str | None, dict[str, Any]]:
-    """Public keys by name. Those that are no public keys (a shared secret) are none. Raises `ValueError`."""
+    """Return public keys by id. Other keys, such as shared secrets, are ignored. Raise `ValueError` if there are none."""
     data = msgspec.json.decode(content)
     keys = data.get("keys") if isinstance(data, dict) else None
     if not isinstance(keys, list):
-        raise ValueError("it is no key set: there is no list of keys")  # noqa: TRY004 - what is wrong is the content
+        raise ValueError("not a key set: there is no list of keys")  # noqa: TRY004 - the content is wrong, not a type
     found = [one for one in keys if isinstance(one, dict) and one.get("kty") in _KINDS.values()]
     if not found:
-        raise ValueError("there is no public key in it")
+        raise ValueError("the key set contains no public key")
     return {one["kid"] if isinstance(one.get("kid"), str) else None: one for one in found}
 
 
-async def fetched(settings: Jwt) -> bytes:
-    """The key set as it stands at the configured place. Raises `OSError`, `ValueError`."""
+async def fetch_key_set(settings: Jwt) -> bytes:
+    """Read the key set from the configured file or address. Raise `OSError` or `ValueError`."""
     if settings.jwks_file is not None:
         return await anyio.to_thread.run_sync(Path(settings.jwks_file).read_bytes)
     import aiohttp
@@ -246,12 +248,12 @@ async def fetched(settings: Jwt) -> bytes:
             pool.get(url, allow_redirects=False, proxy=proxy_for(url)) as response,
         ):
             if response.status != 200:
-                raise ValueError(f"its address answered {response.status}")
+                raise ValueError(f"the address answered with status {response.status}")
             content = await response.content.read(JWKS_BYTES + 1)
             while len(content) <= JWKS_BYTES and (piece := await response.content.read(JWKS_BYTES)):
                 content += piece
     except aiohttp.ClientError as exc:
-        raise OSError(f"its address cannot be reached: {type(exc).__name__}") from exc
+        raise OSError(f"the address cannot be reached: {type(exc).__name__}") from exc
     if len(content) > JWKS_BYTES:
-        raise ValueError(f"it has more than {JWKS_BYTES} bytes")
+        raise ValueError(f"the key set has more than {JWKS_BYTES} bytes")
     return content

@@ -19,10 +19,10 @@ from holdfast.server.replies import request_id
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, with the request's id where there is one. No message content, no keys.
+    """Formats log records as one JSON object per line, with the request id. No message content, no keys.
 
     Args:
-        guard: what happens to secrets that a line quotes all the same.
+        guard: masks secrets that a record quotes.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
@@ -30,24 +30,24 @@ class JsonLines(logging.Formatter):
         self._guard = guard
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if request_id.get():
-            said["request_id"] = request_id.get()
-        said.update(getattr(record, "fields", {}))
+            line["request_id"] = request_id.get()
+        line.update(getattr(record, "fields", {}))
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
+            line["error"] = self.formatException(record.exc_info)
         if self._guard is not None:
-            said = self._guard.told_value(said)
-        return json.dumps(said, ensure_ascii=False, default=str)
+            line = self._guard.told_value(line)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None:
-    """Send Holdfast's and the server's own log to `stream`, as JSON lines; without the secrets that `guard` knows."""
+    """Send the log of Holdfast and the server to `stream` as JSON lines, with the secrets masked that `guard` knows."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(guard))
     for name in _LOGGERS:
@@ -58,13 +58,13 @@ def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None
 
 
 def log_level(level: str) -> None:
-    """Log what is of that level or above: `debug`, `info`, `warning` or `error`. Of the server's own, warnings at least."""
+    """Set the log level: `debug`, `info`, `warning` or `error`. uvicorn logs warnings at least."""
     for name, least in _LOGGERS.items():
         logging.getLogger(name).setLevel(max(logging.getLevelNamesMapping()[level.upper()], least))
 
 
 _LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING, "mcp": logging.CRITICAL}
-"""Whose lines are logged, and from which level on at least. Those of the SDK for MCP quote what servers say."""
+"""Loggers and their minimum levels. Lines of the MCP SDK quote what servers send, so only critical ones are logged."""
 
 
 # -- requests --------------------------------------------------------------------
@@ -73,8 +73,8 @@ _log = logging.getLogger("holdfast.access")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-class Observed:
-    """ASGI middleware: names each request, times it, counts it, and logs one line when it ends."""
+class RequestLogMiddleware:
+    """ASGI middleware: sets the id of each request, measures and counts it, and logs one line at its end."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -84,11 +84,11 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        named = _named(scope)
+        named = _get_request_id(scope)
         token = request_id.set(named)
         started, status = time.perf_counter(), 0
 
-        async def observed(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -97,7 +97,7 @@ class Observed:
 
         self._metrics.running.inc()
         try:
-            await self._app(scope, receive, observed)
+            await self._app(scope, receive, send_with_id)
         finally:
             self._metrics.running.dec()
             self._note(scope, status, time.perf_counter() - started)
@@ -110,14 +110,14 @@ class Observed:
         session = scope.get("state", {}).get("session_id") or unquote(
             scope.get("path_params", {}).get("session_id", "")
         )
-        told = {"method": scope["method"], "route": route, "status": status, "ms": round(seconds * 1000, 1)}
+        fields = {"method": scope["method"], "route": route, "status": status, "ms": round(seconds * 1000, 1)}
         caller = scope.get("state", {}).get("caller")
         if caller is not None and caller.principal.key_id is not None:
-            told |= {"key": caller.principal.key_id, "tenant": caller.principal.tenant}
-        _log.info("request", extra={"fields": {**told, **({"session_id": session} if session else {})}})
+            fields |= {"key": caller.principal.key_id, "tenant": caller.principal.tenant}
+        _log.info("request", extra={"fields": {**fields, **({"session_id": session} if session else {})}})
 
 
-def _named(scope: Scope) -> str:
-    """The client's own request id where it is a harmless one, else a new one."""
+def _get_request_id(scope: Scope) -> str:
+    """Return the client's request id if it is safe to log, else a new one."""
     given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
     return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""The REST API over memories: remember, recall, list, look at, change, review and forget them; sweeps over them, and their diary."""
+"""REST API for memories: remember, recall, list, get, change, review, forget; consolidation and its diary."""
 
 from __future__ import annotations
 
@@ -58,60 +58,60 @@ _ETAG: Final = gives(ETag="the memory's version")
 
 
 class MemoriesQuery(Request, kw_only=True):
-    """Parameters of a list of memories, or of a question."""
+    """Query parameters of a list or search of memories."""
 
     q: NonEmpty | None = None
-    """A question: those that answer it, best first."""
+    """Search query; the best matches come first."""
     user_id: Id | None = None
-    """Whose; without it the key's user, else `default`."""
+    """User of the memories; default: the key's user, else `default`."""
     agent: Id | None = None
-    """With `q`: this agent's, too; else only those that this agent remembered."""
+    """With `q`: include this agent's memories; else only those that this agent remembered."""
     scope: MemoryScope | None = None
-    """Only the user's, the agent's, or the app's."""
+    """Only memories of the user, the agent or the app."""
     type: MemoryType | None = None
-    """Only of this type."""
+    """Only memories of this type."""
     tag: str | None = None
-    """Only with this tag."""
+    """Only memories with this tag."""
     status: Status | None = None
-    """Only these; with `q` `active` or `quarantined`."""
+    """Only memories with this status; with `q`: `active` or `quarantined`."""
     mode: SearchMode | None = None
-    """With `q`: what is looked for by."""
+    """With `q`: kind of search."""
     min_score: Share | None = None
-    """With `q`: only from this score on, 0 to 1."""
+    """With `q`: minimum score, 0 to 1."""
     limit: Annotated[
         int | None,
         json_schema(
-            description=f"most of the page, 20 unless given; with `q` {RECALLED_MEMORIES} at most, 5 unless given",
+            description=f"maximum number of memories; default 20; with `q` default 5 and at most {RECALLED_MEMORIES}",
             minimum=1,
             maximum=MAX_PAGE,
         ),
     ] = None
     after: MemoryId | None = None
-    """Without `q`: the `last_id` of the page before."""
+    """Without `q`: `last_id` of the previous page."""
     order: Order | None = None
-    """Without `q`: oldest or newest first."""
+    """Without `q`: `asc` for oldest first, `desc` for newest first."""
 
 
 class MemoryList(Page[FoundMemory, MemoryId]):
-    """A page."""
+    """A page of memories."""
 
     mode: SearchMode | UnsetType = UNSET
-    """With `q`: what was looked for by."""
+    """With `q`: kind of search that was used."""
     note: str | UnsetType = UNSET
-    """Why that is another way than was asked for."""
+    """Why another kind of search was used than requested."""
 
 
 @routes.add("GET", _MEMORIES, "read", fails=(*STORE, 404))
 async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
-    """A page of memories, oldest first; with `q` those that answer it, of the user, the agent and the app, the best first.
+    """List memories, oldest first; with `q` search the memories of user, agent and app, best matches first.
 
-    Of a key that is a user's: the user's and the app's.
+    A key of a user sees only the memories of that user and the app.
     """
     if query.q is not None:
         return await _recall(call, query.q, query)
     for name in ("mode", "min_score"):
         if getattr(query, name) is not None:
-            raise InvalidRequest(f"{name} is for a question: give q, too", param=name)
+            raise InvalidRequest(f"{name} needs a search: give q as well", param=name)
     found = await call.hf.memories.page(
         owner_in(call, query.scope, query.user_id, query.agent),
         status=query.status,
@@ -131,9 +131,9 @@ async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
 async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList:
     for name in ("after", "order"):
         if getattr(query, name) is not None:
-            raise InvalidRequest(f"{name} is for a list without q, which has one page", param=name)
+            raise InvalidRequest(f"{name} cannot be combined with q: a search has one page", param=name)
     if query.status not in (None, "active", "quarantined"):
-        raise InvalidRequest(f"status must be one of active, quarantined, not {query.status!r}", param="status")
+        raise InvalidRequest(f"status must be active or quarantined with q, got {query.status!r}", param="status")
     limit = 5 if query.limit is None else query.limit
     check_whole(limit, "limit", 1, RECALLED_MEMORIES)
     user = call.owner_or_default(query.user_id)
@@ -163,62 +163,64 @@ async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList
 
 
 class NewMemorySource(Request, kw_only=True):
-    """Messages that a memory was made from."""
+    """Source of a memory: messages of a session."""
 
     session_id: Id
     user_id: Id | UnsetType = UNSET
     seqs: tuple[Count, ...] = ()
-    """Which messages; none: it is not known."""
+    """Seqs of the messages; empty if unknown."""
     origin: MemoryOrigin = "user"
 
 
 class NewMemory(Request, kw_only=True):
-    """Something to remember."""
+    """A memory to create."""
 
     content: Content
     type: Type | None = None
     tags: Tags | None = None
     importance: Share | None = None
-    """As whoever remembers it says; 0.5 unless given."""
+    """Importance, 0 to 1; default 0.5."""
     valid_from: Count | None = None
-    """Milliseconds since the epoch, from when on it holds."""
+    """Start of validity, in milliseconds since the epoch."""
     valid_until: Count | None = None
-    """Until when."""
+    """End of validity, in milliseconds since the epoch."""
     metadata: JsonObject | None = None
-    """Anything."""
+    """Any JSON object."""
     user_id: str | None = None
-    """Whose; unset: the key's user, else the agent's memory, else the user `default`'s."""
+    """User of the memory; default: the key's user, else the agent's own memory, else the user `default`."""
     agent: str | None = None
-    """Whose, or which agent remembers it for the user."""
+    """Owner of the memory, or agent that remembers it for the user."""
     scope: MemoryScope | None = None
     origin: MemoryOrigin | None = None
-    sources: Annotated[list[NewMemorySource] | None, json_schema(description=f"at most {MEMORY_SOURCES}")] = None
+    sources: Annotated[list[NewMemorySource] | None, json_schema(description=f"at most {MEMORY_SOURCES} sources")] = (
+        None
+    )
     supersedes: list[MemoryId] | None = None
-    """Memories of the same owner that it replaces; it is kept next to them where it is held for review, or trusted less."""
+    """Memories of the same owner to replace. If the new one is held for review or trusted less, they stay active."""
 
 
 class MemoryChanges(Request, kw_only=True):
-    """What is to change; what is left out stays."""
+    """Fields to change; omitted fields keep their values."""
 
     content: Content | UnsetType = UNSET
     type: Type | UnsetType = UNSET
     tags: Tags | UnsetType = UNSET
     importance: Share | UnsetType = UNSET
-    """As whoever remembers it says."""
+    """Importance, 0 to 1."""
     valid_from: Count | None | UnsetType = UNSET
-    """Milliseconds since the epoch, from when on it holds."""
+    """Start of validity, in milliseconds since the epoch."""
     valid_until: Count | None | UnsetType = UNSET
-    """Until when."""
+    """End of validity, in milliseconds since the epoch."""
     metadata: JsonObject | UnsetType = UNSET
-    """Anything."""
+    """Any JSON object."""
     origin: MemoryOrigin = "user"
 
 
 class MemoryReview(Request):
-    """A decision."""
+    """A review decision."""
 
     decision: Literal["accept", "reject"]
-    """What becomes of it."""
+    """Accept or reject the memory."""
 
 
 @routes.add(
@@ -228,13 +230,13 @@ class MemoryReview(Request):
     status=201,
     fails=(*BODY, 404, 422, 503),
     gives=_ETAG,
-    others={200: "It was remembered already."},
+    others={200: "An equal memory existed and was merged."},
 )
 async def remember(call: Call, body: NewMemory) -> RememberedMemory:
-    """Remember something. What says the same is merged with it, what it gives a new value for is superseded; `outcome` says so.
+    """Remember a fact. It is merged with an equal memory and replaces an older value of the same fact; see `outcome`.
 
-    Without a `scope` it is the user's where one is named, who then was told it by `agent`; else the agent's; else that of the user
-    `default`. What is an agent's or the app's takes an API key that is of no user, or an admin's.
+    Without `scope`, the owner is the named user (`agent` then is who reported it), else the agent, else the user `default`. Memories of
+    agents and of the app need a key without a user, or an admin key.
     """
     owner = owner_in(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
@@ -257,7 +259,7 @@ async def remember(call: Call, body: NewMemory) -> RememberedMemory:
 
 @routes.add("GET", _MEMORY, "read", fails=(*STORE, 404), gives=_ETAG)
 async def get(call: Call) -> MemoryObject:
-    """A memory."""
+    """Return a memory."""
     found = await _visible(call)
     call.tag(found.version)
     return MemoryObject.from_memory(found, reader=call.principal.user_id)
@@ -268,15 +270,15 @@ async def get(call: Call) -> MemoryObject:
     _MEMORY,
     "write",
     fails=(*BODY, 404, 412, 422, 503),
-    takes=(header("If-Match", "the version that the memory must be at"),),
+    takes=(header("If-Match", "version that the memory must have"),),
     gives=_ETAG,
 )
 async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
-    """Change a memory. Another content makes a new one in its place, with an id of its own; the old one stays as its history."""
+    """Change a memory. New content creates a new memory with its own id; the old one is kept as history."""
     given = msgspec.structs.asdict(body)
     origin = given.pop("origin")
     if all(value is UNSET for value in given.values()):
-        raise InvalidRequest(f"nothing is to change: give some of {', '.join((*given, 'origin'))}")
+        raise InvalidRequest(f"nothing to change: give at least one of {', '.join((*given, 'origin'))}")
     found = await _writable(call)
     made = await call.hf.memories.update(
         found.id, owners=(found.owner,), expect=call.if_match(), origin=_origin(call, origin), **given
@@ -286,7 +288,7 @@ async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
 
 @routes.add("POST", f"{_MEMORY}/review", "write", fails=(*BODY, 404, 503), gives=_ETAG)
 async def review(call: Call, body: MemoryReview) -> MemoryObject:
-    """Take a memory out of quarantine: `accept`, and it is promoted as others are; or `reject`, and it is never recalled."""
+    """Release a memory from quarantine: `accept` promotes it like others, `reject` excludes it from recall."""
     found = await _writable(call)
     made = await call.hf.memories.review(found.id, body.decision, owners=(found.owner,))
     call.tag(made.version)
@@ -297,30 +299,30 @@ async def review(call: Call, body: MemoryReview) -> MemoryObject:
 
 
 class SourceQuery(Request, kw_only=True):
-    """Parameters that name a source of memories."""
+    """Query parameters that select the source of memories."""
 
     user_id: Id | None = None
-    """Whose; without it the key's user, else `default`."""
+    """User of the session; default: the key's user, else `default`."""
     source_session: Id | None = None
-    """The session; required."""
+    """Session id; required."""
     source_seq: Count | None = None
-    """Only what comes from this message of it."""
+    """Only memories from this message."""
 
 
 class ForgottenMemories(Answer, kw_only=True):
-    """They are gone."""
+    """Result of forgetting memories."""
 
     object: Literal["memory"] = "memory"
     id: Id | UnsetType = UNSET
     source_session: Id | UnsetType = UNSET
     deleted: Literal[True] = True
     memories: Count
-    """How many, with those that it was in place of."""
+    """Number of deleted memories, including the history."""
 
 
 @routes.add("DELETE", _MEMORY, "write", fails=(*STORE, 404))
 async def forget(call: Call) -> ForgottenMemories:
-    """Forget a memory with its history: its row, its signals, and what an index has of it."""
+    """Delete a memory with its history, its recall signals and its index entries."""
     found = await _writable(call)
     gone = await call.hf.memories.forget(found.id, owners=(found.owner,))
     return ForgottenMemories(id=found.id, memories=len(gone))
@@ -328,34 +330,36 @@ async def forget(call: Call) -> ForgottenMemories:
 
 @routes.add("DELETE", _MEMORIES, "write", fails=(*STORE, 404))
 async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
-    """Forget what was remembered from a session, or from one message of it, and from nothing else."""
+    """Delete memories whose only source is the given session or message."""
     session, seq = query.source_session, query.source_seq
     if session is None:
-        raise InvalidRequest("source_session is missing: whose memories are to go", param="source_session")
+        raise InvalidRequest(
+            "source_session is missing: give the session whose memories to delete", param="source_session"
+        )
     seqs = None if seq is None else [seq]
     gone = await call.hf.memories.forget_source(call.owner_or_default(query.user_id), session, seqs=seqs)
     return ForgottenMemories(source_session=session, memories=len(gone))
 
 
 def _origin(call: Call, stated: Any) -> Any:
-    """Return whose words a memory has, as far as the caller's role lets it say so; a less trusted origin always can be stated.
+    """Return the origin that the caller may state. A less trusted origin than the caller's can always be stated.
 
-    An admin states any. A key of a user speaks for that user. Another key that writes is a program's, which is trusted as the assistant is.
+    Admins may state any. A key with a user speaks for that user. Other keys belong to programs, which are trusted like the assistant.
     """
     if call.principal.may("admin") or call.principal.user_id is not None or stated not in ORIGINS:
         return stated
     return origin_of((stated, "assistant"))
 
 
-# -- whose ---------------------------------------------------------------------
+# -- owners ----------------------------------------------------------------------
 
 
 def owner_in(call: Call, scope: str | None, user_id: str | None, agent: str | None) -> Owner:
-    """Return whose memories are meant. Raises `InvalidRequest`; `UserNotFound` for another one than the key's."""
+    """Return the owner that a request names. Raise `InvalidRequest`, or `UserNotFound` for another user than the key's."""
     if scope in ("agent", "app") and user_id is not None:
-        raise InvalidRequest(f"user_id is not for scope {scope!r}", param="user_id")
+        raise InvalidRequest(f"user_id cannot be combined with scope {scope!r}", param="user_id")
     if scope == "agent" and agent is None:
-        raise InvalidRequest("scope 'agent' needs agent", param="agent")
+        raise InvalidRequest("scope 'agent' needs the field agent", param="agent")
     bound = call.principal.user_id
     if scope == "agent" or (scope is None and user_id is None and bound is None and agent is not None):
         if bound is not None:
@@ -365,13 +369,13 @@ def owner_in(call: Call, scope: str | None, user_id: str | None, agent: str | No
 
 
 def check_writes(call: Call, owner: Owner) -> None:
-    """Refuse a key that may only read what is no user's. Raises `Refused`."""
+    """Raise `Refused` if the caller may not write memories that belong to no user."""
     if owner.kind != "user":
         check_shared(call.principal)
 
 
 async def _visible(call: Call) -> Memory:
-    """The memory that the path names. Raises `MemoryNotFound` for what the key's user may not see."""
+    """Return the memory of the path. Raise `MemoryNotFound` if the key's user may not see it."""
     found = await call.hf.memories.get(call.path["memory_id"])
     bound = call.principal.user_id
     if bound is not None and found.owner not in (Owner("user", bound), Owner("app")):
@@ -380,14 +384,14 @@ async def _visible(call: Call) -> Memory:
 
 
 async def _writable(call: Call) -> Memory:
-    """The same. Raises `Refused` where the key may only read it."""
+    """Return the memory of the path for writing. Raise `Refused` if the caller may only read it."""
     found = await _visible(call)
     check_writes(call, found.owner)
     return found
 
 
 def _sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySource]:
-    """Return the entries that a memory was made from; those of a user's are the user's own. Raises `InvalidRequest`."""
+    """Convert sources. For a user's memory they must be the user's own. Raise `InvalidRequest`."""
     if len(given) > MEMORY_SOURCES:
         raise InvalidRequest(f"sources must be a list of at most {MEMORY_SOURCES} objects", param="sources")
     own = owner.id if owner.kind == "user" else DEFAULT_USER
@@ -395,7 +399,7 @@ def _sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySourc
     for at, one in enumerate(given):
         place, user = f"sources[{at}]", own if one.user_id is UNSET else one.user_id
         if owner.kind == "user" and user != own:
-            raise InvalidRequest(f"{place}.user_id must be whose memory it is", param=f"{place}.user_id")
+            raise InvalidRequest(f"{place}.user_id must be the owner of the memory", param=f"{place}.user_id")
         if not all(0 <= seq <= MOST for seq in one.seqs):
             raise InvalidRequest(f"{place}.seqs must be a list of whole numbers", param=f"{place}.seqs")
         found.append(MemorySource(session_id=one.session_id, user_id=user, seqs=one.seqs, origin=one.origin))
@@ -413,29 +417,29 @@ def _show(call: Call, made: Remembered) -> RememberedMemory:
     return RememberedMemory.from_memory(made.memory, reader=reader, outcome=made.outcome, similar=similar)
 
 
-# -- sweeps ----------------------------------------------------------------------
+# -- consolidation ---------------------------------------------------------------
 
 _MODEL_FIELDS: Final = ("status", "code", "memories", "prompt_tokens", "completion_tokens")
-"""What is shown of asking a model."""
+"""Fields of the report about a model call that are returned."""
 
 
 class DreamCandidate(Answer):
-    """What a sweep makes of a memory."""
+    """Result of a consolidation for one memory."""
 
     memory_id: MemoryId
     content: str | None
-    """What it says; null: it is forgotten."""
+    """Content of the memory; null if it was forgotten."""
     verdict: Verdict
-    """What became of it."""
+    """The decision."""
     score: Share
     gates: list[str]
-    """Why it is not promoted: what it has, and what it needs."""
+    """Unmet conditions: actual and required values."""
     recalls: Count
-    """Those that count."""
+    """Number of counted recalls."""
     queries: Count
-    """Really distinct questions among them."""
+    """Number of distinct queries among them."""
     days: Count
-    """Distinct days (UTC) among them."""
+    """Number of distinct days (UTC) among them."""
     frequency: Share
     relevance: Share
     recency: Share
@@ -444,114 +448,116 @@ class DreamCandidate(Answer):
 
 
 class DreamTheme(Answer):
-    """Memories that were recalled and are about the same."""
+    """Recalled memories about the same subject."""
 
     terms: list[str]
-    """Words that they share, of those that are not forgotten."""
+    """Words that the memories share, without forgotten ones."""
     memory_ids: list[MemoryId]
     size: Count
-    """How many they were."""
+    """Number of memories."""
     recalls: Count
-    """Of all of them."""
+    """Recalls of all of them."""
 
 
 class DreamProposal(Answer):
-    """A merge that a model proposes."""
+    """A merge proposed by a model."""
 
     memory_id: MemoryId
     merges: list[MemoryId]
-    """In whose place it would be."""
+    """Memories that it would replace."""
     content: str | None
-    """What it would say; null: it is forgotten."""
+    """Content of the merged memory; null if it was forgotten."""
     status: str | None
-    """`quarantined`: it waits for a review; null: it is forgotten."""
+    """`quarantined`: waiting for a review; null: forgotten."""
 
 
 class DreamModel(Answer):
-    """What came of asking a model for merges."""
+    """Result of asking a model for merges."""
 
     status: ProposalStatus
-    """See docs/dreams.md."""
+    """Outcome of the call."""
     code: str | None
-    """Why it failed."""
+    """Error code if it failed."""
     memories: Count
-    """How many it was asked about."""
+    """Number of memories in the request."""
     prompt_tokens: Count
-    """As the model reported them."""
+    """Prompt tokens reported by the model."""
     completion_tokens: Count
-    """As the model reported them."""
+    """Completion tokens reported by the model."""
 
 
 class _Sweep(Answer, kw_only=True):
     object: Literal["dream"] = "dream"
     scope: MemoryScope
     user_id: str | None
-    """Whose, of a user's."""
+    """User, if the memories belong to one."""
     agent: str | None
-    """Whose, of an agent's."""
+    """Agent, if the memories belong to one."""
     verdicts: dict[str, Count]
-    """How many of each."""
+    """Number of memories for each decision."""
     candidates: list[Annotated[Any, same_as(DreamCandidate)]]
-    """The best first, at most 200."""
+    """At most 200 memories, best first."""
     themes: list[Annotated[Any, same_as(DreamTheme)]]
-    """What was recalled the day before."""
+    """Subjects recalled on the day before."""
     proposals: list[Annotated[Any, same_as(DreamProposal)]]
-    """Merges that wait for a review."""
+    """Merges waiting for a review."""
     model: Annotated[JsonObject, same_as(DreamModel)] | None
 
 
 class Dream(_Sweep, kw_only=True):
-    """A sweep."""
+    """Result of a consolidation."""
 
     dry_run: bool
-    """Nothing was written, because that was asked for."""
+    """True if nothing was written because `dry_run` was set."""
     written: bool
-    """Whether anything was."""
+    """True if something was written."""
     promotions: Count
-    """How many it promoted, or would have."""
+    """Number of promoted memories, or of those that would be promoted."""
 
 
 class DiaryEntry(_Sweep, kw_only=True):
-    """A sweep that was."""
+    """A past consolidation."""
 
     id: Id
     at: Time
 
 
 class Diary(Page[DiaryEntry, str]):
-    """A page."""
+    """A page of past consolidations."""
 
 
 class DreamRequest(Request, kw_only=True):
-    """Whose memories."""
+    """Owner of the memories to consolidate."""
 
     user_id: str | None = None
-    """Whose; unset: the key's user, else the agent, else the user `default`."""
+    """User; default: the key's user, else the agent, else the user `default`."""
     agent: str | None = None
-    """An agent's own memories."""
+    """Consolidate this agent's own memories."""
     scope: MemoryScope | None = None
     dry_run: bool | None = None
-    """Write nothing."""
+    """Report the result without writing it."""
 
 
 class DiaryQuery(Request, kw_only=True):
-    """Parameters of a diary."""
+    """Query parameters of the diary."""
 
     user_id: Id | None = None
-    """Whose; without it the key's user, else the agent, else `default`."""
+    """User; default: the key's user, else the agent, else `default`."""
     agent: Id | None = None
-    """An agent's own."""
+    """Diary of this agent's own memories."""
     scope: MemoryScope | None = None
-    """The user's, the agent's, or the app's."""
-    limit: Annotated[int, json_schema(description="most sweeps, 20 unless given", minimum=1, maximum=DIARY_PAGE)] = 20
+    """Diary of the user's, the agent's or the app's memories."""
+    limit: Annotated[
+        int, json_schema(description="maximum number of consolidations; default 20", minimum=1, maximum=DIARY_PAGE)
+    ] = 20
 
 
 @routes.add("POST", "/v1/memories/dream", "write", fails=(*BODY, 404, 412, 503))
 async def dream(call: Call, body: DreamRequest) -> Dream:
-    """Sweep over an owner's memories now: those that were recalled often, well and differently enough are promoted.
+    """Consolidate an owner's memories now: promote those recalled often, with good scores and by different queries.
 
-    With `dry_run` nothing is written, and the answer is what would be. Of an agent's memories or the app's it takes an API key that is of
-    no user, or an admin's.
+    With `dry_run` nothing is written and the answer is what would happen. Memories of agents and of the app need an API key without a
+    user, or an admin key.
     """
     owner = owner_in(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
@@ -563,9 +569,9 @@ async def dream(call: Call, body: DreamRequest) -> Dream:
 
 @routes.add("GET", "/v1/memories/diary", "read", fails=(*STORE, 404))
 async def diary(call: Call, query: DiaryQuery) -> Diary:
-    """The newest sweeps over an owner's memories that wrote something, newest first: what was decided, and why.
+    """List past consolidations of an owner's memories that wrote something, with their decisions, newest first.
 
-    What memories say is looked up now: of one that is forgotten, `content` is null.
+    Contents are looked up now: `content` is null if the memory was forgotten.
     """
     owner = owner_in(call, query.scope, query.user_id, query.agent)
     found = await call.hf.dreams.diary(owner, query.limit + 1)
@@ -574,7 +580,7 @@ async def diary(call: Call, query: DiaryQuery) -> Diary:
 
 
 def _show_sweep(report: JsonObject) -> JsonObject:
-    """Return the fields of a sweep: whose it is as memories say that."""
+    """Return the fields of a consolidation report for JSON."""
     owner = Owner(report["owner"]["kind"], report["owner"]["id"])
     return {
         "scope": owner.kind,

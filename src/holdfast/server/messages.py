@@ -1,4 +1,4 @@
-"""The REST API over the messages of a session: list, append, annotate, erase."""
+"""REST API for the messages of a session: list, append, annotate, erase."""
 
 from __future__ import annotations
 
@@ -33,46 +33,48 @@ from holdfast.wire.voice import find_records
 routes = Routes("messages")
 _MESSAGES: Final = "/v1/sessions/{session_id}/messages"
 _MESSAGE: Final = f"{_MESSAGES}/{{seq}}"
-_NAMED: Final = "a message is named by its seq"
+_NAMED: Final = "seq must be the number of a message"
 
 
 class MessagesQuery(SeqPageQuery, kw_only=True):
-    """Parameters of a page of messages."""
+    """Query parameters of the list of messages."""
 
     retired: bool = False
-    """With retired entries."""
+    """Include retired entries."""
 
 
 class EntryList(Page[EntryJson, int]):
-    """A page."""
+    """A page of messages."""
 
     version: Count
-    """The session's."""
+    """Version of the session."""
 
 
-_Messages = Annotated[Any, json_schema(description="at least one", type="array", items=ref(NewMessage), minItems=1)]
+_Messages = Annotated[
+    Any, json_schema(description="messages to append, at least one", type="array", items=ref(NewMessage), minItems=1)
+]
 
 
 class NewMessages(Request, kw_only=True):
-    """Messages to be written, all or none, under one of the two names."""
+    """Messages to append, all or none, as `messages` or `contents`."""
 
     messages: _Messages = None
     contents: _Messages = None
 
 
 class Annotation(Request, kw_only=True):
-    """What is to change."""
+    """Changes of a message."""
 
     pinned: bool | None = None
-    """Never leaves the working set."""
+    """Keep the message in every prompt."""
     importance: Importance | None | msgspec.UnsetType = UNSET
     refused_by: list[str] | None = None
-    """Names of the upstreams whose prompts leave the message out."""
+    """Upstreams whose prompts leave the message out."""
 
 
 @routes.add("GET", _MESSAGES, "read", fails=OF_SESSION)
 async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
-    """A page of a session's messages."""
+    """List the messages of a session."""
     session = await call.session(shared=True)
     descending = query.order == "desc"
     start, stop = 0, None
@@ -88,7 +90,7 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
 
 @routes.add("POST", _MESSAGES, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(KEY, MATCH), gives=ETAG)
 async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryList:
-    """Write messages to the end of a session's log."""
+    """Append messages to the log of a session."""
     given, name = find_records(msgspec.structs.asdict(body))
     large = call.held.size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(_read_messages, given, name, long=large)
@@ -99,13 +101,15 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
     if speaker is not None:
         fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
     key = call.header("idempotency-key") or None
-    said = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
+    clean = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     write = Append(
         entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
         expect=call.if_match(),
         idempotency_key=key,
-        fingerprint=hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest() if key else b"",
+        fingerprint=hashlib.blake2b(msgspec.json.encode(clean, order="sorted"), digest_size=16).digest()
+        if key
+        else b"",
     )
     written = await call.hf.store.append(session.ref, write)
     items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
@@ -115,7 +119,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
 
 
 def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
-    """Return the messages of a body, and Holdfast's own fields of each. Raises `InvalidRequest` if there are none."""
+    """Parse the messages of a body and Holdfast's fields in them. Raise `InvalidRequest` if there are none."""
     messages = messages_from(given, name)
     if not messages:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
@@ -123,23 +127,23 @@ def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str,
 
 
 def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
-    """Refuse what a participant may not write into another user's session: he speaks, as a user, and no more. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` for messages that a participant may not write into another user's session."""
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
         if message.role != "user":
-            told = f"messages[{at}].role is {message.role!r}: in another user's session a participant speaks as user"
-            raise errors.InvalidRequest(told, param=f"messages[{at}].role")
+            reason = f"messages[{at}].role is {message.role!r}: participants in another user's session may only write user messages"
+            raise errors.InvalidRequest(reason, param=f"messages[{at}].role")
         for name in ("agent", "pinned", "importance"):
             if own.get(name):
-                told = f"messages[{at}].{name} is the session's owner's to set"
-                raise errors.InvalidRequest(told, param=f"messages[{at}].{name}")
+                reason = f"messages[{at}].{name} can only be set by the owner of the session"
+                raise errors.InvalidRequest(reason, param=f"messages[{at}].{name}")
         if STANDING_FACTS in (own.get("metadata") or {}):
-            told = f"messages[{at}].metadata.{STANDING_FACTS} is the session's owner's to set"
-            raise errors.InvalidRequest(told, param=f"messages[{at}].metadata.{STANDING_FACTS}")
+            reason = f"messages[{at}].metadata.{STANDING_FACTS} can only be set by the owner of the session"
+            raise errors.InvalidRequest(reason, param=f"messages[{at}].metadata.{STANDING_FACTS}")
 
 
 @routes.add("PATCH", _MESSAGE, "write", fails=(*BODY, *OF_SESSION), answer=Entry)
 async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
-    """Pin a message, say how important it is, or which upstreams it is not sent to."""
+    """Pin a message, set its importance, or set the upstreams that it is not sent to."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
     own = own_fields(given)
     session = await call.session()
@@ -156,9 +160,9 @@ async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObj
 
 @routes.add("DELETE", _MESSAGE, "write", fails=OF_SESSION, answer=ErasedEntry)
 async def erase(call: Call, query: SessionQuery) -> JsonObject:
-    """Erase a message's content, in forks of the session too; its place in the log stays.
+    """Erase the content of a message, also in forks of the session. Its place in the log remains.
 
-    `copies` lists where else it was erased: `session_id` and `seq` in each session that shared the message.
+    `copies` lists `session_id` and `seq` of the copies that were erased as well.
     """
     ref, seq = (await call.session()).ref, call.path_number("seq", _NAMED)
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)

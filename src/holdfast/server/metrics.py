@@ -1,4 +1,4 @@
-"""What Prometheus is told: requests, and what the engine, the models, the index and the guard have counted."""
+"""Prometheus metrics of requests, engine, models, index and secret guard."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.models import Limited
 from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.scoring import Scoring
 from holdfast.secrets import Guard
-from holdfast.server.relay import Relays
+from holdfast.server.streaming import ReplyStreams
 
 
 class Metrics:
-    """The server's Prometheus metrics; a registry of its own, so that two servers in one process do not mix.
+    """Prometheus metrics of a server, in a registry of their own so that two servers in one process do not mix.
 
     Args:
-        hf: whose engine, models and guard are told of. What it counts is asked for when the metrics are read.
-        relays: what became of replies.
+        hf: source of counters, which are read when the metrics are collected.
+        relays: counters of replies.
     """
 
-    def __init__(self, hf: Holdfast, relays: Relays) -> None:
+    def __init__(self, hf: Holdfast, relays: ReplyStreams) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "holdfast_requests", "Requests answered", ["method", "route", "status"], registry=self.registry
@@ -48,23 +48,24 @@ class Metrics:
             self.registry.register(collector)
 
     def render(self) -> bytes:
-        """The text that Prometheus reads."""
+        """Return the metrics in Prometheus text format."""
         return generate_latest(self.registry)
 
 
 class _Summaries(Collector):
-    """What the compactor has counted, asked for when it is read."""
+    """Reads the counters of the compactor."""
 
     def __init__(self, compactor: Callable[[], Compactor | None]) -> None:
         self._compactor = compactor
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """See `Collector`."""
         compactor = self._compactor()
         made = CounterMetricFamily(
-            "holdfast_summaries", "Summaries: made, dropped, outdated, late, or why not", labels=["outcome"]
+            "holdfast_summaries",
+            "Summaries by outcome: made, dropped, outdated, late, or the reason for none",
+            labels=["outcome"],
         )
-        tokens = CounterMetricFamily("holdfast_summary_tokens", "Tokens that summaries took", labels=["kind"])
+        tokens = CounterMetricFamily("holdfast_summary_tokens", "Tokens used for summaries", labels=["kind"])
         if compactor is not None:
             for outcome, times in sorted(compactor.outcomes.items()):
                 made.add_metric([outcome], times)
@@ -75,19 +76,18 @@ class _Summaries(Collector):
 
 
 class _Ratings(Collector):
-    """What scoring has counted, asked for when it is read."""
+    """Reads the counters of scoring."""
 
     def __init__(self, scoring: Callable[[], Scoring | None]) -> None:
         self._scoring = scoring
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """See `Collector`."""
         scoring = self._scoring()
-        rated = CounterMetricFamily("holdfast_ratings", "Messages that a scorer rated")
+        rated = CounterMetricFamily("holdfast_ratings", "Messages rated by a scorer")
         batches = CounterMetricFamily(
-            "holdfast_rating_batches", "Batches that a scorer was asked about, and what went wrong", labels=["outcome"]
+            "holdfast_rating_batches", "Batches sent to a scorer, and their failures", labels=["outcome"]
         )
-        tokens = CounterMetricFamily("holdfast_rating_tokens", "Tokens that ratings took", labels=["kind"])
+        tokens = CounterMetricFamily("holdfast_rating_tokens", "Tokens used for ratings", labels=["kind"])
         if scoring is not None:
             counts = scoring.counts
             rated.add_metric([], counts.rated)
@@ -102,24 +102,23 @@ class _Ratings(Collector):
 
 
 class _Ends(Collector):
-    """What this process has ended, and told hooks of, asked for when it is read."""
+    """Reads the counters of session ends and hook deliveries."""
 
     def __init__(self, engine: Callable[[], Engine | None]) -> None:
         self._engine = engine
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """See `Collector`."""
         engine = self._engine()
         ended = CounterMetricFamily("holdfast_sessions_ended", "Sessions that ended, by reason", labels=["reason"])
-        told = CounterMetricFamily(
+        deliveries = CounterMetricFamily(
             "holdfast_hook_deliveries",
-            "Ends that a hook was told of, failed to be told of, or will not be told of",
+            "Hook deliveries of session ends, by outcome",
             labels=["hook", "outcome"],
         )
-        pending = GaugeMetricFamily("holdfast_endings_pending", "Ends that hooks are being told of by this process")
+        pending = GaugeMetricFamily("holdfast_endings_pending", "Session ends with hook deliveries in progress")
         failures = CounterMetricFamily(
             "holdfast_failure_messages",
-            "Turns that an agent's failure message ended, as no model answered; by error",
+            "Turns that ended with an agent's failure message because no model answered, by error",
             labels=["code"],
         )
         if engine is not None:
@@ -128,26 +127,27 @@ class _Ends(Collector):
             for reason, times in sorted(engine.life.ended.items()):
                 ended.add_metric([reason], times)
             for labels, times in sorted(engine.teller.outcomes.items()):
-                told.add_metric(labels, times)
+                deliveries.add_metric(labels, times)
             pending.add_metric([], engine.teller.pending)
         yield ended
-        yield told
+        yield deliveries
         yield pending
         yield failures
 
 
 class _Indexed(Collector):
-    """What this process takes into the index, of its own tenant, asked for when it is read."""
+    """Reads the counters of the index."""
 
     def __init__(self, index: Callable[[], IndexService | None]) -> None:
         self._index = index
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """See `Collector`."""
-        indexed = CounterMetricFamily("holdfast_index_entries", "Entries that were taken into the index")
-        failures = CounterMetricFamily("holdfast_index_failures", "What failed and is tried again", labels=["doing"])
-        waiting = GaugeMetricFamily("holdfast_index_waiting", "Sessions that wait to be taken in")
-        lag = GaugeMetricFamily("holdfast_index_lag_seconds", "How long the first of them has waited")
+        indexed = CounterMetricFamily("holdfast_index_entries", "Indexed entries")
+        failures = CounterMetricFamily(
+            "holdfast_index_failures", "Failed index operations, which are retried", labels=["doing"]
+        )
+        waiting = GaugeMetricFamily("holdfast_index_waiting", "Sessions waiting to be indexed")
+        lag = GaugeMetricFamily("holdfast_index_lag_seconds", "Waiting time of the oldest session")
         index = self._index()
         if index is not None:
             indexed.add_metric([], index.indexed)
@@ -159,15 +159,14 @@ class _Indexed(Collector):
 
 
 class _Secrets(Collector):
-    """What the guard has counted, asked for when it is read."""
+    """Reads the counters of the secret guard."""
 
     def __init__(self, guard: Guard | None) -> None:
         self._guard = guard
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """See `Collector`."""
         found = CounterMetricFamily(
-            "holdfast_secrets", "Secrets in what was stored or refused, by rule", labels=["rule", "action"]
+            "holdfast_secrets", "Secrets found in stored or rejected content, by rule", labels=["rule", "action"]
         )
         for labels, times in sorted(self._guard.counts.items() if self._guard else ()):
             found.add_metric(labels, times)
@@ -175,22 +174,23 @@ class _Secrets(Collector):
 
 
 class _Upstreams(Collector):
-    """How upstreams are doing, asked for when it is read."""
+    """Reads the counters of upstreams."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """See `Collector`."""
-        calls = CounterMetricFamily("holdfast_upstream_calls", "Calls of models for turns", labels=["llm"])
-        failures = CounterMetricFamily("holdfast_upstream_failures", "Calls that failed", labels=["llm", "code"])
+        calls = CounterMetricFamily("holdfast_upstream_calls", "Model calls for turns", labels=["llm"])
+        failures = CounterMetricFamily("holdfast_upstream_failures", "Failed model calls", labels=["llm", "code"])
         failovers = CounterMetricFamily(
-            "holdfast_upstream_failovers", "Calls that another model was asked to answer", labels=["llm"]
+            "holdfast_upstream_failovers", "Calls answered by another model", labels=["llm"]
         )
-        running = GaugeMetricFamily("holdfast_upstream_running", "Calls under way, of max_requests", labels=["llm"])
-        waiting = GaugeMetricFamily("holdfast_upstream_waiting", "Calls that wait for one to end", labels=["llm"])
+        running = GaugeMetricFamily(
+            "holdfast_upstream_running", "Calls in progress, limited by max_requests", labels=["llm"]
+        )
+        waiting = GaugeMetricFamily("holdfast_upstream_waiting", "Calls waiting for a free slot", labels=["llm"])
         waits = CounterMetricFamily("holdfast_upstream_waits", "Calls that had to wait", labels=["llm"])
-        waited = CounterMetricFamily("holdfast_upstream_wait_seconds", "Seconds they waited", labels=["llm"])
+        waited = CounterMetricFamily("holdfast_upstream_wait_seconds", "Total waiting time of calls", labels=["llm"])
         for client, upstream in self._roster.upstreams:
             calls.add_metric([upstream.name], upstream.calls)
             failovers.add_metric([upstream.name], upstream.failovers)
@@ -205,19 +205,20 @@ class _Upstreams(Collector):
 
 
 class _Replies(Collector):
-    """What became of replies on their way, asked for when it is read."""
+    """Reads the counters of replies."""
 
-    def __init__(self, relays: Relays) -> None:
+    def __init__(self, relays: ReplyStreams) -> None:
         self._relays = relays
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """See `Collector`."""
         relays = self._relays
-        yield GaugeMetricFamily("holdfast_streams_open", "Streamed replies under way", value=relays.streams)
+        yield GaugeMetricFamily("holdfast_streams_open", "Streamed replies in progress", value=relays.streams)
         left = CounterMetricFamily(
-            "holdfast_replies_left", "Replies whose client went before their end", labels=["outcome"]
+            "holdfast_replies_left", "Replies whose client disconnected early, by outcome", labels=["outcome"]
         )
         for outcome, times in sorted(relays.left.items()):
             left.add_metric([outcome], times)
         yield left
-        yield CounterMetricFamily("holdfast_keep_alives", "Signs of life in streams", value=relays.keep_alives)
+        yield CounterMetricFamily(
+            "holdfast_keep_alives", "Keep-alive comments sent in streams", value=relays.keep_alives
+        )

@@ -1,4 +1,4 @@
-"""The API's description, OpenAPI 3.1: made from the routes, so that it cannot name one that is not there."""
+"""OpenAPI 3.1 document, generated from the routes."""
 
 from __future__ import annotations
 
@@ -18,52 +18,51 @@ from holdfast.wire.artifacts import ArtifactName
 from holdfast.wire.objects import Count, Id, Request, json_schema
 
 _ABOUT: Final = {
-    400: "The request cannot be right: what it says, or one of its parameters.",
-    401: "There is no API key, or none that is valid: the same answer for one that is unknown, expired or revoked.",
-    403: "The request names a host, or comes from a page, that this server does not answer; or the key's role does not suffice.",
-    404: "There is nothing of that name.",
-    408: "The body took too long to arrive.",
-    409: "It exists already, or several users have a session of that id: name one with `user_id`; of a compaction: there is"
-    " nothing to compact, or it is being made already.",
-    412: "The session, the artifact, the memory or the state is at another version than `If-Match` or `If-None-Match` says; or something"
-    " else stands under a key of the state than is expected.",
-    413: "A limit was passed; the message names it and its number.",
-    415: "The body is compressed, or not JSON by its own headers; of an artifact: its type is not taken, or not its content's.",
-    416: "None of the range is there; `Content-Range` says how many bytes are.",
-    422: "The `Idempotency-Key` was used before with another body; a message's metadata are no voice record's"
-    " (`invalid_metadata`); what was heard is no beginning of the reply (`heard_mismatch`); or the server refuses secrets, and"
-    " there is one (`secret_blocked`).",
-    429: "There were too many requests with this key, or the model's provider asks to wait; `Retry-After` says how long.",
-    500: "The server failed, or what is stored is damaged (`store_corrupt`).",
-    502: "The model could not be reached, or did not answer as one.",
-    503: "The store cannot be written: the disk is full, the file locked or read-only, the database away. Nothing was stored, "
-    "unless the message says that the outcome is unknown: then try again with the same `Idempotency-Key`.",
-    504: "The model took too long.",
+    400: "The request is not valid: its body or one of its parameters.",
+    401: "The API key is missing or not valid. Unknown, expired and revoked keys get the same answer.",
+    403: "The host or origin is not allowed, or the key's role does not permit the request.",
+    404: "The object does not exist.",
+    408: "The body did not arrive in time.",
+    409: "The object already exists, or several users have a session with this id: name one with `user_id`. For a compaction:"
+    " there is nothing to compact, or one is in progress.",
+    412: "The version differs from `If-Match` or `If-None-Match`, or a state key has another value than expected.",
+    413: "A limit was exceeded; the message names the limit.",
+    415: "The body is compressed or not JSON. For an artifact: its type is not allowed, or does not match the content.",
+    416: "The range is outside the content; `Content-Range` has the size.",
+    422: "The `Idempotency-Key` was used with another body; the metadata of a voice record are not valid (`invalid_metadata`); the"
+    " text in `interrupt` is not a beginning of the reply (`heard_mismatch`); or the request contains a secret and the server"
+    " rejects secrets (`secret_blocked`).",
+    429: "The key's rate limit is exceeded, or the model's provider asks to wait; `Retry-After` has the seconds.",
+    500: "The server failed, or stored data is damaged (`store_corrupt`).",
+    502: "The model could not be reached or sent an invalid reply.",
+    503: "The store cannot be written: the disk is full, the file is locked or read-only, or the database is not reachable. Nothing was "
+    "stored, unless the message says that the outcome is unknown: then retry with the same `Idempotency-Key`.",
+    504: "The model did not answer in time.",
 }
-_REFUSED: Final = "The model's provider refused the request; its status and words."
+_REFUSED: Final = "The model's provider rejected the request; status and message are the provider's."
 _EVERY: Final = (403, 500)
 _ADMITTED: Final = (401, 429)
-"""Of every route that asks for a key."""
+"""Statuses of every route that requires a key."""
 _TAGS: Final = {
     "chat": "OpenAI's Chat Completions and Anthropic's Messages, with memory.",
-    "sessions": "Sessions as a whole.",
-    "messages": "What was said in a session, and what of it a model would see.",
-    "voice": "What voice agents need: records of what was said and heard, interrupting, speaking from outside.",
-    "state": "What is kept beside the log: of a session, of a user, of all.",
-    "compactions": "Summaries that stand for the older part of a session; the log keeps all of it.",
-    "facts": "Standing facts: what the user said that still holds.",
-    "artifacts": "Named, versioned, typed contents of a session, or of all sessions of a user.",
-    "search": "What was said in past conversations.",
-    "memories": "What is remembered across sessions.",
-    "workspaces": "What agents keep in files, and how that came to be: a git repository each.",
-    "short form": "Sessions in fewer words.",
+    "sessions": "Create, list, fork, move and delete sessions.",
+    "messages": "Messages of a session, and the prompt built from them.",
+    "voice": "For voice agents: records of spoken turns, interruptions, and speech from outside.",
+    "state": "Key-value state of a session, a user or the app.",
+    "compactions": "Summaries that replace older messages in prompts. The log keeps all messages.",
+    "facts": "Standing facts: what the user said that stays valid.",
+    "artifacts": "Named, versioned files of a session, or of all sessions of a user.",
+    "search": "Search past conversations.",
+    "memories": "Facts kept across sessions.",
+    "workspaces": "Files of agents with their history, each in a git repository.",
+    "short form": "Sessions with shorter routes.",
     "server": "Health, metrics, and this description.",
 }
 _GENERAL: Final = (
-    "Bodies are JSON objects in UTF-8; ids in paths are percent-encoded. Every answer has the header X-Request-Id, a"
-    " client's own if it sends a harmless one. A key that stands twice in an object, a parameter or header that is given"
-    " twice, and a compressed body are refused. HEAD answers like GET, without the body. A method that a route does not have"
-    " is a 405 that names the right ones in Allow; a request whose line and headers are too long is a 431."
+    "Bodies are JSON objects in UTF-8. Ids in paths are percent-encoded. Every response has the header X-Request-Id; a valid"
+    " id sent by the client is kept. Duplicate keys in objects, repeated parameters or headers, and compressed bodies are"
+    " rejected. HEAD answers like GET without the body. A method that a route does not support gets 405 with the supported"
+    " methods in Allow; a request line with headers over the limit gets 431."
 )
 
 
@@ -71,8 +70,8 @@ _SECURITY: Final[Schema] = {
     "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key, as `holdfast keys create` shows it, or a token of the configured issuer. Where the server"
-        " hands the client's key on to the model, that one; then the API key goes into X-Holdfast-Key.",
+        "description": "An API key from `holdfast keys create`, or a token of the configured issuer. If the server passes the client's"
+        " key on to the model, put that key here and the API key into X-Holdfast-Key.",
     },
     "holdfastKey": {"type": "apiKey", "in": "header", "name": "X-Holdfast-Key"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -83,8 +82,8 @@ def describe(routes: Sequence[Route], *, asks: bool = True) -> Schema:
     """Return the OpenAPI document of the routes.
 
     Args:
-        routes: all of them.
-        asks: whether a key is asked for.
+        routes: all routes.
+        asks: True if requests need a key.
     """
     paths: dict[str, Schema] = {}
     for route in routes:
@@ -105,12 +104,12 @@ def describe(routes: Sequence[Route], *, asks: bool = True) -> Schema:
 
 @cache
 def _components(routes: tuple[Route, ...]) -> dict[str, Schema]:
-    """Return the schemas of all that the routes take and answer."""
+    """Return the schemas of all structs that the routes use."""
     return components([kind for route in routes for kind in _kinds(route)])
 
 
 def _kinds(route: Route) -> Iterator[type]:
-    """Return the structs that a route names."""
+    """Yield the structs that a route names."""
     for given in (route.body, route.answer, route.errors or Error):
         several = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else (given,)
         yield from (kind for kind in several if isinstance(kind, type))
@@ -133,19 +132,19 @@ def _operation(route: Route, *, asks: bool) -> Schema:
 
 
 def _content(given: Any) -> Schema:
-    """Return the content of a body or an answer by its media types."""
+    """Return the content of a body or response by media type."""
     if not isinstance(given, Mapping):
         given = {JSON: given}
     return {kind: one if isinstance(one, Mapping) else {"schema": _either(one)} for kind, one in given.items()}
 
 
 def _either(kinds: Any) -> Schema:
-    """Return the schema of a struct, or of one of several."""
+    """Return the schema of a struct, or of one of several structs."""
     return {"anyOf": [ref(kind) for kind in kinds]} if isinstance(kinds, tuple) else ref(kinds)
 
 
 def _security(need: Need, *, asks: bool) -> Schema:
-    """Return which keys an operation takes, and what they must be good for."""
+    """Return the accepted keys of an operation and the required role."""
     if need == "public":
         return {"security": []}
     role = ROLES[need]
@@ -154,7 +153,7 @@ def _security(need: Need, *, asks: bool) -> Schema:
 
 def _responses(route: Route) -> Schema:
     good = {
-        "description": "Done.",
+        "description": "Success.",
         "content": _content(route.answer),
         **({"headers": route.gives} if route.gives else {}),
     }
@@ -180,24 +179,24 @@ def _query_parameters(route: Route) -> list[Schema]:
 
 
 class PathParameters(Request, kw_only=True):
-    """What paths name."""
+    """Parameters in paths."""
 
     seq: Count
-    """The message's place in the log."""
+    """Number of the message in the log."""
     session_id: Id
-    """The session's id."""
+    """Id of the session."""
     compaction_id: Annotated[int, json_schema(minimum=1)]
-    """The compaction's id."""
+    """Id of the compaction."""
     fact_id: str
-    """The fact's id, like `4.1`."""
+    """Id of the fact, like `4.1`."""
     name: ArtifactName
-    """The artifact's name."""
+    """Name of the artifact."""
     user_id: Id
-    """Whose."""
+    """Id of the user."""
     memory_id: str
-    """The memory's id."""
+    """Id of the memory."""
     agent: Id
-    """The agent's name; `default`: that of sessions without an agent."""
+    """Name of the agent; `default` for sessions without an agent."""
 
 
 def _path_parameters(path: str) -> list[Schema]:

@@ -1,4 +1,4 @@
-"""Check what a caller may do: what each route asks of its callers is declared with the route."""
+"""Checks what a caller may do. Each route declares the permission it needs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.domain.state import scope_of
 from holdfast.stores.keys import Role
 
 Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
-"""`public`: no key is asked for, and nothing of anybody is told. `server`: an admin key of the server's own tenant, of no user.
-`tenant`: a key that may write and is of no user, or an admin's. `shared`, `shared write`: a key that may read, or write, and is of
-no user, whatever its role: what is asked for has something of all users."""
+"""`public`: no key needed, returns no user data. `server`: an admin key of the server's own tenant, without a user. `tenant`: a key
+with the role write and without a user, or an admin key. `shared`, `shared write`: a key with the role read or write and without a
+user, because the data belongs to all users."""
 ROLES: Final[Mapping[Need, Role]] = {
     "read": "read",
     "write": "write",
@@ -24,44 +24,44 @@ ROLES: Final[Mapping[Need, Role]] = {
     "shared": "read",
     "shared write": "write",
 }
-"""The role that each of them asks for, but for `public`; some ask for more."""
+"""Role that each permission needs, except `public`; some need more."""
 
 REST: Final = "/{path:path}"
-"""Where no route is."""
+"""Pattern of paths without a route."""
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def permit(scope: Scope, needed: Need) -> None:
-    """Refuse a request whose caller may not do that. Raises `Refused`."""
+    """Raise `Refused` if the caller lacks the permission."""
     caller = scope.get("state", {}).get("caller")
     if needed == "public":
         return
     if caller is None:
-        raise Refused(403, "forbidden", "nobody may do that")
+        raise Refused(403, "forbidden", "this request is not allowed without authentication")
     principal: Principal = caller.principal
     role = ROLES[needed]
     if not principal.may(role):
-        raise Refused(403, "forbidden", f"this key's role is {principal.role!r}; that needs {role!r}")
+        raise Refused(403, "forbidden", f"this key has the role {principal.role!r}; the request needs {role!r}")
     if needed == "server" and not caller.own:
-        raise Refused(403, "forbidden", "that needs an admin key of the server's own tenant, without a user")
+        raise Refused(403, "forbidden", "this request needs an admin key of the server's own tenant, without a user")
     if needed == "tenant":
         check_shared(principal)
     if needed in {"shared", "shared write"} and principal.user_id is not None:
-        raise Refused(403, "forbidden", "all users have a part in that: it needs a key without a user")
+        raise Refused(403, "forbidden", "this request affects all users: it needs a key without a user")
 
 
 def check_shared(principal: Principal) -> None:
-    """Refuse what is not one user's (state of the app, memories of an agent) to a key that is. Raises `Refused`."""
+    """Raise `Refused` if a key of one user accesses data of all users: app state, memories of agents or the app."""
     if principal.user_id is not None and not principal.may("admin"):
         message = (
-            "this key is one user's, and that is of all users (app: keys of the state, memories of an agent or the app): it"
-            " needs a key without a user, or an admin's"
+            "this key belongs to one user, but the data belongs to all users (app state, memories of an agent or the app): use a key"
+            " without a user, or an admin key"
         )
         raise Refused(403, "forbidden", message)
 
 
 def check_app(principal: Principal, keys: Iterable[str]) -> None:
-    """Refuse `app:` keys of the state where the caller may not write them. Raises `Refused`."""
+    """Raise `Refused` if the caller may not write `app:` keys of the state."""
     if any(scope_of(key) == "app" for key in keys):
         check_shared(principal)
 
@@ -70,7 +70,7 @@ def check_app(principal: Principal, keys: Iterable[str]) -> None:
 
 
 class Refused(Exception):
-    """A request that is answered before anybody has looked at what it says."""
+    """A request rejected before its contents are read. It carries status, code and headers of the response."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)

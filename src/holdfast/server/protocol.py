@@ -1,7 +1,7 @@
-"""HTTP as uvicorn reads it, with an end to how long a request's line and headers may be, and how long they may take.
+"""uvicorn's HTTP protocol with limits: on size and time of request heads, and on the time in which a client reads.
 
-And to how long a reply may lie unread. What is sent waits for its client in a `Backlog`, up to `UNREAD_BYTES`, so that whoever
-makes a short reply waits for no client, and who makes a long one at most for `send_timeout`.
+Unread data waits in a `WriteBuffer`, up to `UNREAD_BYTES`. So a short reply never waits for its client, and a long one at most
+for `send_timeout`.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from holdfast.limits import DRAIN_BYTES, DRAIN_SECONDS, HEAD_BYTES, READ_BYTES, 
 from holdfast.server.replies import error_body
 
 HEAD_SECONDS: Final = 30.0
-"""Seconds until a connection has said what it wants."""
+"""Seconds until a connection must have sent a request head."""
 
 
 class _Refused(Exception):
-    """Ends the parser's work; uvicorn takes it for a request that is none."""
+    """Stops the parser; uvicorn treats it as an invalid request."""
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection."""
+    """Protocol of one connection."""
 
     send_timeout: float = 60.0
-    """Seconds in which `READ_BYTES` of what waits for the client have to be read; else it counts as gone."""
+    """Seconds in which a client must read `READ_BYTES` of the waiting data; otherwise it counts as disconnected."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0
-        """Bytes of line and headers so far, trailers too."""
+        """Bytes of request line and headers so far, trailers included."""
         self._quiet = 0
-        """Bytes since the parser had something to tell: what it gathers by itself."""
+        """Bytes since the parser's last event, which it buffers by itself."""
         self._open = True
-        """Between the first byte of a request and the end of its headers, or before any."""
+        """True from the first byte of a request to the end of its headers, and before the first request."""
         self._timer: asyncio.TimerHandle | None = None
         self._drained_bytes = 0
         """Bytes of a body that came after its response was sent."""
         self._draining: asyncio.TimerHandle | None = None
-        self._why = (400, "invalid_http", "this is no HTTP request")
+        self._why = (400, "invalid_http", "not a valid HTTP request")
         self._unread = 0
-        """Bytes that waited for the client when its time was last measured."""
+        """Unread bytes at the last measurement."""
         self._patience: asyncio.TimerHandle | None = None
-        self._backlog: Backlog
+        self._backlog: WriteBuffer
         self._answering: RequestResponseCycle | None = None
-        """The request whose response is under way, or was the last one; `cycle` is the one that came last."""
+        """Request whose response is in progress or was the last one; `cycle` is the most recent request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._backlog = Backlog(transport, self._full, self._drained)
+        self._backlog = WriteBuffer(transport, self._on_full, self._on_drained)
         super().connection_made(self._backlog.as_transport)
         _set_up(transport.get_extra_info("socket"), self.send_timeout)
         self._watch()
@@ -61,10 +61,10 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         self._stop_draining()
-        self._be_patient(again=False)
+        self._measure(again=False)
         self._backlog.lose()
         answering = self._answering
-        # Where others wait behind it, uvicorn tells the last of those alone.
+        # With pipelined requests, uvicorn only notifies the last one.
         if answering is not None and not answering.response_complete:
             answering.disconnected = True
             answering.message_event.set()
@@ -106,7 +106,7 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _drain(self, size: int) -> None:
-        """Read a little more of a body whose response was sent, so that its client sees the response; then close."""
+        """Read a little more of a body after its response was sent, so that the client sees the response; then close."""
         self._drained_bytes += size
         if self._drained_bytes > DRAIN_BYTES:
             self._stop_draining()
@@ -125,7 +125,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Tell why in the shape of every other error."""
+        """Send the error in the format of all other errors."""
         status, code, message = self._why
         content = msgspec.json.encode(error_body(message, kind="invalid_request_error", code=code))
         head = [
@@ -138,14 +138,14 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _should_upgrade(self) -> bool:
-        """Return True for a WebSocket handshake, which then starts no request; other upgrades are ignored, as HTTP allows."""
+        """Return True for a WebSocket handshake. Other upgrades are ignored, as HTTP allows."""
         return self._get_upgrade() == b"websocket"
 
     def handle_websocket_upgrade(self) -> None:
         self._refuse(*_NO_WEBSOCKET)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: the request was answered over the protocol that it came with."""
+        """Log nothing: the request is answered over the current protocol."""
 
     # -- clients that do not read ------------------------------------------------
 
@@ -155,14 +155,14 @@ class Protocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._backlog.resume_writing()
 
-    def _full(self) -> None:
-        """More than `UNREAD_BYTES` wait: whoever sends waits now, too."""
+    def _on_full(self) -> None:
+        """Pause the sender when more than `UNREAD_BYTES` wait."""
         super().pause_writing()
-        self._be_patient()
+        self._measure()
 
-    def _drained(self) -> None:
-        # What is left of a response that is over has to be read, too; nobody writes more, and so measures it.
-        self._be_patient(again=self._answering is not None and self._answering.response_complete)
+    def _on_drained(self) -> None:
+        # The rest of a finished response must be read in time too, and no further write would measure it.
+        self._measure(again=self._answering is not None and self._answering.response_complete)
         super().resume_writing()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -171,23 +171,23 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._be_patient(again=bool(self.transport.get_write_buffer_size()))
+        self._measure(again=bool(self.transport.get_write_buffer_size()))
 
-    def _be_patient(self, *, again: bool = True) -> None:
-        """Measure the client's time anew, or no longer."""
+    def _measure(self, *, again: bool = True) -> None:
+        """Restart the measurement of the client, or stop it."""
         if self._patience is not None:
             self._patience.cancel()
         self._unread = self.transport.get_write_buffer_size() if again else 0
-        self._patience = self.loop.call_later(self.send_timeout, self._impatient) if again else None
+        self._patience = self.loop.call_later(self.send_timeout, self._check_reading) if again else None
 
-    def _impatient(self) -> None:
+    def _check_reading(self) -> None:
         left = self.transport.get_write_buffer_size()
         if left > max(0, self._unread - READ_BYTES):
-            # Closing would wait for what is unread; nobody reads it.
+            # Closing would wait for the unread data, which the client does not read.
             self.transport.abort()
             self._patience = None
         else:
-            self._be_patient(again=left > 0)
+            self._measure(again=left > 0)
 
     # -- requests that take too long ---------------------------------------------
 
@@ -203,33 +203,32 @@ class Protocol(HttpToolsProtocol):
         self.send_400_response(message)
 
     def _watch(self) -> None:
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._late)
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._time_out)
 
     def _unwatch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _late(self) -> None:
+    def _time_out(self) -> None:
         self._timer = None
         if self.transport.is_closing():
             return
         if self._head:
             self._refuse(408, "request_timeout", f"the request's headers did not arrive within {HEAD_SECONDS:g} s")
-        else:  # nobody asked anything
+        else:  # no request has begun
             self.transport.close()
 
 
-_NO_WEBSOCKET = (400, "websocket_not_supported", "this server has no WebSocket: send plain HTTP requests")
-_TOO_LONG = (431, "head_too_large", f"the request's line and headers are longer than {HEAD_BYTES} bytes")
+_NO_WEBSOCKET = (400, "websocket_not_supported", "WebSocket is not supported: send plain HTTP requests")
+_TOO_LONG = (431, "head_too_large", f"request line and headers are longer than {HEAD_BYTES} bytes")
 
 
 def _set_up(sock: Any, send_timeout: float) -> None:
-    """What the system can do about clients that do not read, or are not there any more, where it can.
+    """Set socket options against clients that do not read or have disappeared, where the system supports them.
 
-    It keeps little that is not even sent: else megabytes a client, and nobody would see whether one reads. And it gives a
-    connection up whose other end says nothing to what it was sent: without, a client that lost its network is missed only after
-    a quarter of an hour.
+    The first limits unsent data in the kernel: it would be megabytes per client and hide that a client does not read. The second
+    drops connections that do not acknowledge data: otherwise a client that lost its network is noticed only after 15 minutes.
     """
     for name, value in (("TCP_NOTSENT_LOWAT", READ_BYTES), ("TCP_USER_TIMEOUT", int(send_timeout * 1000))):
         option = getattr(socket, name, None)
@@ -238,8 +237,8 @@ def _set_up(sock: Any, send_timeout: float) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def protocol_of(send_timeout: float) -> type[Protocol]:
-    """The protocol of a server whose clients have so many seconds to read; see `Protocol.send_timeout`."""
+def make_protocol(send_timeout: float) -> type[Protocol]:
+    """Return a protocol class with the given `Protocol.send_timeout`."""
 
     class Timed(Protocol):
         pass
@@ -251,24 +250,24 @@ def protocol_of(send_timeout: float) -> type[Protocol]:
 # -- the write buffer ------------------------------------------------------------
 
 _LOOP_BYTES: Final = 16 * 1024
-"""What may wait in the event loop."""
+"""Maximum bytes waiting in the event loop."""
 
 
-class Backlog:
-    """Stands before a connection's transport; all but writing and closing is the transport's own affair.
+class WriteBuffer:
+    """Wraps the transport of a connection and buffers its writes. Everything else is passed to the transport.
 
     Args:
-        transport: the connection's; its `pause_writing` and `resume_writing` have to be passed on.
+        transport: of the connection; its `pause_writing` and `resume_writing` must be passed on.
         full: called when more than `UNREAD_BYTES` wait.
-        drained: called when `READ_BYTES` less do.
+        drained: called when at least `READ_BYTES` less than that wait.
     """
 
     def __init__(self, transport: asyncio.Transport, full: Callable[[], None], drained: Callable[[], None]) -> None:
         self._transport = transport
-        self._say_full = full
-        self._say_drained = drained
+        self._notify_full = full
+        self._notify_drained = drained
         self._waiting = bytearray()
-        self._held = self._full = self._lost = False
+        self._held = self._is_full = self._lost = False
         transport.set_write_buffer_limits(high=_LOOP_BYTES)
 
     def __getattr__(self, name: str) -> Any:
@@ -276,51 +275,51 @@ class Backlog:
 
     @property
     def as_transport(self) -> asyncio.Transport:
-        """The same, for whoever wants a transport."""
+        """This object, typed as a transport."""
         return cast("asyncio.Transport", self)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that are unread, here and in the event loop."""
+        """Return the unread bytes, here and in the event loop."""
         return self._transport.get_write_buffer_size() + len(self._waiting)
 
     def write(self, data: bytes) -> None:
-        """Send, when the client reads."""
+        """Write data, or buffer it while the client does not read."""
         if self._lost:
             return
         if self._held:
             self._waiting += data
-            self._look()
+            self._check_full()
         else:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Send what waits, and close."""
+        """Write the buffered data and close."""
         waiting, self._waiting = bytes(self._waiting), bytearray()
         if waiting and not self._transport.is_closing():
             self._transport.write(waiting)
         self._transport.close()
 
     def lose(self) -> None:
-        """Nobody is there any more: what waits, and what is written from now on, goes nowhere."""
+        """Drop the buffer and all later writes: the client has disconnected."""
         self._lost, self._waiting = True, bytearray()
 
     def pause_writing(self) -> None:
-        """Enough waits in the event loop."""
+        """Start buffering: enough data waits in the event loop."""
         self._held = True
-        self._look()
+        self._check_full()
 
     def resume_writing(self) -> None:
-        """The event loop has sent what it had."""
+        """Write buffered data: the event loop has sent its own."""
         self._held = False
         while self._waiting and not self._held:
             piece = bytes(self._waiting[:READ_BYTES])
             del self._waiting[:READ_BYTES]
             self._transport.write(piece)
-        if self._full and self.get_write_buffer_size() <= UNREAD_BYTES - READ_BYTES:
-            self._full = False
-            self._say_drained()
+        if self._is_full and self.get_write_buffer_size() <= UNREAD_BYTES - READ_BYTES:
+            self._is_full = False
+            self._notify_drained()
 
-    def _look(self) -> None:
-        if not self._full and self.get_write_buffer_size() > UNREAD_BYTES:
-            self._full = True
-            self._say_full()
+    def _check_full(self) -> None:
+        if not self._is_full and self.get_write_buffer_size() > UNREAD_BYTES:
+            self._is_full = True
+            self._notify_full()

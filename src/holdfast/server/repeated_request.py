@@ -12,24 +12,24 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.session import Session
 from holdfast.errors import SessionNotFound
 from holdfast.matching.retries import Attempt
+from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Call
-from holdfast.server.intake import declared
 from holdfast.turns.placement import Placement
 
 RETRY_COUNT: Final = "x-stainless-retry-count"
-"""The header in which the official SDKs of OpenAI and Anthropic count how often they have sent a request again."""
+"""Header in which the official SDKs of OpenAI and Anthropic count retries."""
 _LONG: Final = 1_000_000
-"""Bytes of a body from which the digest is made in a thread."""
+"""Body size in bytes from which the digest is computed in a thread."""
 
 
 async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *, identified: bool) -> bytes | None:
-    """Return what a request is found by when it is sent again, or None if its client does not say that it may be.
+    """Return the digest by which a retry of the request is recognized, or None if the client does not mark retries.
 
     Args:
         call: the request.
         sent: its body.
         key: its idempotency key.
-        identified: whether it names its user. Several people without names may send the same, so their addresses count too.
+        identified: True if it names its user. Otherwise the client's address is part of the digest.
     """
     client = call.request.client
     address = None if identified or client is None else client.host
@@ -39,7 +39,7 @@ async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *
         return _digest([caller, headers, *(sent.get(name) for name in ("user_id", "user", "session_id")), key])
     if call.header(RETRY_COUNT) is None:
         return None
-    return await run_cpu(_digest, [caller, headers, sent], long=(declared(call.request.headers) or 0) > _LONG)
+    return await run_cpu(_digest, [caller, headers, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG)
 
 
 def _digest(what: Any) -> bytes:
@@ -47,11 +47,11 @@ def _digest(what: Any) -> bytes:
 
 
 class RepeatedRequest:
-    """One request, and what is known of its earlier attempts.
+    """A request and its earlier attempts.
 
     Args:
         call: the request.
-        digest: what it is found by; None: it cannot be recognized.
+        digest: result of `digest_attempt`; None if retries cannot be recognized.
     """
 
     def __init__(self, call: Call, digest: bytes | None) -> None:
@@ -67,7 +67,7 @@ class RepeatedRequest:
         return None if session is None else Placement(session, "retry", attempt=attempt)
 
     def _is_repeated(self) -> bool:
-        """Return True if the request says that it was sent before; one with an idempotency key need not."""
+        """Return True if the request may be a retry: it has a retry count above 0 or an idempotency key."""
         count = self._call.header(RETRY_COUNT)
         if self._call.header("idempotency-key"):
             return True
@@ -82,7 +82,7 @@ class RepeatedRequest:
         return session if session.identity == attempt.identity else None
 
     async def begin(self, placing: Awaitable[Placement]) -> Placement:
-        """Note the first attempt, with the session that it is given."""
+        """Record the first attempt and the session it is placed in."""
         if self._digest is None:
             return await placing
         attempt = self._call.hf.engine.retries.begin(self._digest)

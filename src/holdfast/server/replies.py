@@ -1,4 +1,4 @@
-"""What goes out: replies as responses, and errors as replies in OpenAI's shape."""
+"""Responses of handlers, and errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from holdfast.accounting import run_cpu
 from holdfast.errors.base import ADDRESS, CAUSE
 from holdfast.limits import ERROR_CHARS
 from holdfast.secrets import Guard
+from holdfast.server.body_streams import ChunkedResponse
 from holdfast.server.permissions import Refused
-from holdfast.server.streams import Streamed
 
 _log = logging.getLogger("holdfast.server")
 _PARAM_CHARS = 200
-"""Longest `param` of an error."""
+"""Maximum length of `param` in an error."""
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""The id of the request that is being answered."""
+"""Id of the current request."""
 _encoder = msgspec.json.Encoder()
 _FEW: Final = 20
-"""Items of a list that are encoded on the event loop."""
+"""Lists up to this length are encoded on the event loop."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What an endpoint answers: something that JSON can say, bytes or chunks of them, a status, headers."""
+    """Response of a handler: JSON-compatible data, bytes or an iterator of chunks, with status and headers."""
 
     body: Any
     status: int = 200
@@ -40,19 +40,19 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def respond(reply: Reply) -> Response:
-    """A reply as a response; a body of bytes leaves as it is, one of chunks as they come, None as no body."""
+    """Convert a reply to a response. Bytes and chunks are sent unchanged; None is an empty body."""
     headers = dict(reply.headers)
     if reply.body is None:
         return Response(status_code=reply.status, headers=headers)
     if isinstance(reply.body, AsyncGenerator):
-        return Streamed(reply.body, reply.status, headers)
+        return ChunkedResponse(reply.body, reply.status, headers)
     if isinstance(reply.body, bytes):
         return Response(reply.body, reply.status, headers)
     return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
 
 
 async def encode_large(reply: Reply) -> Reply:
-    """Return a reply whose body may be large as bytes, made in a thread; any other one unchanged."""
+    """Encode the body in a thread if it may be large; return other replies unchanged."""
     body = reply.body
     named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
     if not isinstance(named, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in named.values()):
@@ -62,8 +62,8 @@ async def encode_large(reply: Reply) -> Reply:
     )
 
 
-def response_of(reply: Reply, scope: Scope) -> Response:
-    """A reply as a response, in the shape that errors have for whoever asked; see `holdfast.server.doors.messages.Spoken`."""
+def to_response(reply: Reply, scope: Scope) -> Response:
+    """Convert a reply to a response; errors get the client's API format (`holdfast.server.apis.messages`)."""
     shape = scope.get("state", {}).get("shaped")
     return respond(reply if shape is None else shape(reply))
 
@@ -72,7 +72,7 @@ def response_of(reply: Reply, scope: Scope) -> Response:
 
 
 def error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """An error in OpenAI's shape. What it quotes of the request does not make it long."""
+    """Return an error in OpenAI's format, with quoted input cut to a limit."""
     if len(message) > ERROR_CHARS:
         message = message[:ERROR_CHARS] + "…"
     param = param[:_PARAM_CHARS] if param else param
@@ -80,9 +80,9 @@ def error_body(message: str, *, kind: str, code: str | None = None, param: str |
 
 
 def failure(exc: Exception, guard: Guard | None = None) -> Reply:
-    """The reply that tells of `exc`, without the secrets that it may quote.
+    """Return the reply for an exception, with secrets masked.
 
-    What nobody expected is logged whole and told without its words.
+    Unexpected exceptions are logged with traceback; the client gets no details.
     """
     reply = _failure(exc)
     return reply if guard is None else msgspec.structs.replace(reply, body=guard.told_value(reply.body))
@@ -96,17 +96,17 @@ def _failure(exc: Exception) -> Reply:
         kind = "rate_limit_error" if exc.status == _TOO_MANY else kind
         return Reply(error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
     if isinstance(exc, errors.HoldfastError) and exc.http_status is not None:
-        if exc.http_status >= 500:  # not the caller's fault: whoever owns the server has to know
+        if exc.http_status >= 500:  # not the caller's fault, so the operator needs to know
             _log.error("%s: %s", exc.code, exc)
         kind = "server_error" if exc.http_status >= 500 else "invalid_request_error"
         body = error_body(exc.public_message, kind=kind, code=exc.code, param=getattr(exc, "param", None))
         return Reply(body, exc.http_status, _retrying(exc))
     _log.error("a request failed unexpectedly", exc_info=exc)
-    return Reply(error_body("the server failed; its log says how", kind="server_error", code="internal_error"), 500)
+    return Reply(error_body("internal error; see the server's log", kind="server_error", code="internal_error"), 500)
 
 
 def _retrying(exc: errors.HoldfastError) -> dict[str, str]:
-    """When to try again: whose turn it is not soon; whoever was interrupted never, for it would interrupt in its turn."""
+    """Return retry headers. An interrupted turn must not be retried, because it would interrupt the other one."""
     if isinstance(exc, errors.SessionBusy):
         return {"retry-after": "1"}
     if isinstance(exc, errors.TurnInterrupted | errors.TurnLost):
@@ -118,10 +118,10 @@ _TOO_MANY = 429
 
 
 def _model_failure(exc: errors.ModelError) -> Reply:
-    """The upstream's own words and status where the caller can mend it; 502 where only the server's owner can."""
-    told = exc.body.get("error", exc.body) if exc.body else {}
-    param = told.get("param") if isinstance(told, dict) else None
-    code = told.get("code") if isinstance(told, dict) else None
+    """Return the upstream's status and message if the caller can fix the request, else 502."""
+    details = exc.body.get("error", exc.body) if exc.body else {}
+    param = details.get("param") if isinstance(details, dict) else None
+    code = details.get("code") if isinstance(details, dict) else None
     headers = {"retry-after": str(math.ceil(exc.retry_after))} if exc.retry_after is not None else {}
     mine = (407,) if exc.handed else (401, 403, 407)
     if isinstance(exc, errors.ModelRejected) and exc.status not in mine:
@@ -136,7 +136,7 @@ def _model_failure(exc: errors.ModelError) -> Reply:
 
 
 _PLACE: Final = re.compile(f"{ADDRESS.pattern}(?:{CAUSE.pattern})?", re.DOTALL)
-"""What the log has of an error and clients do not; none of an upstream's own words, which may quote what was said."""
+"""Part of an error message that is logged but not returned. The upstream's own text is not logged: it may quote messages."""
 
 
 def _text(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Whose request it is, and which session it names: read once from key, body and headers. Nothing later looks at headers."""
+"""User and session of a request, read once from key, body and headers. Later steps do not read headers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ CONVERSATION: Final = "gen_ai.conversation.id"
 
 @dataclass(slots=True)
 class RequestRules:
-    """How chat requests are read. A reload of the configuration changes it between two requests."""
+    """Rules for reading chat requests. A reload of the configuration changes them between two requests."""
 
     user_headers: tuple[str, ...] = ()
     """Headers that may name the user."""
     session_headers: tuple[str, ...] = ()
-    """Headers that may name the session, besides X-Session-Id."""
+    """Headers that may name the session, in addition to X-Session-Id."""
     require_user: bool = False
-    """Whether a request that names no user is refused."""
+    """Reject requests that name no user."""
     single_user: bool = False
-    """Whether the user `default` counts as identified."""
+    """Treat the user `default` as identified."""
     session_mode: Mode = "auto"
-    """How messages are read, where neither request nor key nor agent says."""
+    """How messages are read if neither request, key nor agent says."""
     pass_fields: tuple[str, ...] = ()
     """Fields that are passed to the provider without a warning."""
     allowed_strategies: tuple[str, ...] = FREE_STRATEGIES
@@ -53,7 +53,7 @@ class RequestRules:
         return cls(**{name: getattr(gateway, name) for name in cls.__slots__})
 
     def update(self, gateway: Gateway) -> None:
-        """Take over the rules of a configuration that was read again."""
+        """Apply the rules of a reloaded configuration."""
         for name in self.__slots__:
             setattr(self, name, getattr(gateway, name))
 
@@ -64,56 +64,56 @@ class Requester(NamedTuple):
     user_id: str | None
     """None: no source names one, and the user is `default`."""
     identified: bool
-    """Whether it is known who that is, so that the request may edit the user's sessions in place and use their hidden material."""
+    """True if the user is known, so that the request may edit the user's sessions in place and use their hidden content."""
     source: Source
 
     @property
     def owner(self) -> str:
-        """The user whose sessions are meant."""
+        """User whose sessions are meant."""
         return DEFAULT_USER if self.user_id is None else self.user_id
 
 
 def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect = "openai") -> Requester:
-    """Find out whose request it is: the user of the key or token, else what the body says, else what a header says.
+    """Return the user of a request: the user of the key or token, else of the body, else of a header.
 
     Args:
         call: the request.
-        body: its fields, with types that were checked.
+        body: its fields, with checked types.
         rules: which headers count, and whether a user is required.
-        api: whose fields the body has: `metadata.user_id` is Anthropic's.
+        api: API format of the body: `metadata.user_id` is Anthropic's.
 
     Raises:
-        InvalidRequest: two sources name different users, or none names one where one is required.
+        InvalidRequest: two sources name different users, or a required user is missing.
         UserNotFound: `user_id` is another user than the key's.
     """
-    own, named = call.user(None), _named_users(call, body, rules, api)
+    own, named = call.user(None), _list_users(call, body, rules, api)
     if "user_id" in named:
         call.owner(named["user_id"])
     if own is not None:
-        # OpenAI's and Anthropic's own fields are the application's: they mean nothing next to a key that is one user's.
+        # OpenAI's and Anthropic's own fields are set by the application, so they do not count next to a key of one user.
         named = {"key": own, **{source: user for source, user in named.items() if source in ("user_id", "header")}}
     if not named:
-        return _unnamed(rules)
+        return _make_default_requester(rules)
     (source, user), *others = named.items()
     for other, its in others:
         if its != user and (source, other) != ("user", "safety_identifier"):
-            name = _sent_header(call, rules.user_headers) if other == "header" else other
+            name = _find_header(call, rules.user_headers) if other == "header" else other
             whose = "the user of the key" if source == "key" else source
-            message = f"{whose} and {name} are two users; leave out one of them, or send the same in both"
+            message = f"{whose} and {name} name different users: leave out one of them or use the same value"
             raise errors.InvalidRequest(message, param=name if source == "key" else source)
     return Requester(user, identified=True, source=source)
 
 
-def _unnamed(rules: RequestRules) -> Requester:
+def _make_default_requester(rules: RequestRules) -> Requester:
     if rules.require_user:
         also = f", or the header {' or '.join(rules.user_headers)}" if rules.user_headers else ""
-        message = f"this server serves only requests that name their user: use a key of a user, user_id, user{also}"
+        message = f"requests must name their user: use a key of a user, user_id, user{also}"
         raise errors.InvalidRequest(message, param="user_id")
     return Requester(None, identified=rules.single_user, source="default")
 
 
-def _named_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
-    """Return what each source says, strongest first; two headers that differ are refused."""
+def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
+    """Return the users named by each source, strongest first. Raise `InvalidRequest` if two headers differ."""
     found: dict[Source, str] = {}
     for source in ("user_id", "user", "safety_identifier"):
         if body.get(source):
@@ -128,20 +128,18 @@ def _named_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: 
     return found
 
 
-# -- how its messages are read --------------------------------------------------------
+# -- session mode --------------------------------------------------------------------
 
 
-def requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
-    """Return the mode that the request asks for, else its key's; None where neither says.
+def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
+    """Return the mode of the request, else of its key, else None.
 
     Raises:
-        InvalidRequest: body and header differ, or the header is no mode.
+        InvalidRequest: body and header differ, or the header is not a mode.
     """
     body_mode, header = body.get("session_mode"), call.header(MODE_HEADER)
     if header is not None and (header not in MODES or (body_mode and body_mode != header)):
-        message = (
-            f"the header {MODE_HEADER} must be one of {', '.join(MODES)}, and the same as session_mode in the body"
-        )
+        message = f"the header {MODE_HEADER} must be one of {', '.join(MODES)} and equal session_mode in the body"
         raise errors.InvalidRequest(message, param=MODE_HEADER)
     return cast("Mode | None", body_mode or header or call.principal.session_mode)
 
@@ -153,14 +151,14 @@ def name_client(call: Call) -> str:
     return hashlib.blake2b(data, key=b"client", digest_size=6).hexdigest()
 
 
-# -- the session that a request names ------------------------------------------------
+# -- session -------------------------------------------------------------------------
 
 
 def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> str | None:
     """Return the id of the session that a request names, or None.
 
-    `session_id`, `X-Session-Id` and the headers of `gateway.session_headers` must agree. OpenTelemetry baggage comes from
-    the surroundings of a request, so it is used only where none of these names a session.
+    `session_id`, `X-Session-Id` and the headers of `gateway.session_headers` must agree. OpenTelemetry baggage may be set by
+    infrastructure, so it is used only if none of these names a session.
 
     Raises:
         InvalidRequest: two of them name different sessions.
@@ -169,18 +167,18 @@ def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> st
     names = ("X-Session-Id", *rules.session_headers)
     header = _one_of(call, names, "sessions")
     if named and header and named != header:
-        message = f"session_id and the header {_sent_header(call, names)}, percent-decoded, name different sessions"
+        message = f"session_id and the header {_find_header(call, names)} (percent-decoded) name different sessions"
         raise errors.InvalidRequest(message, param="session_id")
     return named or header or _conversation(call)
 
 
-def _sent_header(call: Call, names: tuple[str, ...]) -> str:
+def _find_header(call: Call, names: tuple[str, ...]) -> str:
     """Return the first of these headers that the request has."""
     return next(name for name in names if call.header(name))
 
 
 def _one_of(call: Call, names: tuple[str, ...], what: str) -> str | None:
-    """Return what headers of these names say, or None. Raises `InvalidRequest` where two of them differ."""
+    """Return the value of these headers, or None. Raise `InvalidRequest` if two of them differ."""
     found: str | None = None
     for name in names:
         sent = call.header(name)
@@ -194,7 +192,7 @@ def _one_of(call: Call, names: tuple[str, ...], what: str) -> str | None:
 
 
 def _conversation(call: Call) -> str | None:
-    """Return the conversation that the request's baggage names, or None where it has none that can be an id."""
+    """Return the conversation id in the request's baggage, or None if there is no valid one."""
     for header in call.request.headers.getlist("baggage"):
         for name, value in _baggage(header):
             if name == CONVERSATION and value and len(value.encode()) <= ID_BYTES:
@@ -203,7 +201,7 @@ def _conversation(call: Call) -> str | None:
 
 
 def _baggage(header: str) -> Iterator[tuple[str, str]]:
-    """Read a header as W3C Baggage has it. Members that are malformed are skipped: telemetry fails no request."""
+    """Parse a W3C Baggage header. Malformed members are skipped, because telemetry must not fail a request."""
     for member in header.split(","):
         name, equals, value = member.partition(";")[0].partition("=")
         try:
@@ -213,11 +211,11 @@ def _baggage(header: str) -> Iterator[tuple[str, str]]:
 
 
 def header_text(value: str, name: str) -> str:
-    """Return the text of a header: percent-encoded, as replies have it, or UTF-8. Raises `InvalidRequest` for neither."""
+    """Return the text of a header, percent-encoded or UTF-8. Raise `InvalidRequest` if it is neither."""
     try:
         return unquote(value.encode("latin-1").decode(), errors="strict")
     except UnicodeDecodeError as exc:
-        raise errors.InvalidRequest(f"{name} is not UTF-8, percent-encoded or not", param=name) from exc
+        raise errors.InvalidRequest(f"{name} is neither UTF-8 nor percent-encoded UTF-8", param=name) from exc
 
 
 # -- fields of the body ----------------------------------------------------------
@@ -238,21 +236,21 @@ OWN_FIELDS: Final = frozenset(
         "recall",
     }
 )
-"""Fields of the body that are Holdfast's own and do not travel upstream."""
+"""Holdfast's own fields of the body, which are not sent upstream."""
 _SHOWN: Final = 80
-"""Characters of a field's name that messages quote."""
+"""Characters of a field name quoted in messages."""
 
 
 def without_own(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that travel upstream."""
+    """Return the fields that are sent upstream."""
     return {name: value for name, value in body.items() if name not in OWN_FIELDS}
 
 
 def unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
-    """Return the fields that neither we nor any provider is known to have.
+    """Return the fields that neither Holdfast nor a known provider has.
 
     Raises:
-        InvalidRequest: one of them is one edit away from one of ours: it would be lost, and the session with it.
+        InvalidRequest: a field is one edit away from one of Holdfast's, which would otherwise be lost silently.
     """
     known = (OWN_FIELDS, PROVIDER_FIELDS, rules.pass_fields)
     unknown = [name for name in body if not any(name in names for names in known)]
@@ -271,15 +269,15 @@ def warn_of_unknown(names: list[str], api: Dialect, upstream: Dialect) -> tuple[
 
     Args:
         names: the fields.
-        api: whose API the request was written for.
-        upstream: whose API the model has: fields of Anthropic's clients are not sent to others.
+        api: API format of the request.
+        upstream: API format of the model: Anthropic's fields are not sent to other models.
     """
     done = (
-        "was not sent to the model, which has another API"
+        "was not sent to the model, which has another API format"
         if api != upstream == "openai"
         else "was passed to the provider"
     )
-    text = "unknown field {name!r} {done}; gateway.pass_fields of the server ends this warning"
+    text = "unknown field {name!r} {done}; list it in gateway.pass_fields of the server to end this warning"
     return tuple(
         TurnWarning("unknown_field", text.format(name=name[:_SHOWN], done=done), param=name[:_SHOWN]) for name in names
     )

@@ -1,12 +1,12 @@
-"""Declare routes: method, path, permission, limits and types stand next to the function that answers.
+"""Declares routes: method, path, permission, limits and types are next to the handler.
 
     routes = Routes("sessions")
 
     @routes.add("POST", "/v1/sessions", "write", status=201, fails=(404, 409))
     async def create(call: Call, body: NewSession) -> SessionObject: ...
 
-The annotations of the function are the types of the route: `query` of its parameters, `body` of its body, and what it returns of its
-answer. `holdfast.server.openapi` describes the routes.
+The annotations of the handler are the types of the route: `query` for parameters, `body` for the body, and the return type for the
+response. `holdfast.server.openapi` describes the routes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PAGE
 from holdfast.numbers import MOST, check_number, check_whole
+from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, refuse_unknown
-from holdfast.server.intake import Intake
 from holdfast.server.permissions import Need, permit
-from holdfast.server.replies import Reply, encode_large, error_body, failure, response_of
+from holdfast.server.replies import Reply, encode_large, error_body, failure, to_response
 from holdfast.server.schema import Schema, parameters_schema
 from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
 
@@ -52,30 +52,30 @@ class Route:
     need: Need
     tag: str
     handler: Callable[..., Awaitable[Any]] | None
-    """None: an ASGI app of its own answers."""
+    """None if an ASGI app serves the route."""
     summary: str
-    """Its first line, and after that the description."""
+    """First line, then the description."""
     query: type[msgspec.Struct] | None = None
     body: Any = None
-    """A struct, or what there is for each media type."""
+    """A struct, or a mapping by media type."""
     answer: Any
-    """A struct, several of them, or what there is for each media type: a struct, or OpenAPI's own words."""
+    """A struct, several structs, or a mapping by media type to structs or OpenAPI schemas."""
     status: int = 200
     fails: tuple[int, ...] = ()
-    """Statuses of errors besides those that every route may answer."""
+    """Error statuses in addition to those of every route."""
     takes: tuple[Schema, ...] = ()
     """Headers of the request."""
     gives: Schema = field(default_factory=dict)
-    """Headers of the answer."""
+    """Headers of the response."""
     errors: tuple[Any, ...] = ()
-    """Structs of its errors; none: OpenAI's form."""
+    """Structs of its errors; empty for OpenAI's format."""
     others: Mapping[int, str] = field(default_factory=dict)
-    """Other good answers; 200 and 206 have the same kind of body, others have none."""
+    """Other successful statuses; 200 and 206 have the same kind of body, others have none."""
     lenient: bool = False
-    """Whether unknown parameters are ignored."""
+    """Ignore unknown parameters."""
 
     async def __call__(self, call: Call) -> Reply:
-        """Read what the request says, have it handled, and encode the answer. Raises `InvalidRequest`."""
+        """Parse the request, call the handler and return its reply. Raise `InvalidRequest`."""
         assert self.handler is not None, "an ASGI app answers this route"
         given: dict[str, Any] = {}
         if self.query is not None:
@@ -102,7 +102,7 @@ class Routes:
         self._lenient = lenient
 
     def add(self, method: str, path: str, need: Need, **more: Any) -> Callable[[F], F]:
-        """Declare a route that the decorated function answers; for `more` see `Route`."""
+        """Return a decorator that declares a route; `more` are fields of `Route`."""
 
         def declare(handler: F) -> F:
             hints = get_type_hints(handler)
@@ -122,16 +122,18 @@ class Routes:
 
 
 class Endpoint:
-    """An ASGI app for one path, which answers errors in OpenAI's shape.
+    """ASGI app for one path. It returns errors in OpenAI's format.
 
     Args:
-        routes: of the path.
+        routes: routes of the path.
         hf: the `Holdfast` to work on.
-        intake: how bodies are read.
-        post: an ASGI app that answers POST itself, because its reply is a stream.
+        intake: reads and limits bodies.
+        post: ASGI app for POST, for replies that are streams.
     """
 
-    def __init__(self, routes: Iterable[Route], hf: Holdfast, intake: Intake, *, post: ASGIApp | None = None) -> None:
+    def __init__(
+        self, routes: Iterable[Route], hf: Holdfast, intake: BodyLimits, *, post: ASGIApp | None = None
+    ) -> None:
         self._routes = {route.method: route for route in routes}
         self._hf = hf
         self._intake = intake
@@ -148,14 +150,14 @@ class Endpoint:
                 reply = await self._answer(route, Call(scope, receive, self._hf, self._intake))
         except ClientDisconnect:
             return
-        except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+        except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
             reply, post = failure(exc, self._hf.guard), None
-        await (post or response_of(reply, scope))(scope, receive, send)
+        await (post or to_response(reply, scope))(scope, receive, send)
 
     async def _answer(self, route: Route | None, call: Call) -> Reply:
         if route is None:
             known = ", ".join(sorted(self._routes))
-            message = f"{call.request.method} is not possible here, only {known}"
+            message = f"{call.request.method} is not supported here; use {known}"
             body = error_body(message, kind="invalid_request_error", code="method_not_allowed")
             return Reply(body, 405, {"allow": known})
         try:
@@ -164,11 +166,11 @@ class Endpoint:
             call.release()
 
 
-# -- what requests say ---------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------
 
 
 def read_query(given: Mapping[str, str], kind: type[S]) -> S:
-    """Return the parameters of a query as a struct. Raises `InvalidRequest`."""
+    """Convert query parameters to a struct. Raise `InvalidRequest`."""
     known = parameters_schema(kind)
     refuse_unknown(given, known, "parameter")
     for one in msgspec.structs.fields(kind):
@@ -178,9 +180,9 @@ def read_query(given: Mapping[str, str], kind: type[S]) -> S:
 
 
 def _parameter(name: str, text: str, schema: Schema) -> Any:
-    """Return a parameter by what its schema says. Raises `InvalidRequest`."""
+    """Convert a parameter according to its schema. Raise `InvalidRequest`."""
     if text == "":
-        raise InvalidRequest(f"{name} is empty; give it a value, or leave it out", param=name)
+        raise InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
     kind = schema.get("type")
     choices = ["false", "true"] if kind == "boolean" else schema.get("enum")
     if choices is not None and text not in choices:
@@ -206,7 +208,7 @@ def _fraction(name: str, text: str, schema: Schema) -> float:
 
 
 def read_body(body: dict[str, Any], kind: type[S]) -> S:
-    """Return a body as a struct. Raises `InvalidRequest`, which names the field."""
+    """Convert a body to a struct. Raise `InvalidRequest` with the field."""
     if kind.__struct_config__.forbid_unknown_fields:
         refuse_unknown(body, kind.__struct_encode_fields__, "field")
     try:
@@ -228,9 +230,9 @@ _WORDS: Final = {
 }
 
 
-def _refuse(said: str, kind: type[msgspec.Struct]) -> InvalidRequest:
-    """Return the error for what msgspec says of a body."""
-    mistake = _MISTAKE.fullmatch(said)
+def _refuse(message: str, kind: type[msgspec.Struct]) -> InvalidRequest:
+    """Convert msgspec's error message to an `InvalidRequest`."""
+    mistake = _MISTAKE.fullmatch(message)
     assert mistake is not None, "it matches anything"
     path = mistake["path"] or ""
     if field_ := _FIELD.fullmatch(mistake["what"]):
@@ -247,48 +249,48 @@ def _refuse(said: str, kind: type[msgspec.Struct]) -> InvalidRequest:
     return InvalidRequest(f"{path}: {mistake['what'][:200]}", param=path)
 
 
-# -- what routes share ---------------------------------------------------------
+# -- shared by routes ------------------------------------------------------------
 
 
 class SessionQuery(Request):
-    """Parameters of a route that works on one session."""
+    """Query parameters of a route for one session."""
 
     user_id: NonEmpty | None = None
-    """Whose session; without it the user `default`'s, else the only one of that id."""
+    """User of the session; default: the user `default`, else the only session of that id."""
 
 
-PageLimit = Annotated[int, json_schema(description="most items of the page; 20 unless given", minimum=1, maximum=PAGE)]
-Order = Annotated[Literal["asc", "desc"], json_schema(description="oldest or newest first")]
+PageLimit = Annotated[int, json_schema(description="maximum number of items; default 20", minimum=1, maximum=PAGE)]
+Order = Annotated[Literal["asc", "desc"], json_schema(description="`asc`: oldest first; `desc`: newest first")]
 
 
 class PageQuery(SessionQuery, kw_only=True):
-    """Parameters of a page of what one session has."""
+    """Query parameters of a list that belongs to a session."""
 
     limit: PageLimit = 20
     order: Order = "asc"
 
 
 class SeqPageQuery(PageQuery, kw_only=True):
-    """Parameters of a page of what one session has by numbers."""
+    """Query parameters of a list with numeric ids that belongs to a session."""
 
     after: Count | None = None
-    """The `last_id` of the page before."""
+    """`last_id` of the previous page."""
 
 
 def header(name: str, text: str) -> Schema:
-    """Describe a header of a request."""
+    """Return the description of a request header."""
     return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
 
 
 def gives(**headers: str) -> Schema:
-    """Describe headers of an answer."""
+    """Return the descriptions of response headers."""
     return {
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
     }
 
 
-MATCH: Final = header("If-Match", "the version that the session must be at")
+MATCH: Final = header("If-Match", "version that the session must have")
 KEY: Final = header(
-    "Idempotency-Key", "1 to 512 bytes; a second request with the same key and body writes nothing again"
+    "Idempotency-Key", "1 to 512 bytes; repeating a request with the same key and body writes nothing again"
 )
-ETAG: Final = gives(ETag="the session's version")
+ETAG: Final = gives(ETag="version of the session")

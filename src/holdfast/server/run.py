@@ -1,4 +1,4 @@
-"""From a configuration to a listening server, and to its clean end."""
+"""Runs the server from a configuration until its clean shutdown."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
 from holdfast.server.access import Access
 from holdfast.server.app import make_app
-from holdfast.server.intake import Intake
-from holdfast.server.jwks import Tokens
+from holdfast.server.body_limits import BodyLimits
+from holdfast.server.config_reload import ConfigReloader, RuntimeSettings
+from holdfast.server.jwks import TokenVerifier
 from holdfast.server.logs import log_level, log_to
-from holdfast.server.protocol import protocol_of
-from holdfast.server.relay import Relays
-from holdfast.server.reloading import Dials, Reloading
+from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
+from holdfast.server.streaming import ReplyStreams
 from holdfast.settings import mask_url
 from holdfast.stores.sql.address import path_of
 from holdfast.tokens import load_vocabularies
@@ -49,7 +49,7 @@ _SWITCH_SECONDS = 0.001
 _MALLOC = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
 """M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's mallopt, whose numbers its interface fixes."""
 _COLLECT_EVERY = (7_000, 5, 2)
-"""New objects until the collector goes through the young ones, and how many such passes until the middle and all."""
+"""Allocations between collections of the youngest generation, and collections of it between those of older ones."""
 
 
 def serve(
@@ -58,14 +58,14 @@ def serve(
     tools: Iterable[Callable[..., Any] | Tool] = (),
     again: Callable[[], ServerSettings] | None = None,
 ) -> int:
-    """Run the server until it is told to stop; its exit code.
+    """Run the server until it is stopped, and return the exit code.
 
-    Prints where it listens, which model answers, where data lies, and one command to try.
+    It prints the address, the model, the place of the data, and a command to try.
 
     Args:
-        settings: see `holdfast.config.load_settings`.
-        tools: what the model may call, and runs in this process; see `Holdfast`.
-        again: reads the settings anew when SIGHUP asks for it; None: such a signal ends the process, as usual.
+        settings: from `holdfast.config.load_settings`.
+        tools: tools that run in this process; see `Holdfast`.
+        again: rereads the settings at SIGHUP; None: SIGHUP ends the process as usual.
 
     Raises:
         ConfigError: the configuration cannot be served.
@@ -79,14 +79,14 @@ def serve(
     with asyncio.Runner(loop_factory=_loop) as runner:
         try:
             return runner.run(_terminable(_serve(hf, access, settings, clients, again)))
-        except asyncio.CancelledError:  # told to end before it served, or while it closed
+        except asyncio.CancelledError:  # stopped before it served, or while it closed
             return 0
 
 
 def prepare(
     settings: ServerSettings, *, clients: Clients, tools: Iterable[Callable[..., Any] | Tool] = ()
 ) -> tuple[Holdfast, Access]:
-    """Build what `serve` runs, without opening or listening: `config check` refuses what this refuses.
+    """Build what `serve` runs, without opening or listening. `config check` uses it to find errors.
 
     Raises:
         ConfigError: the configuration cannot be served.
@@ -96,7 +96,7 @@ def prepare(
     _check_bind(settings)
     _check_upstreams(settings)
     hf = create_holdfast(settings, roster=build_roster(settings.config, clients), tools=tools)
-    return hf, access_of(hf, settings.config)
+    return hf, create_access(hf, settings.config)
 
 
 def serve_file(
@@ -105,18 +105,18 @@ def serve_file(
     env: Mapping[str, str] | None = None,
     tools: Iterable[Callable[..., Any] | Tool] = (),
 ) -> int:
-    """Run the server as `holdfast serve` does, with tools of a program's own: `holdfast.serve("holdfast.yaml", tools=[find_order])`.
+    """Run the server as `holdfast serve` does, with the program's own tools: `holdfast.serve("holdfast.yaml", tools=[find_order])`.
 
     Args:
-        file: the configuration, read again at SIGHUP; None: the one that `holdfast serve` would read, or none.
-        env: the environment; None: the process's own.
-        tools: what the model may call, and runs in this process; see `Holdfast`.
+        file: the configuration, reread at SIGHUP; None: the one that `holdfast serve` would read, or none.
+        env: environment variables; None: those of the process.
+        tools: tools that run in this process; see `Holdfast`.
 
     Returns:
-        The exit code, when it was told to stop.
+        The exit code after it was stopped.
 
     Raises:
-        ConfigError: the configuration has mistakes, or cannot be served.
+        ConfigError: the configuration has errors or cannot be served.
         StoreUnavailable: the store cannot be opened.
     """
 
@@ -127,22 +127,23 @@ def serve_file(
 
 
 def _check_bind(settings: ServerSettings) -> None:
-    """Refuse to listen where others may come in without a key, as far as that can be told before anything is opened."""
+    """Raise `ConfigError` if other machines could connect without a key, as far as is known before the store is opened."""
     auth, store = settings.config.auth, settings.store
     if is_loopback(settings.host):
         return
     if auth.required is False:
-        raise exposed(settings, "auth.required is false")
+        raise make_exposed_error(settings, "auth.required is false")
     if auth.kind == "keys" and store.startswith("sqlite:") and not Path(path_of(store)).exists():
-        raise exposed(settings, "there are no API keys")
+        raise make_exposed_error(settings, "there are no API keys")
 
 
 def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> None:
-    """Refuse a model whose address is the server's own: each call would come back to it, and wait for itself.
+    """Raise `ConfigError` if a model's address is the server's own: each call would come back to it and wait for itself.
 
-    `port` is where it listens, once that is known; None: where it is to listen.
+    The variables that name an upstream here also name this server for its clients, so one shell may set them for both.
 
-    The variables that name an upstream here are those that name this server to its clients: one shell may have them for both.
+    Args:
+        port: port that the server listens on; None: the configured one.
     """
     for name in (DEFAULT, *settings.config.llms):
         found = resolve_llm(settings.config, name)
@@ -151,25 +152,25 @@ def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> No
         if its == (port or settings.port) and (host == settings.host.strip("[]") or is_loopback(host)):
             meant = "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here, " if found.origin == "environment" else ""
             where = f"{found.origin}: base_url {mask_url(found.base_url)} is this server itself"
-            raise ConfigError([f"{where}: {meant}say where the model is, or listen on another port"])
+            raise ConfigError([f"{where}: {meant}set the address of the model, or listen on another port"])
 
 
-def exposed(settings: ServerSettings, why: str) -> ConfigError:
-    """What is said to whoever would let others in without a key."""
-    remedy = "`holdfast keys create` makes a key, auth.jwt takes tokens; or listen on 127.0.0.1"
+def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:
+    """Return the error for a server that other machines could use without a key."""
+    remedy = "Create a key with `holdfast keys create`, configure auth.jwt, or listen on 127.0.0.1"
     return ConfigError(
-        [f"host {settings.host!r} is not loopback, and {why}: others could read every session. {remedy}"]
+        [f"host {settings.host!r} is not loopback and {why}: other machines could read every session. {remedy}"]
     )
 
 
-def access_of(hf: Holdfast, config: Config) -> Access:
-    """Who may come in, as configured. Raises `MissingExtra`."""
-    tokens = None if config.auth.jwt is None else Tokens(config.auth.jwt, hf.tenant, hf.clock)
+def create_access(hf: Holdfast, config: Config) -> Access:
+    """Create the authentication from the configuration. Raise `MissingExtra`."""
+    tokens = None if config.auth.jwt is None else TokenVerifier(config.auth.jwt, hf.tenant, hf.clock)
     return Access(hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Uvloop where it can be had: it sends several times the events a second."""
+    """Return a uvloop event loop if it is installed, because it is several times faster at sending events."""
     try:
         import uvloop
     except ImportError:
@@ -178,9 +179,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def _terminable(work: Coroutine[Any, Any, int]) -> int:
-    """Do `work`; where SIGTERM comes while no server takes signals, what it has opened by then is closed."""
+    """Run `work`, and close what it opened if SIGTERM arrives while uvicorn does not handle signals."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None, "a coroutine runs in one"
+    assert task is not None, "a coroutine runs in a task"
     if threading.current_thread() is not threading.main_thread():
         return await work
     before = signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(task.cancel))
@@ -198,13 +199,13 @@ async def _serve(
     async with hf:
         await hf.store.ping()
         await access.begin()
-        if not await access.asking() and not is_loopback(settings.host):
-            raise exposed(settings, "there are no API keys")
-        # Loading them holds the interpreter's lock for tenths of a second: every client would wait, not only the one that needs them.
+        if not await access.asks_for_keys() and not is_loopback(settings.host):
+            raise make_exposed_error(settings, "there are no API keys")
+        # Loading holds the interpreter lock for tenths of a second. Do it now, or all clients would wait later.
         await anyio.to_thread.run_sync(load_vocabularies)
         if any(llm.model != "offline" for llm in hf.roster.llms.values()):
             await anyio.to_thread.run_sync(load_http)
-        intake, relays = Intake(gateway.limits), Relays(gateway.keep_alive, gateway.on_disconnect)
+        intake, relays = BodyLimits(gateway.limits), ReplyStreams(gateway.keep_alive, gateway.on_disconnect)
         matching = Matching(gateway.match == "on", gateway.match_system)
         rules = RequestRules.from_gateway(gateway)
         app = make_app(
@@ -220,9 +221,9 @@ async def _serve(
         )
         config = uvicorn.Config(
             app,
-            http=protocol_of(gateway.send_timeout),
+            http=make_protocol(gateway.send_timeout),
             lifespan="off",
-            ws="none",  # refused by the protocol
+            ws="none",  # the protocol rejects it
             log_config=None,
             access_log=False,
             server_header=False,
@@ -232,29 +233,29 @@ async def _serve(
         server = _Server(config, banner(settings, hf, listening.getsockname()[1], asks=access.asks))
         reloading = None
         if again is not None:
-            reloading = Reloading(
+            reloading = ConfigReloader(
                 hf,
                 settings,
                 again,
                 clients=clients,
                 check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                dials=Dials(intake, relays, matching, rules, log_level),
+                dials=RuntimeSettings(intake, relays, matching, rules, log_level),
             )
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])
         if reloading is not None:
             await reloading.close()
-        # Turns that the grace did not suffice for, or that a second signal does not wait for, write down what arrived.
+        # Cancel turns that outlive the grace period, or a second signal; they save what arrived.
         for task in (unfinished := list(server.server_state.tasks)):
-            if not task.cancelling():  # a second time would tear it away from telling its client
+            if not task.cancelling():  # a second cancellation would stop it from notifying its client
                 task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
     return 0
 
 
 @contextmanager
-def _on_hangup(reloading: Reloading | None) -> Iterator[None]:
-    """Read the configuration again at SIGHUP, where there is such a signal."""
+def _on_hangup(reloading: ConfigReloader | None) -> Iterator[None]:
+    """Reload the configuration at SIGHUP, if the system has that signal."""
     hangup = getattr(signal, "SIGHUP", None)
     if reloading is None or hangup is None:
         yield
@@ -273,38 +274,40 @@ class _Server(uvicorn.Server):
         self._greeting = greeting
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """What is printed is true: signals are handled and requests answered by then."""
+        """Start, then print the greeting: signals are handled and requests answered by then."""
         _calm_collector()
         await super().startup(sockets=sockets)
-        print(self._greeting, flush=True)  # noqa: T201  # what `serve` says first
+        print(self._greeting, flush=True)  # noqa: T201  # the greeting of `serve`
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A second signal ends the grace, whichever it is; uvicorn's own needs SIGINT for that."""
+        """End the grace period at any second signal; uvicorn does so only for SIGINT."""
         self.force_exit = self.force_exit or self.should_exit
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say what is waited for: silence looks like a hang."""
+        """Report the requests that shutdown waits for."""
         running, grace = len(self.server_state.tasks), self.config.timeout_graceful_shutdown
         if running:
-            told = f"ending: {running} requests running, up to {grace} s; once more to end now"
-            print(told, file=sys.stderr, flush=True)  # noqa: T201  # for whoever pressed Ctrl-C
+            message = (
+                f"shutting down: waiting up to {grace} s for {running} requests; send the signal again to stop now"
+            )
+            print(message, file=sys.stderr, flush=True)  # noqa: T201  # for the user at the terminal
         await super().shutdown(sockets=sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the server and nothing else: uvicorn raises them again behind it, before the store is closed."""
+        """Handle signals without raising them again: uvicorn would do so before the store is closed."""
         with super().capture_signals():
             yield
             self._captured_signals.clear()
 
 
 def _bound_free_memory() -> None:
-    """Have glibc return what large requests used to the system, instead of keeping it for later ones.
+    """Configure glibc to return the memory of large requests to the system.
 
-    By itself it keeps a heap for each of up to eight threads a core, and after the first freed block of some megabytes it serves
-    all smaller ones from these heaps, where a small block that is still used keeps everything below it: a server that had stored
-    texts of 5 MB kept 700 MB. Other systems' allocators have no such call, and are left alone.
+    By default it keeps heaps for up to eight threads per core, and after the first freed block of some megabytes it serves all
+    smaller blocks from these heaps, where one small used block keeps everything below it: a server that had stored texts of 5 MB
+    kept 700 MB. Other allocators have no such call.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -313,26 +316,25 @@ def _bound_free_memory() -> None:
 
 
 def _calm_collector() -> None:
-    """Take all that is loaded now out of the garbage collector's rounds, and have them come less often.
+    """Freeze all loaded objects for the garbage collector, and collect less often.
 
-    The process is the server's own, so its settings are; the library leaves them alone. Full passes, in which every turn
-    under way waits, need not go through 40,000 objects of imported code: they take half as long with 200 turns at once, a
-    fifth with 20. And with many turns at once the young are mostly those turns, so that Python's pass each 700 objects finds
-    nothing and hands them on to the dearer passes. A tenth as many of them bring the collector's share of the processor from
-    20 % (14 % with the freezing alone) to 11 % at 200 turns at once, from 7 % (4 %) to below 1 % at 20. Full passes
-    stay as frequent as ever, each 70,000 objects: what failed turns leave behind in cycles, prompts among it, has to go.
+    This is done in the server's own process only; the library does not change these settings. Full collections, for which every
+    running turn waits, then skip 40,000 objects of imported code: they take half as long with 200 concurrent turns, a fifth with
+    20. With many turns, young objects mostly belong to running turns, so Python's collection every 700 objects finds nothing.
+    A tenth as many collections reduce the collector's share of the CPU from 20 % (14 % with freezing alone) to 11 % at 200 turns,
+    and from 7 % (4 %) to below 1 % at 20. Full collections stay as frequent, every 70,000 objects, to free cycles of failed turns.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_EVERY)
-    # The event loop waits at most this long for a thread that analyses or counts, instead of Python's 5 ms, each time.
+    # The event loop waits at most this long for a thread that holds the interpreter lock, instead of Python's 5 ms.
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A bound socket, before anything is opened. Raises `ConfigError` when the address cannot be had."""
+    """Return a bound socket. Raise `ConfigError` if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Only with its protocol named does asyncio turn Nagle's algorithm off; else each small reply waits 40 ms for an ACK.
+    # asyncio turns off Nagle's algorithm only if the protocol is named; otherwise small replies wait 40 ms for an ACK.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -344,23 +346,25 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> str:
-    """What `serve` prints: address, model, data, who may come in, and one command to try."""
+    """Return the greeting of `serve`: address, model, data, access, and a command to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
     llm = hf.roster.llm(None)
-    where = _built_in(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
+    where = (
+        _explain_offline(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
+    )
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
-    agents = list(settings.config.agents)  # without the name of one, none of them is asked
+    agents = list(settings.config.agents)  # requests select an agent by its name
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
     body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
     return "\n".join(
         [
             f"Holdfast listens on {address}",
             f"  model   {llm.model}{where}",
-            *([f"  agents  {', '.join(agents)}  (asked by their names, as `model`)"] if agents else []),
+            *([f"  agents  {', '.join(agents)}  (select one with `model`)"] if agents else []),
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
-            f"  access  {'whoever has a key' if asks else 'anybody on this machine; `holdfast keys create` makes a key'}",
+            f"  access  {'a key is required' if asks else 'this machine only; create a key with `holdfast keys create`'}",
             f"  base    {address}/v1  (any OpenAI client)",
             (
                 f"  try     curl {address}/v1/chat/completions"
@@ -370,11 +374,11 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     )
 
 
-def _built_in(config: Config) -> str:
-    """Why the offline model answers: nothing names another one, or somebody wanted it, and then no variable changes that."""
+def _explain_offline(config: Config) -> str:
+    """Return why the offline model answers: no other model is configured, or it was chosen."""
     origin = resolve_llm(config).origin
     if config.model:
-        return " (built in; --model names it)"
+        return " (built in; chosen with --model)"
     if origin == "built-in":
-        return " (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY for a real one)"
-    return f" (built in; {origin} names it)"
+        return " (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY to use a language model)"
+    return f" (built in; chosen in {origin})"

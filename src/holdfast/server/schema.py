@@ -1,4 +1,4 @@
-"""Make JSON Schema from the structs of the API (`holdfast.wire.objects`)."""
+"""Creates JSON Schema from the structs of the API (`holdfast.wire.objects`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ref(kind: type) -> Schema:
 
 
 def components(kinds: Iterable[type]) -> dict[str, Schema]:
-    """Return the schemas of structs, and of all that they refer to, by their names."""
+    """Return the schemas of structs and of everything they refer to, by name."""
     known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _subclasses(kind)}
     wanted = {kind.__name__: kind for kind in kinds}
     named, found = set(wanted), dict[str, Schema]()
@@ -36,11 +36,11 @@ def components(kinds: Iterable[type]) -> dict[str, Schema]:
     structs: dict[str, type[msgspec.Struct]] = {}
     for kind in wanted.values():
         _collect(kind, structs)
-    return {_name(name): _described(structs[name], schema) for name, schema in sorted(found.items())}
+    return {_name(name): _describe(structs[name], schema) for name, schema in sorted(found.items())}
 
 
 def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
-    """Collect the structs that a type consists of, by their names."""
+    """Collect the structs in a type by name."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ not in found:
         found[kind.__name__] = kind
         for one in (*get_type_hints(kind).values(), *getattr(kind, "__orig_bases__", ())):
@@ -51,7 +51,7 @@ def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
 
 @cache
 def parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
-    """Return the schema of each field of a struct that stands for the parameters of a query, without their docstrings."""
+    """Return the schema of each query parameter of a struct, without docstrings."""
     _, found = msgspec.json.schema_components([kind], ref_template=REF)
     fields: dict[str, Schema] = _tidy(found[kind.__name__])["properties"]
     return {name: _without_null(schema) for name, schema in fields.items()}
@@ -68,8 +68,8 @@ def _subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
         yield from _subclasses(one)
 
 
-def _described(kind: type[msgspec.Struct], schema: Schema) -> Schema:
-    """Return the schema of a struct, with its docstrings, and with the fields that are always there as required ones."""
+def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
+    """Return the schema of a struct with its docstrings. Fields that are always present are required."""
     schema = _tidy(schema)
     texts, fields = docstrings(kind), msgspec.structs.fields(kind)
     for one in fields:
@@ -90,7 +90,7 @@ def docstrings(kind: type) -> dict[str, str]:
 
 @cache
 def _module_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of the fields of a module's classes; none where there is no source."""
+    """Return the docstrings of fields by class and name; empty without source code."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
@@ -109,11 +109,11 @@ def _field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield field.target.id, inspect.cleandoc(str(text.value.value))
 
 
-# -- what msgspec says, in fewer words -------------------------------------------
+# -- simplification --------------------------------------------------------------
 
 
 def _tidy(schema: Any) -> Any:
-    """Return a schema without titles and defaults, and with null as one more type."""
+    """Return a schema without titles and defaults, with null as an additional type."""
     if isinstance(schema, list):
         return [_tidy(one) for one in schema]
     if not isinstance(schema, dict):
@@ -134,7 +134,7 @@ def _tidy(schema: Any) -> Any:
 
 
 def _with_null(outer: Schema, inner: Schema) -> Schema:
-    """Return `inner` or null as one schema, where it has a type or values of its own."""
+    """Merge `inner` and null into one schema if it has a type or values."""
     rest = {name: one for name, one in outer.items() if name != "anyOf"}
     if isinstance(inner.get("type"), str):
         return {**inner, **rest, "type": [inner["type"], "null"]}

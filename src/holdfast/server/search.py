@@ -1,4 +1,4 @@
-"""The REST API over past conversations: search, and how the index is doing."""
+"""REST API for search in past conversations, and the status of the index."""
 
 from __future__ import annotations
 
@@ -19,98 +19,96 @@ from holdfast.wire.parsing import moment_of
 
 routes = Routes("search")
 Role = Literal["user", "assistant", "tool"]
-Moment = Annotated[
-    str, json_schema(description="milliseconds since the epoch, a date, or date and time as RFC 3339 has them")
-]
+Moment = Annotated[str, json_schema(description="milliseconds since the epoch, a date, or date and time (RFC 3339)")]
 
 
 class SearchQuery(Request, kw_only=True):
-    """Parameters of a search."""
+    """Query parameters of a search."""
 
     q: Annotated[
         str,
-        json_schema(description=f"what is looked for, in plain words; at most {QUERY_CHARS:,} characters", minLength=1),
+        json_schema(description=f"search query in plain words; at most {QUERY_CHARS:,} characters", minLength=1),
     ]
     user_id: Id | None = None
-    """Whose sessions; without it the user `default`'s."""
+    """User whose sessions are searched; default: `default`."""
     mode: SearchMode | None = None
-    """What is searched by; what the index is for unless given."""
+    """Kind of search; default: the best that the index supports."""
     limit: Annotated[
-        int, json_schema(description="most hits of the page; 10 unless given", minimum=1, maximum=SEARCH_RESULTS)
+        int, json_schema(description="maximum number of hits; default 10", minimum=1, maximum=SEARCH_RESULTS)
     ] = 10
     after: str | None = None
-    """The `last_id` of the page before."""
+    """`last_id` of the previous page."""
     session_id: Id | None = None
-    """Only in this session."""
+    """Only this session."""
     agent: str | None = None
-    """Only what this agent said."""
+    """Only messages of this agent."""
     role: Role | None = None
-    """Only what was said so; results of tools are found with `tool` alone."""
+    """Only messages of this role; tool results are found only with `tool`."""
     since: Moment | None = None
-    """Only from then on: milliseconds since the epoch, a date, or date and time as RFC 3339 has them."""
+    """Only messages from this time on: milliseconds since the epoch, a date, or date and time (RFC 3339)."""
     until: Moment | None = None
-    """Only before then."""
+    """Only messages before this time."""
     time: Literal["auto", "filter", "off"] = "auto"
-    """`filter`: only what was said at the time that the question asks for; `off`: times are words like others."""
+    """`filter`: only messages from the time named in the query; `off`: times are ordinary words."""
     tz: str = "UTC"
-    """The time zone (IANA) that days begin in; `UTC` unless given."""
+    """Time zone (IANA) of dates; default: `UTC`."""
     neighbours: Annotated[
         int,
         json_schema(
-            description="messages before and after each hit; 0 unless given", minimum=0, maximum=SEARCH_NEIGHBOURS
+            description="messages to return before and after each hit; default 0", minimum=0, maximum=SEARCH_NEIGHBOURS
         ),
     ] = 0
     level: Literal["message", "session"] = "message"
     """`session`: only the best hit of each session."""
     rerank: bool = True
-    """`false`: the reranker, if there is one, is not asked."""
+    """`false`: do not use the reranker."""
 
 
 class Neighbours(Answer):
-    """Messages around a hit, as many as were asked for."""
+    """Messages around a hit."""
 
     before: tuple[SearchNeighbour, ...]
     after: tuple[SearchNeighbour, ...]
 
 
 class SearchHitObject(Answer, kw_only=True):
-    """A message that answers."""
+    """A matching message."""
 
     id: str
-    """Names the hit in this search: give it as `after` for what comes after it."""
+    """Cursor of the hit: pass it as `after` to continue after it."""
     object: Literal["search.hit"] = "search.hit"
     session_id: Id
     seq: Count
-    """The message's place in its session."""
+    """Number of the message in its session."""
     turn_id: Count
-    """The turn that it belongs to."""
+    """Turn of the message."""
     role: Annotated[str, json_schema(enum=["user", "assistant", "tool"])]
     agent: str | None
-    """Which agent said it."""
+    """Agent that wrote it."""
     name: str | None
-    """Who spoke, where several do."""
+    """Name of the speaker, if there are several."""
     timestamp: Time
     score: float
-    """The higher, the better, within one search; 0 where only a time was asked for."""
+    """Higher is better, within one search; 0 if the query names only a time."""
     parts: Mapping[str, float]
-    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine of the message
-    and the question; `rerank` is the score of the reranker, which is not part of `score`."""
+    """Parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine of message
+    and query; `rerank` is the reranker's score, which is not part of `score`."""
     snippet: str
-    """The part of the message that answers best, white space made single."""
+    """Best matching part of the message, with single spaces."""
     highlights: tuple[tuple[Count, ...], ...]
-    """Start and stop of each word that was asked for, in characters (code points) of `snippet`."""
+    """Start and stop of each matching word, in characters (code points) of `snippet`."""
     position: Annotated[int, json_schema(minimum=1)]
-    """Its rank over all pages, from 1."""
+    """Rank over all pages, from 1."""
     neighbours: Neighbours
 
     @classmethod
     def from_hit(cls, hit: SearchHit) -> SearchHitObject:
-        """Show a hit."""
+        """Convert a hit."""
         return cls.from_fields(hit, id=hit.cursor, neighbours=Neighbours.from_fields(hit))
 
 
 class TimeRange(Answer):
-    """The time that was searched: filters and what the question names, together."""
+    """Time range of the search, from filters and query."""
 
     since: Time | None
     until: Time | None
@@ -120,17 +118,17 @@ class SearchResults(Page[SearchHitObject, str], kw_only=True):
     """A page of hits, best first."""
 
     mode: SearchMode
-    """What was searched by."""
+    """Kind of search that was used."""
     range: TimeRange
     notes: list[str]
-    """What was otherwise than asked for."""
+    """Deviations from the request."""
 
 
 @routes.add("GET", "/v1/search", "read", fails=(*STORE, 404, 502))
 async def search(call: Call, query: SearchQuery) -> SearchResults:
-    """Search what was said in a user's sessions. What the question names of a time ("yesterday") narrows it."""
+    """Search the messages of a user. A time named in the query ("yesterday") limits the search."""
     if not query.q.strip() or len(query.q) > QUERY_CHARS:
-        raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters, not white space alone", param="q")
+        raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters and not only white space", param="q")
     found = await call.hf.search(
         query.q,
         call.owner_or_default(query.user_id),
@@ -161,14 +159,14 @@ def _moment(given: str | None, name: str, zone: str) -> int | None:
 
 
 class Index(IndexReport, frozen=True, kw_only=True):
-    """How the index is doing."""
+    """Status of the index."""
 
     object: Literal["index"] = "index"
     enabled: Literal[True] = True
 
 
 class NoIndex(Answer, kw_only=True):
-    """The index is switched off."""
+    """The index is disabled."""
 
     object: Literal["index"] = "index"
     enabled: Literal[False] = False
@@ -176,7 +174,7 @@ class NoIndex(Answer, kw_only=True):
 
 @routes.add("GET", "/v1/index", "shared", fails=STORE, answer=(Index, NoIndex))
 async def index_status(call: Call) -> JsonObject | NoIndex:
-    """What the tenant's index has, and how far it is behind; without one, that it is switched off."""
+    """Return the status of the tenant's index: its size and what is not indexed yet."""
     index = call.hf.index
     if index is None:
         return NoIndex()

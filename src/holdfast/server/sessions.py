@@ -1,4 +1,4 @@
-"""The REST API over sessions: create, list, change, close, fork, move, rewind, export, import, delete."""
+"""REST API for sessions: create, list, change, close, fork, move, rewind, export, import, delete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.leaving import whole_entries
-from holdfast.server.http import Call, named_session
+from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
     BODY,
@@ -53,30 +53,30 @@ ONE = "/v1/sessions/{session_id}"
 
 
 class SessionsQuery(Request, kw_only=True):
-    """Parameters of a page of sessions."""
+    """Query parameters of the list of sessions."""
 
     limit: PageLimit = 20
     order: Order = "desc"
     user_id: NonEmpty | None = None
-    """Only this user's; and whose session `after` is."""
+    """Only sessions of this user; also the user of `after`."""
     agent: str | None = None
-    """Only with this agent."""
+    """Only sessions of this agent."""
     status: Literal["active", "closed"] | None = None
-    """Only these."""
+    """Only sessions with this status."""
     after: NonEmpty | None = None
-    """The `last_id` of the page before."""
+    """`last_id` of the previous page."""
     after_user: NonEmpty | None = None
-    """Whose session `after` is, where several users have one of that id."""
+    """User of the session `after`, if several users have one with that id."""
 
 
 class ShortSessionsQuery(SessionsQuery, kw_only=True):
-    """Parameters of the short form: all on one page, unless the request says otherwise."""
+    """Query parameters of the short form: all sessions on one page by default."""
 
     limit: PageLimit = MAX_PAGE
 
 
 class SessionList(Page[SessionObject, str]):
-    """A page."""
+    """A page of sessions."""
 
 
 class ShortSession(Answer):
@@ -89,7 +89,7 @@ class ShortSession(Answer):
 
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
-        """Show a session; `more` are fields of the subclass."""
+        """Convert a session; `more` are fields of the subclass."""
         when = datetime.fromtimestamp(session.updated_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return cls(id=session.id, agent=session.agent, updated_at=when, **more)
 
@@ -109,14 +109,14 @@ class ShortSessionWhole(ShortSession):
 
 @routes.add("GET", "/v1/sessions", "read", fails=OF_SESSION)
 async def list_sessions(call: Call, query: SessionsQuery) -> SessionList:
-    """A page of sessions, the most recently used first."""
+    """List sessions, most recently used first."""
     page = await _page(call, query)
     return SessionList.of([SessionObject.from_session(one) for one in page.sessions], has_more=page.has_more)
 
 
 @routes.add("GET", "/sessions", "read", tag="short form", fails=OF_SESSION)
 async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
-    """The short form of seed 002."""
+    """List sessions in the short form."""
     page = await _page(call, query)
     return ShortSessions([ShortSession.from_session(session) for session in page.sessions])
 
@@ -125,8 +125,8 @@ async def _page(call: Call, query: SessionsQuery) -> SessionPage:
     user, after_user = call.owner(query.user_id), call.owner(query.after_user)
     at = None
     if query.after is not None:
-        # Without a `user_id` several users may have a session of that id: `after_user` says whose is meant.
-        at = (await named_session(call.hf, query.after, user or after_user)).ref
+        # Without `user_id` several users may have a session of that id: `after_user` selects one.
+        at = (await get_session_by_id(call.hf, query.after, user or after_user)).ref
     return await call.hf.sessions(
         user_id=user,
         agent=query.agent,
@@ -139,7 +139,7 @@ async def _page(call: Call, query: SessionsQuery) -> SessionPage:
 
 @routes.add("GET", "/sessions/{session_id}", "read", tag="short form", fails=OF_SESSION)
 async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
-    """One session in the short form, with its messages, and its state with what it shares."""
+    """Return a session in the short form, with messages and state, shared state included."""
     session = await call.session()
     entries = await call.hf.store.entries(session.ref)
     messages = [message_to(entry.message) for entry in await whole_entries(call.hf.store, session.ref, entries)]
@@ -151,28 +151,28 @@ async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
 
 
 class CarryOverObject(Request, kw_only=True):
-    """An earlier session that the new one is to know of, by one more system message; its metadata say `carried_from`."""
+    """An earlier session to carry over as an additional system message; its metadata has `carried_from`."""
 
     session_id: NonEmpty
-    """The earlier one; it may have ended."""
+    """Id of the earlier session; it may be closed."""
     user_id: str | None = None
-    """Whose; unset: the new session's user. Another's needs an admin key without a user."""
+    """User of the earlier session; default: the new session's user. Another user needs an admin key without a user."""
     form: Literal["summary", "content"] | None = None
-    """`summary` (unset): by a model, or the digest; `content`: its last messages."""
+    """`summary` (default): summary by a model, or the digest; `content`: its last messages."""
     tokens: Annotated[int | None, json_schema(minimum=CARRIED_TOKENS_LEAST, maximum=CARRIED_TOKENS)] = None
-    """The most that is carried over; unset: 2000."""
+    """Maximum tokens to carry over; default 2000."""
     prefix: Annotated[
-        str | None, json_schema(description=f"the words before it, at most {CARRIED_PREFIX_CHARS} characters")
+        str | None, json_schema(description=f"text before it, at most {CARRIED_PREFIX_CHARS} characters")
     ] = None
 
 
 class NewSession(Request, kw_only=True):
-    """A session to be made."""
+    """A session to create."""
 
     id: NonEmpty | None = None
-    """Unset: a new one is made."""
+    """Id of the session; default: a random one."""
     user_id: NonEmpty | None = None
-    """Whose session; unset: `default`."""
+    """User of the session; default: `default`."""
     agent: str | None = None
     """An agent of the configuration."""
     system_messages: SystemMessages = None
@@ -189,11 +189,11 @@ class NewSession(Request, kw_only=True):
             ]
         ),
     ] = None
-    """An earlier session that this one is to know of: its id, or more."""
+    """Earlier session to carry over: its id, or an object with options."""
 
 
 class SessionChanges(Request, kw_only=True):
-    """What is to change: `state` key by key, null deletes; the others as a whole."""
+    """Fields to change. `state` is merged by key and null deletes a key; other fields are replaced."""
 
     agent: str | None | UnsetType = UNSET
     """An agent of the configuration."""
@@ -205,7 +205,7 @@ class SessionChanges(Request, kw_only=True):
 
 @routes.add("POST", "/v1/sessions", "write", status=201, fails=(*BODY, 404, 409, 422, 503))
 async def create(call: Call, body: NewSession) -> SessionObject:
-    """Make a session."""
+    """Create a session."""
     call.hf.roster.voice(agent=body.agent)
     user_id = call.owner_or_default(body.user_id)
     session = await call.hf.create(
@@ -222,14 +222,14 @@ async def create(call: Call, body: NewSession) -> SessionObject:
 
 
 def _state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the state of all scopes but `temp:`, which exists during a turn only. Raises `Refused`."""
+    """Return the state without `temp:` keys, which exist only during a turn. Raise `Refused`."""
     given = given or {}
     check_app(call.principal, given)
     return {key: value for key, value in given.items() if scope_of(key) != "temp"}
 
 
 def _earlier(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
-    """Return the session that is carried over. Raises `SessionNotFound` for another user's, which only an admin may name."""
+    """Return the session to carry over. Raise `SessionNotFound` for another user's, which needs an admin key."""
     if body.carry_over is None:
         return None
     how = carry_over_from(body.carry_over)
@@ -256,57 +256,57 @@ async def change(call: Call, query: SessionQuery, body: SessionChanges) -> Sessi
 
 @routes.add("POST", f"{ONE}/close", "write", fails=OF_SESSION)
 async def close(call: Call, query: SessionQuery) -> SessionObject:
-    """End a session. It stays, and opens again with the next message; in memory it is gone.
+    """Close a session. It is kept, and the next message opens it again.
 
-    One that is closed already stays as it is.
+    A session that is already closed does not change.
     """
     session = await call.session()
     return SessionObject.from_session(await call.hf.close_session(session.ref))
 
 
-# -- copies and places ---------------------------------------------------------
+# -- fork, move, rewind --------------------------------------------------------
 
 
 class ForkRequest(Request, kw_only=True):
-    """Where to fork."""
+    """Options of a fork."""
 
     at_turn: Count | None = None
-    """The last turn that is copied; unset: all of them."""
+    """Last turn to copy; default: the last turn."""
     id: NonEmpty | None = None
-    """Of the new session; unset: one is made."""
+    """Id of the new session; default: a random one."""
 
 
 class MoveRequest(Request, kw_only=True):
-    """Where to: at least one of these."""
+    """New owner or id; set at least one field."""
 
     user_id: NonEmpty | None = None
-    """Whose it is to be; unset: its user's still."""
+    """New user; default: unchanged."""
     agent: str | None | UnsetType = UNSET
-    """Whose it is to be; null: no agent's; unset: as before."""
+    """New agent; null for none; default: unchanged."""
     id: NonEmpty | None = None
-    """What it is to be called; unset: as before."""
+    """New id; default: unchanged."""
 
 
 class RewindRequest(Request):
-    """Where to go back to."""
+    """Target of a rewind."""
 
     at_turn: Count
-    """The last turn that stays."""
+    """Last turn to keep."""
 
 
 class RewoundSession(SessionObject, kw_only=True):
-    """A session without its log, as it is after going back."""
+    """A session after a rewind, without its log."""
 
     retired: Count
-    """How many messages left the live path."""
+    """Number of messages that left the live path."""
 
 
 @routes.add("POST", f"{ONE}/fork", "write", status=201, fails=(*BODY, *OF_SESSION))
 async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
-    """Make a new session with the live path up to and with a turn.
+    """Copy a session up to and including a turn into a new session.
 
-    The state is copied without the keys that were written after that turn. `metadata` says where it came from, as `forked_from`.
-    Artifacts, compactions, usage and what had left the live path stay with the original, which is unchanged.
+    State keys written after that turn are not copied. `metadata` has the origin as `forked_from`. Artifacts, compactions, usage and
+    retired messages stay with the original, which does not change.
     """
     session = await call.session()
     return SessionObject.from_session(
@@ -316,13 +316,13 @@ async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObj
 
 @routes.add("POST", f"{ONE}/move", "write", fails=(*BODY, *OF_SESSION))
 async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObject:
-    """Make a session another user's, or another agent's, or give it another id, with all that belongs to it.
+    """Move a session with all its data to another user or agent, or give it another id.
 
-    Nothing stays under the old name. What its user's sessions share (`user:`) stays with that user. A move that was interrupted
-    is finished by the same one.
+    Nothing remains under the old name. State that the user's sessions share (`user:`) stays with that user. If a move is
+    interrupted, repeat the request.
     """
     if body == MoveRequest():
-        raise InvalidRequest("nothing says where to: give user_id, agent or id", param="user_id")
+        raise InvalidRequest("the target is missing: set user_id, agent or id", param="user_id")
     owner = None if body.user_id is None else call.owner(body.user_id)
     session = await call.session()
     handle = await call.hf.move(session.ref, user_id=owner, id=body.id, agent=body.agent)
@@ -331,9 +331,9 @@ async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObj
 
 @routes.add("POST", f"{ONE}/rewind", "write", fails=(*BODY, *OF_SESSION, 412), takes=(MATCH,), gives=ETAG)
 async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> RewoundSession:
-    """Go back to a turn in place: what came after it leaves the live path, and stays in the log.
+    """Go back to a turn. Later messages leave the live path but stay in the log.
 
-    The state stays as it is. Where nothing came after it, nothing changes.
+    The state does not change. If there are no later messages, nothing changes.
     """
     session = await call.session()
     after, gone = await rewound(call.hf.engine, session.ref, body.at_turn, expect=call.if_match())
@@ -345,30 +345,29 @@ async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> Rewoun
 
 
 class ExportQuery(SessionQuery, kw_only=True):
-    """Parameters of an export."""
+    """Query parameters of an export."""
 
     retired: bool = False
-    """With the messages that left the live path."""
+    """Include messages that left the live path."""
     calls: bool = False
-    """With the model calls; needs `retired` too."""
+    """Include model calls; needs `retired`."""
     digests: bool = False
-    """With what stands for erased messages: by it a guess of one can be confirmed."""
+    """Include hashes of erased messages, with which a guess of the text can be confirmed."""
 
 
 class ImportedSession(SessionObject, kw_only=True):
-    """A session without its log, as it is after an import."""
+    """A session after an import, without its log."""
 
     imported: bool
-    """False: it was there already, just so."""
+    """False if an identical session was stored already."""
 
 
 @routes.add("GET", ONE, "read", fails=OF_SESSION, answer=SessionExport)
 async def export(call: Call, query: ExportQuery) -> JsonObject:
-    """A session whole.
+    """Export a complete session.
 
-    With `retired` also the messages that left the live path, so that the copy has the same places; with `calls` (and `retired`)
-    the model calls; with `digests` what stands for erased messages, by which a guess of one can be confirmed. Of artifacts the
-    export lists what there is: their contents stay where they are.
+    `retired` includes messages that left the live path, so that numbers stay the same; `calls` (with `retired`) includes model calls;
+    `digests` includes hashes of erased messages. Artifacts are listed without their contents.
     """
     session = await call.session(shared=True)
     return await call.hf.export(session.ref, retired=query.retired, calls=query.calls, digests=query.digests)
@@ -376,10 +375,10 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
 
 @routes.add("PUT", ONE, "write", fails=(*BODY, 404, 422, 503), body=SessionImport)
 async def install(call: Call, query: SessionQuery, body: JsonObject) -> ImportedSession:
-    """Import a session under the id of the path, in place of one that is there; all of it or nothing.
+    """Import a session under the id of the path, completely or not at all. It replaces an existing session.
 
-    Importing what is there already, just so, changes nothing: `imported` is false then. Else its version goes on from that of
-    the one it replaces, whose artifacts go with it.
+    If an identical session is stored, nothing changes and `imported` is false. Otherwise the version continues from the replaced
+    session, whose artifacts are deleted.
     """
     user = call.owner(query.user_id)
     if isinstance(named := body.get("user_id"), str):
@@ -393,7 +392,7 @@ async def install(call: Call, query: SessionQuery, body: JsonObject) -> Imported
 
 
 class Deleted(Answer, kw_only=True):
-    """It is gone."""
+    """A deleted session."""
 
     id: Id
     object: Literal["session"] = "session"
@@ -402,7 +401,7 @@ class Deleted(Answer, kw_only=True):
 
 
 class DeletedUser(Answer, kw_only=True):
-    """All of it is gone."""
+    """A user whose data was deleted."""
 
     id: Id
     object: Literal["user"] = "user"
@@ -413,11 +412,11 @@ class DeletedUser(Answer, kw_only=True):
 @routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form", fails=OF_SESSION)
 @routes.add("DELETE", ONE, "write", fails=OF_SESSION)
 async def delete(call: Call, query: SessionQuery) -> Deleted:
-    """Remove a session and all that belongs to it. One that is not there is a 404, unless its transcript still was."""
+    """Delete a session with all its data. If it does not exist, the status is 404, unless its transcript still existed."""
     session_id = call.path["session_id"]
     try:
         ref = (await call.session()).ref
-    except SessionNotFound:  # time may have taken it, and left what is kept elsewhere
+    except SessionNotFound:  # it may have expired while data is still stored elsewhere
         ref = SessionRef(call.owner_or_default(query.user_id), session_id)
     receipt = await call.hf.remove(ref)
     if receipt is None:
@@ -427,7 +426,7 @@ async def delete(call: Call, query: SessionQuery) -> Deleted:
 
 @routes.add("DELETE", "/v1/users/{user_id}", "admin", fails=(*STORE, 404))
 async def delete_user(call: Call) -> DeletedUser:
-    """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody, that is nothing."""
+    """Delete all sessions of a user with their data and shared state. Unknown users are not an error."""
     user_id = call.path["user_id"]
     call.owner(user_id)
     return DeletedUser(id=user_id, receipt=await call.hf.delete_user(user_id))

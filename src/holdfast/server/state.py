@@ -1,4 +1,4 @@
-"""The REST API over state: of a session with all that it shares, of a user, of the tenant. Keys are spelt with their prefix."""
+"""REST API for state of sessions, users and the app. Keys include the prefix of their scope."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ routes = Routes("state")
 _SESSION: Final = "/v1/sessions/{session_id}/state"
 _USER: Final = "/v1/users/{user_id}/state"
 _APP: Final = "/v1/state"
-_SCOPE_MATCH: Final = header("If-Match", "the version that the state must be at")
-_SCOPE_ETAG: Final = gives(ETag="the version of the state")
+_SCOPE_MATCH: Final = header("If-Match", "version that the state must have")
+_SCOPE_ETAG: Final = gives(ETag="version of the state")
 _CHANGING: Final = (*BODY, *STORE, 412, 422)
 
 
 class State(OpenObject):
-    """Values by key, with the prefix of its scope: `user:`, `app:`; none: the session's own."""
+    """Values by key. Keys begin with the prefix of their scope: `user:`, `app:`, or none for the session's own."""
 
 
 State.__doc__ = f"{State.__doc__} Of each scope at most {limits.STATE_KEYS} keys and {limits.STATE_BYTES} bytes."
 Key = Annotated[
     str,
     json_schema(
-        description=f"with the prefix of its scope (`user:`, `app:`, `temp:`; none: the session's own); at most"
-        f" {limits.STATE_KEY_BYTES} bytes after it",
+        description=f"key with the prefix of its scope (`user:`, `app:`, `temp:`, or none for the session's own); at most"
+        f" {limits.STATE_KEY_BYTES} bytes after the prefix",
         minLength=1,
     ),
 ]
-Value = Annotated[Any, json_schema(description=f"any JSON, at most {limits.STATE_VALUE_BYTES} bytes; null: nothing")]
+Value = Annotated[
+    Any, json_schema(description=f"any JSON, at most {limits.STATE_VALUE_BYTES} bytes; null for no value")
+]
 
 
 class _Operation(Request):
@@ -43,69 +45,69 @@ class _Operation(Request):
 
 
 class SetState(_Operation, tag_field="op", tag="set"):
-    """Store a value under a key."""
+    """Set a key to a value."""
 
     value: Value
 
 
 class DeleteState(_Operation, tag_field="op", tag="delete"):
-    """Delete what is under a key."""
+    """Delete a key."""
 
 
 class IncrementState(_Operation, tag_field="op", tag="increment"):
-    """IncrementState to the number under a key, to 0 where there is none."""
+    """Add to the number stored under a key; a missing key counts as 0."""
 
-    by: Annotated[Any, json_schema(type="number", description="unset: 1")] = 1
+    by: Annotated[Any, json_schema(type="number", description="amount; default 1")] = 1
 
 
 class AppendState(_Operation, tag_field="op", tag="append"):
-    """IncrementState to the end of the list under a key, of an empty one where there is none."""
+    """Append to the list stored under a key; a missing key counts as an empty list."""
 
     values: list[Value]
 
 
 class ExpectState(_Operation, tag_field="op", tag="expect"):
-    """What must be under a key before; else 412."""
+    """Require a value before the changes; otherwise the status is 412."""
 
     value: Value
 
 
 class StateOperations(Request):
-    """What is to be done, all of it or nothing, in this order; what is expected is looked at first."""
+    """Operations to apply in this order, all or none. Expected values are checked first."""
 
     changes: Annotated[
         list[SetState | DeleteState | IncrementState | AppendState | ExpectState],
-        json_schema(minItems=1, description=f"at most {limits.STATE_CHANGES}; more are a 413"),
+        json_schema(minItems=1, description=f"at most {limits.STATE_CHANGES} operations; more get status 413"),
     ]
 
 
 class StateChanged(Answer, kw_only=True):
-    """What was changed."""
+    """Result of state operations."""
 
     object: Literal["state.change"] = "state.change"
     version: Count
-    """The session's, or the scope's."""
+    """New version of the session or scope."""
     values: JsonObject
-    """What is under the changed keys; null: nothing."""
+    """Values of the changed keys; null for deleted ones."""
 
 
 class DeletedState(Answer, kw_only=True):
-    """It is gone."""
+    """Result of deleting a scope."""
 
     object: Literal["state"] = "state"
     user_id: str | None
-    """Whose it was; null: the tenant's."""
+    """User of the deleted state; null for the app."""
     deleted: Literal[True] = True
     keys: Count
-    """How many there were."""
+    """Number of deleted keys."""
 
 
-# -- of a session ------------------------------------------------------------
+# -- session -----------------------------------------------------------------
 
 
 @routes.add("GET", _SESSION, "read", fails=OF_SESSION, gives=ETAG, answer=State)
 async def get(call: Call, query: SessionQuery) -> JsonObject:
-    """A session's state, with what its user's sessions share (`user:`) and all of the tenant (`app:`), as one flat object."""
+    """Return a session's state with the shared state of its user (`user:`) and the app (`app:`) as one object."""
     session = await call.session()
     call.tag(session.version)
     return await call.hf.engine.scopes.all(session)
@@ -122,10 +124,10 @@ async def get(call: Call, query: SessionQuery) -> JsonObject:
     answer=State,
 )
 async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject:
-    """Change keys of a session's state, and of what it shares: all of them, or none; null deletes one. The state after that.
+    """Change keys of a session's state and shared state, all or none; null deletes a key. Return the new state.
 
-    `temp:` keys are those of a turn: here they are accepted and dropped. `app:` keys take an API key that is of no user, or an
-    admin's.
+    `temp:` keys exist only during a turn: they are accepted and ignored. `app:` keys need an API key without a user, or an admin
+    key.
     """
     session = await call.session()
     check_app(call.principal, body)
@@ -137,10 +139,10 @@ async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject
 
 @routes.add("POST", _SESSION, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(MATCH,), gives=ETAG)
 async def change(call: Call, query: SessionQuery, body: StateOperations) -> StateChanged:
-    """Set, delete, increment and append to keys of a session's state, and compare them first: all of it, or nothing.
+    """Set, delete, increment and append to keys of a session's state, all or none, after checking expected values.
 
-    What is expected (`expect`) is what must be there before that, null for nothing; of one scope a request, and where that is shared
-    all changes must be of it. What is under the changed keys then is answered.
+    `expect` is the value before the change, null for none. All `expect` operations must be of one scope; if that is a shared scope, all
+    changes must be of it as well. The response has the new values of the changed keys.
     """
     asked = _read_changes(body)
     session = await call.session()
@@ -150,13 +152,13 @@ async def change(call: Call, query: SessionQuery, body: StateOperations) -> Stat
     return _show(call, asked.delta, changed.version, changed.values)
 
 
-# -- of a scope: of a user where the path names one, else of the tenant ------------
+# -- scope: the user's if the path names one, else the app's -------------------
 
 
 @routes.add("GET", _USER, "read", fails=(*STORE, 404), gives=_SCOPE_ETAG, answer=State)
 @routes.add("GET", _APP, "read", fails=STORE, gives=_SCOPE_ETAG, answer=State)
 async def get_scope(call: Call) -> JsonObject:
-    """All that a scope holds."""
+    """Return the state of a user or the app."""
     return await _whole(call, _owner(call))
 
 
@@ -174,7 +176,7 @@ async def get_scope(call: Call) -> JsonObject:
     "PATCH", _APP, "tenant", fails=_CHANGING, takes=(_SCOPE_MATCH,), gives=_SCOPE_ETAG, body=State, answer=State
 )
 async def patch_scope(call: Call, body: JsonObject) -> JsonObject:
-    """Change keys of a scope: all of them, or none; null deletes one. The whole of it after that."""
+    """Change keys of a user's or the app's state, all or none; null deletes a key. Return the new state."""
     user_id = _owner(call)
     await call.hf.engine.scopes.change_scope(user_id, body, version=call.if_match())
     return await _whole(call, user_id)
@@ -183,10 +185,9 @@ async def patch_scope(call: Call, body: JsonObject) -> JsonObject:
 @routes.add("POST", _USER, "write", fails=(*_CHANGING, 404), takes=(_SCOPE_MATCH,), gives=_SCOPE_ETAG)
 @routes.add("POST", _APP, "tenant", fails=_CHANGING, takes=(_SCOPE_MATCH,), gives=_SCOPE_ETAG)
 async def change_scope(call: Call, body: StateOperations) -> StateChanged:
-    """Set, delete, increment and append to keys of a scope, and compare them first: all of it, or nothing.
+    """Set, delete, increment and append to keys of a user's or the app's state, all or none, after checking expected values.
 
-    What is expected (`expect`) is what must be there before that, null for nothing. What is under the changed keys then is
-    answered.
+    `expect` is the value before the change, null for none. The response has the new values of the changed keys.
     """
     asked, user_id = _read_changes(body), _owner(call)
     scopes = call.hf.engine.scopes
@@ -197,13 +198,13 @@ async def change_scope(call: Call, body: StateOperations) -> StateChanged:
 @routes.add("DELETE", _USER, "write", fails=(*STORE, 404, 412), takes=(_SCOPE_MATCH,))
 @routes.add("DELETE", _APP, "tenant", fails=(*STORE, 412), takes=(_SCOPE_MATCH,))
 async def drop_scope(call: Call) -> DeletedState:
-    """Delete all that a scope holds."""
+    """Delete the state of a user or the app."""
     user_id = _owner(call)
     return DeletedState(user_id=user_id, keys=await call.hf.engine.scopes.drop(user_id, version=call.if_match()))
 
 
 def _owner(call: Call) -> str | None:
-    """Return the user that the path names. Raises `UserNotFound` for another one than the key's."""
+    """Return the user of the path. Raise `UserNotFound` for another user than the key's."""
     return call.owner(call.path["user_id"]) if "user_id" in call.path else None
 
 
@@ -225,12 +226,12 @@ class _Changes(NamedTuple):
 
 
 def _read_changes(body: StateOperations) -> _Changes:
-    """Return the operations in a body, those of one key as one. Raises `InvalidRequest`, `TooLarge`."""
+    """Combine the operations of a body by key. Raise `InvalidRequest` or `TooLarge`."""
     changes = body.changes
     if not changes:
-        raise InvalidRequest("changes must be a list of at least one operation", param="changes")
+        raise InvalidRequest("changes must contain at least one operation", param="changes")
     if len(changes) > limits.STATE_CHANGES:
-        message = f"changes has {len(changes):,} operations; at most {limits.STATE_CHANGES:,} are taken"
+        message = f"changes has {len(changes):,} operations; at most {limits.STATE_CHANGES:,} are allowed"
         raise TooLarge(message, param="changes")
     delta: dict[str, Change] = {}
     expect: dict[str, Any] = {}
@@ -240,11 +241,11 @@ def _read_changes(body: StateOperations) -> _Changes:
             delta[one.key] = combined(one.key, delta[one.key], made) if one.key in delta else made
         elif one.key in expect:
             place = f"changes[{at}]"
-            raise InvalidRequest(f"{place}: what is expected of {one.key!r:.80} was said already", param=place)
+            raise InvalidRequest(f"{place}: duplicate expect for {one.key!r:.80}", param=place)
         else:
             expect[one.key] = one.value
     if not delta:
-        raise InvalidRequest("changes only says what is expected, and changes nothing", param="changes")
+        raise InvalidRequest("changes contains only expect operations: add one that changes something", param="changes")
     return _Changes(delta, expect)
 
 

@@ -1,4 +1,4 @@
-"""The REST API for voice agents: what was said, as records; what of a reply was heard; something said from outside."""
+"""REST API for voice agents: history as voice records, interruptions, and speech from outside."""
 
 from __future__ import annotations
 
@@ -39,65 +39,65 @@ _SOURCES: Final = "; ".join(f"{role}: {', '.join(sources)}" for role, sources in
 
 
 class VoiceMetadata(OpenObject, kw_only=True):
-    """Where it came from, how it was interrupted if it was, and what else its writer keeps here."""
+    """Source of the text, how it was interrupted, and fields of the application."""
 
     source: Annotated[
         str,
         json_schema(description=_SOURCES, enum=sorted({one for sources in SOURCES.values() for one in sources})),
     ]
     user: Any = UNSET
-    """Who spoke."""
+    """Speaker."""
     interrupted: Literal[True] | UnsetType = UNSET
-    """It was interrupted: `content` is what was delivered."""
+    """The reply was interrupted: `content` is what was delivered."""
     interrupt_timestamp: Time | UnsetType = UNSET
     original: str | UnsetType = UNSET
-    """What was generated of it."""
+    """The generated text."""
 
 
 class VoiceRecord(Answer, kw_only=True):
-    """What was said, as voice agents keep it."""
+    """A message in the format of voice agents."""
 
     role: Literal["user", "assistant"]
     content: str
     turn_id: Count
-    """Which turn it belongs to, from 0."""
+    """Turn of the message, from 0."""
     timestamp: Time
     agent: str | UnsetType = UNSET
-    """Who said it, where that was another agent than the session's own."""
+    """Agent, if it was another one than the session's own."""
     metadata: Annotated[JsonObject, same_as(VoiceMetadata)]
 
 
 class PlainRecord(Answer):
-    """Role and content alone."""
+    """Role and content only."""
 
     role: str
     content: str
 
 
 class VoiceHistory(Answer):
-    """The voice form."""
+    """History as voice records."""
 
     contents: list[Annotated[Any, same_as(VoiceRecord)]]
 
 
 class PlainHistory(Answer):
-    """The plain form, with `view=plain`."""
+    """History with `view=plain`."""
 
     messages: list[Annotated[Any, same_as(PlainRecord)]]
 
 
 class HistoryQuery(SessionQuery, kw_only=True):
-    """Parameters of a history."""
+    """Query parameters of a history."""
 
     view: Literal["voice", "plain"] = "voice"
-    """Which form."""
+    """Format of the records."""
 
 
 @routes.add("GET", f"{_ONE}/history", "read", fails=OF_SESSION, answer=(VoiceHistory, PlainHistory))
 async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistory:
-    """What user and assistant said: as voice records, or role and content alone.
+    """Return the messages of user and assistant, as voice records or as role and content.
 
-    No system messages, no tools; what was said next to tool calls is among it.
+    System messages and tool messages are left out; text next to tool calls is included.
     """
     session = await call.session(shared=True)
     as_records = query.view == "voice"
@@ -114,50 +114,51 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
 
 
 class InterruptRequest(Request, kw_only=True):
-    """What was heard of the last reply: one of `content`, `chars` and `ms`, or all that there is of it."""
+    """What the user heard of the last reply: `content`, `chars` or `ms`; without any of them, all of it."""
 
     content: str | None = None
-    """The text that was heard; how it sets its words apart does not matter."""
+    """The text that was heard; white space does not matter."""
     chars: Count | None = None
-    """How many characters of it were heard."""
+    """Number of characters that were heard."""
     ms: Count | None = None
-    """For how many milliseconds it was heard."""
+    """Milliseconds that were heard."""
     total_ms: Annotated[
         int | None,
         json_schema(
-            description=f"how many the whole would have taken; unset: {SPEAKING_RATE} characters a second", minimum=1
+            description=f"duration of the whole reply in milliseconds; default: {SPEAKING_RATE} characters per second",
+            minimum=1,
         ),
     ] = None
     timestamp: Count | None = None
-    """When that was, milliseconds since the epoch; unset: now."""
+    """Time of the interruption in milliseconds since the epoch; default: now."""
     turn_id: Count | None = None
-    """The turn that the reply must be of; a later one that runs is left alone."""
+    """Turn of the reply; later turns are not interrupted."""
 
 
 class Interruption(Answer, kw_only=True):
-    """What became of the last reply."""
+    """Result of an interruption."""
 
     object: Literal["interruption"] = "interruption"
     session_id: Id
     version: Count
-    """The session's."""
+    """Version of the session."""
     interrupted: bool
-    """Whether it was interrupted: not where all of it was heard."""
+    """False if the whole reply was heard."""
     stopped: bool
-    """Whether a turn was running, and was asked to stop."""
+    """True if a running turn was stopped."""
     entry: EntryJson | None
-    """What is left of it; null: nothing."""
+    """The shortened reply; null if nothing was heard."""
 
 
 @routes.add("POST", f"{_ONE}/interrupt", "write", fails=(*BODY, *OF_SESSION, 422), gives=ETAG)
 async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> Interruption:
-    """Stop the session's turn if one runs, and keep of its last reply what was heard.
+    """Stop the session's running turn and keep only what was heard of its last reply.
 
-    That is `content`, or its first `chars` characters, or what was spoken in `ms` milliseconds: of `total_ms` that the whole
-    would have taken, else at 15 characters a second, to the end of a word. Without any of them all that there is was heard.
-    What was delivered is in the reply's place then, marked, in its turn, with what was generated as `original`; what came
-    after it follows, and tool calls that were cut are dropped. Of a reply of which nothing was heard nothing stays. Of one that
-    was heard to its end, all does: `interrupted` is false. A second interruption can only shorten.
+    The heard part is `content`, the first `chars` characters, or what was spoken in `ms` milliseconds (of `total_ms`, by default at
+    15 characters per second, rounded up to a word). Without these fields the whole text counts as heard. The reply is replaced by
+    the delivered text, marked as interrupted, with the generated text as `original`; later messages follow it, and tool calls
+    that were cut are dropped. A reply of which nothing was heard is removed; one heard to its end does not change, and
+    `interrupted` is false. Repeated interruptions can only shorten the reply.
     """
     heard = heard_from(msgspec.structs.asdict(body))
     session = await call.session()
@@ -176,39 +177,39 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
 
 
 class SpeakRequest(Request, kw_only=True):
-    """What the agent is to say."""
+    """Text for the agent to say."""
 
     text: NonEmpty | None = None
-    """At most `gateway.max_speech` bytes; unset: the agent's own, by `source`."""
+    """Text, at most `gateway.max_speech` bytes; default: the agent's own text for `source`."""
     priority: Annotated[str | None, json_schema(enum=["INTERRUPT", "APPEND", "IGNORE", None])] = None
-    """While a turn runs: stop it first (the default), wait for it, or say nothing."""
+    """While a turn runs: stop it (default), wait for it, or say nothing."""
     source: Annotated[str | None, json_schema(enum=["command", "greeting", "silence", None])] = None
-    """What it is recorded as; unset: `command`."""
+    """Source in the record; default: `command`."""
     interruptable: bool | None = None
-    """False: an upstream that knows voice records is told that it may not be interrupted."""
+    """False: an upstream that reads voice records is told not to interrupt it."""
 
 
 class Spoken(Answer, kw_only=True):
-    """What became of it."""
+    """Result of speaking."""
 
     object: Literal["speech"] = "speech"
     session_id: Id
     version: Count
-    """The session's."""
+    """Version of the session."""
     spoken: bool
-    """False: a turn was running that was not to be disturbed."""
+    """False if a turn was running that was not to be interrupted."""
     stopped: bool
-    """Whether a turn was running, and was asked to stop."""
+    """True if a running turn was stopped."""
     entry: EntryJson | None
-    """What was said; null: nothing."""
+    """The recorded message; null if nothing was said."""
 
 
 @routes.add("POST", f"{_ONE}/speak", "write", fails=(*BODY, *OF_SESSION, 422), gives=ETAG)
 async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
-    """Have the agent say something from outside, in a turn of its own.
+    """Let the agent say a text in a turn of its own.
 
-    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `spoken`
-    is false. Without a `text` the agent's own `greeting` or `silence_message` is said, by its `source`.
+    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `spoken` is
+    false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on `source`.
     """
     speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
     speech.check_size(call.most_speech)
@@ -225,5 +226,5 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
 
 
 async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
-    """Return an entry as it is in the log."""
+    """Convert an entry with its media to JSON."""
     return None if entry is None else entry_to((await whole_entries(call.hf.store, ref, [entry]))[0])

@@ -1,4 +1,4 @@
-"""The REST API over agents' workspaces: what was committed, and a checkpoint. For keys that are of no user."""
+"""REST API for agents' workspaces: history and checkpoint. They need a key without a user."""
 
 from __future__ import annotations
 
@@ -21,74 +21,74 @@ _ONE: Final = "/v1/workspaces/{agent}"
 
 
 class HistoryQuery(Request, kw_only=True):
-    """Parameters of a history."""
+    """Query parameters of a history."""
 
     limit: Annotated[
-        int, json_schema(description="most commits; 10 unless given", minimum=1, maximum=WORKSPACE_HISTORY)
+        int, json_schema(description="maximum number of commits; default 10", minimum=1, maximum=WORKSPACE_HISTORY)
     ] = 10
     diff: bool = False
-    """With what changed from the oldest of them to the newest."""
+    """Include the changes between the oldest and the newest of these commits."""
 
 
 class WorkspaceCommit(Answer):
     """A commit of a workspace."""
 
     oid: str
-    """Its id."""
+    """Commit id."""
     short_oid: str
-    """The first seven characters of that."""
+    """First seven characters of the commit id."""
     subject: str
-    """Its first line."""
+    """First line of the message."""
     body: str
-    """What else it says: session, agent, user and reason where a session's end made it."""
+    """Rest of the message: session, agent, user and reason if the end of a session caused the commit."""
     author: str
-    """Name and address."""
+    """Name and email address."""
     timestamp_unix: int
     """Seconds since the epoch."""
 
 
 class WorkspaceHistory(Answer, kw_only=True):
-    """What was committed, newest first."""
+    """History of a workspace, newest commit first."""
 
     object: Literal["workspace.history"] = "workspace.history"
     agent: str
-    """The agent's name."""
+    """Name of the agent."""
     commits: list[WorkspaceCommit]
     diff: Annotated[
         str | UnsetType,
         json_schema(
-            description=f"from the oldest to the newest, at most {WORKSPACE_DIFF_BYTES} bytes; its end says what is left out"
+            description=f"changes from the oldest to the newest commit, at most {WORKSPACE_DIFF_BYTES} bytes; the end says what is left out"
         ),
     ] = UNSET
 
 
 class CheckpointRequest(Request):
-    """Why."""
+    """Options of a checkpoint."""
 
     note: str | None = None
-    """One line; unset: `manual`."""
+    """Reason, in one line; default: `manual`."""
 
 
 class LeftOutFile(Answer):
-    """A file that is not in it, or not as it is now."""
+    """A file that was not committed in its current state."""
 
     name: str
     why: str
 
 
 class Checkpoint(Answer, kw_only=True):
-    """What became of it."""
+    """Result of a checkpoint."""
 
     object: Literal["workspace.checkpoint"] = "workspace.checkpoint"
     agent: str
-    """The agent's name."""
+    """Name of the agent."""
     ok: Literal[True] = True
     skipped: bool
-    """There was nothing to commit."""
+    """True if there was nothing to commit."""
     oid: str | UnsetType = UNSET
-    """The commit's, its first seven characters."""
+    """First seven characters of the commit id."""
     subject: str | UnsetType = UNSET
-    """The commit's first line."""
+    """First line of the commit message."""
     reason: str | UnsetType = UNSET
     """Why there is no commit."""
     left_out: list[LeftOutFile] | UnsetType = UNSET
@@ -96,10 +96,10 @@ class Checkpoint(Answer, kw_only=True):
 
 @routes.add("GET", f"{_ONE}/history", "shared", fails=(*STORE, 404))
 async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
-    """What was committed to an agent's workspace, newest first.
+    """List the commits of an agent's workspace, newest first.
 
-    With `diff` also what changed between the oldest of these commits and the newest, as git tells it; it is left out where nothing
-    differs. `default` is the workspace of sessions that have no agent.
+    `diff` adds the changes between the oldest and the newest of these commits as a git diff; it is omitted if there are none.
+    `default` is the workspace of sessions without an agent.
     """
     workspace = _workspace(call)
     found = msgspec.to_builtins(await workspace.history(query.limit, include_diff=query.diff))
@@ -108,13 +108,13 @@ async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
 
 @routes.add("POST", f"{_ONE}/checkpoint", "shared write", fails=(*BODY, 404, 422, 503))
 async def checkpoint(call: Call, body: CheckpointRequest) -> Checkpoint:
-    """Commit an agent's workspace now, with a note why; where nothing has changed, nothing is committed."""
+    """Commit the current files of an agent's workspace. If nothing has changed, there is no commit."""
     workspace = _workspace(call)
     return Checkpoint(agent=workspace.agent, **told_of(await workspace.checkpoint(body.note)))
 
 
 def _workspace(call: Call) -> Workspace:
-    """Return the workspace that the path names. Raises `WorkspaceNotFound`."""
+    """Return the workspace of the path. Raise `WorkspaceNotFound`."""
     agent, workspaces = call.path["agent"], call.hf.workspaces
     if workspaces is None:
         raise WorkspaceNotFound(None)

@@ -1,4 +1,4 @@
-"""`POST /v1/messages/count_tokens`: how many tokens a request's own messages would be. Nothing is called, nothing stored."""
+"""`POST /v1/messages/count_tokens`: count the tokens of a request. No model is called and nothing is stored."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.server.apis.anthropic import Messages
 from holdfast.server.chat import check
 from holdfast.server.chat_objects import AnthropicError, CountRequest, TokenCount
-from holdfast.server.doors.messages import Messages
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, Routes
 from holdfast.wire.anthropic_requests import fields_for_others, without_anthropics
@@ -25,14 +25,14 @@ from holdfast.wire.objects import JsonObject, Request
 from holdfast.wire.openai import chat, message_to, split_system
 
 routes = Routes("chat")
-_DOOR: Final = Messages()
+_FORMAT: Final = Messages()
 
 
 class CountQuery(Request):
-    """Parameters of Anthropic's client."""
+    """Query parameters of Anthropic's client."""
 
     beta: str | None = None
-    """What Anthropic's client adds for what is in beta; means nothing here."""
+    """Sent by Anthropic's client for beta features; ignored."""
 
 
 @routes.add(
@@ -44,27 +44,27 @@ class CountQuery(Request):
     body=CountRequest,
 )
 async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> TokenCount:
-    """Tokens of the request's own system prompt, messages and tools, as its model counts them.
+    """Count the tokens of the request's system prompt, messages and tools with the tokenizer of its model.
 
-    What an agent or a session would add is not among them. By the provider's own count where the model has `count: provider`.
+    Tokens that an agent or session would add are not included. With `count: provider`, the provider counts.
     """
-    said = await run_cpu(_DOOR.read, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
-    check(said.body)
-    if not said.messages:
-        raise InvalidRequest("messages is missing or empty; send at least one", param="messages")
-    llm = call.hf.roster.voice(agent=said.body.get("agent"), model=said.body.get("model")).llm
-    messages = await mask_messages(call.hf.guard, said.messages)
-    counted = await _counted(call.hf, llm, messages, said.body)
+    parsed = await run_cpu(_FORMAT.read, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
+    check(parsed.body)
+    if not parsed.messages:
+        raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
+    llm = call.hf.roster.voice(agent=parsed.body.get("agent"), model=parsed.body.get("model")).llm
+    messages = await mask_messages(call.hf.guard, parsed.messages)
+    counted = await _count(call.hf, llm, messages, parsed.body)
     return TokenCount(counted.tokens, counted.to_wire())
 
 
-async def _counted(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> Counted:
+async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> Counted:
     system, rest = split_system(messages)
-    told = [*system, *adapted(rest, llm.dialect)]
+    adapted_messages = [*system, *adapted(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
     tools = (fields_for_others(fields, llm.model) if others else fields).get("tools") or []
-    total = await run_cpu(_total, llm, told, tools)
-    sent = [seen(message, llm.inputs) for message in told]
+    total = await run_cpu(_total, llm, adapted_messages, tools)
+    sent = [seen(message, llm.inputs) for message in adapted_messages]
     sent = [without_anthropics(chat(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
     provider = await llm.prompt_tokens({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None

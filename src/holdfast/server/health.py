@@ -1,4 +1,4 @@
-"""Health, models, metrics, and the page that greets whoever opens the address in a browser."""
+"""Health, models, metrics and the home page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType
 from holdfast._version import __version__
 from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE
-from holdfast.server import page
+from holdfast.server import docs_page
+from holdfast.server.apis.anthropic import model_list
 from holdfast.server.chat_objects import AnthropicError, Error
-from holdfast.server.doors.messages import model_list
 from holdfast.server.http import Call
 from holdfast.server.metrics import Metrics
 from holdfast.server.replies import Reply
@@ -27,17 +27,15 @@ TEXT: Final[JsonObject] = {"schema": {"type": "string"}}
 
 
 class ModelsQuery(Request, kw_only=True):
-    """Parameters of a list of models; they are for Anthropic's form alone."""
+    """Query parameters of the list of models; used only in Anthropic's format."""
 
     beta: str | None = None
-    """What Anthropic's client adds for what is in beta; means nothing here."""
-    limit: Annotated[
-        int, json_schema(description="most models of the page; 20 unless given", minimum=1, maximum=PAGE)
-    ] = 20
+    """Sent by Anthropic's client for beta features; ignored."""
+    limit: Annotated[int, json_schema(description="maximum number of models; default 20", minimum=1, maximum=PAGE)] = 20
     after_id: str | None = None
-    """The `last_id` of the page before."""
+    """`last_id` of the previous page."""
     before_id: str | None = None
-    """The `first_id` of the page after."""
+    """`first_id` of the next page."""
 
 
 class Model(Answer, kw_only=True):
@@ -47,13 +45,13 @@ class Model(Answer, kw_only=True):
     object: Literal["model"] = "model"
     created: Count = 0
     owned_by: str
-    """`holdfast-agent`, or the model's name upstream."""
+    """`holdfast-agent`, or the upstream name of the model."""
     description: str | UnsetType = UNSET
-    """What an agent is for."""
+    """Purpose of the agent."""
 
 
 class ModelList(Answer, kw_only=True):
-    """Names that a request's `model` may have."""
+    """Names that can be used as `model`."""
 
     object: Literal["list"] = "list"
     data: list[Model]
@@ -65,21 +63,21 @@ class AnthropicModel(Answer, kw_only=True):
     type: Literal["model"]
     id: str
     display_name: str
-    """`agent …`, or the model's name upstream."""
+    """`agent …`, or the upstream name of the model."""
     created_at: Annotated[str, json_schema(format="date-time")]
-    """Not known."""
+    """Unknown; a fixed date."""
     lifecycle: Literal["active"]
 
 
 class AnthropicModelList(Answer, kw_only=True):
-    """The same for a client that names an `anthropic-version`."""
+    """Models in Anthropic's format."""
 
     data: list[AnthropicModel]
     has_more: bool
-    """There are more."""
+    """True if there are more."""
     first_id: str | None
     last_id: str | None
-    """Give it as `after_id` for the next page."""
+    """Pass it as `after_id` for the next page."""
 
 
 @routes.add(
@@ -87,12 +85,12 @@ class AnthropicModelList(Answer, kw_only=True):
     "/v1/models",
     "read",
     fails=(400,),
-    takes=(header("anthropic-version", "answer in the shape of Anthropic's API; the parameters are for that alone"),),
+    takes=(header("anthropic-version", "selects Anthropic's format; the query parameters work only with it"),),
     errors=(Error, AnthropicError),
     answer=(ModelList, AnthropicModelList),
 )
 async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
-    """Agents and models, by the names that a request's `model` may have."""
+    """List agents and models by the names that can be used as `model`."""
     roster = call.hf.roster
     if call.header("anthropic-version") is not None:
         return _anthropics(roster, query)
@@ -102,12 +100,12 @@ async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
 
 
 def _agent(agent: Agent) -> Model:
-    """Show an agent as one of the models, with what it is for where that is said."""
+    """Convert an agent to a model of the list."""
     return Model(id=agent.name, owned_by="holdfast-agent", description=agent.description or UNSET)
 
 
 def _anthropics(roster: Roster, query: ModelsQuery) -> JsonObject:
-    """Show the same in the shape of Anthropic's API."""
+    """Return the list in Anthropic's format."""
     agents = [
         (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
         for name, agent in roster.agents.items()
@@ -120,16 +118,16 @@ def _anthropics(roster: Roster, query: ModelsQuery) -> JsonObject:
 
 
 class Health(Answer):
-    """It is well."""
+    """Health of the server."""
 
     status: str
     """`ok` or `ready`."""
     version: str
-    """Holdfast's."""
+    """Version of Holdfast."""
 
 
 class Home(Answer, kw_only=True):
-    """Where to go."""
+    """Overview of the server."""
 
     name: str = "holdfast"
     version: str = __version__
@@ -142,33 +140,33 @@ class Home(Answer, kw_only=True):
 
 @server_routes.add("GET", "/healthz", "public")
 async def health(_: Call) -> Health:
-    """The process is up."""
+    """Check that the process runs."""
     return Health("ok", __version__)
 
 
 @server_routes.add("GET", "/readyz", "public", fails=(503,))
 async def ready(call: Call) -> Health:
-    """The store can be read and written; 503 otherwise."""
+    """Check that the store can be read and written; 503 otherwise."""
     await call.hf.store.ping()
     return Health("ready", __version__)
 
 
 @server_routes.add("GET", "/", "public", answer={JSON: Home, "text/html": TEXT})
 async def home(call: Call) -> Reply:
-    """Where to go from here: a page in a browser, JSON for programs."""
-    shown = page.home("Holdfast", __version__) if _wants_page(call.header("accept") or "") else Reply(Home())
+    """Return an overview: HTML for browsers, JSON for programs."""
+    shown = docs_page.home("Holdfast", __version__) if _wants_page(call.header("accept") or "") else Reply(Home())
     return msgspec.structs.replace(shown, headers={**shown.headers, "vary": "Accept"})
 
 
 @server_routes.add("GET", "/metrics", "server", answer={"text/plain": TEXT})
 async def metrics(call: Call) -> Reply:
-    """Prometheus metrics."""
+    """Return Prometheus metrics."""
     counted: Metrics = call.request.app.state.metrics
     return Reply(counted.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 def _wants_page(accept: str) -> bool:
-    """Return True if `Accept` names HTML, and JSON not before it. Programs say `*/*`, or nothing."""
+    """Return True if `Accept` prefers HTML to JSON. Programs send `*/*` or nothing."""
     kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
     named = [kind for kind in kinds if kind in ("text/html", "application/xhtml+xml", "application/json")]
     return bool(named) and named[0] != "application/json"

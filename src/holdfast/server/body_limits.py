@@ -1,4 +1,4 @@
-"""How bodies come in: of a kind that is understood, in time, and never more of them at once than fits into memory."""
+"""Reading request bodies: checks type, time and memory limits."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from holdfast.server.permissions import Refused
 from holdfast.wire.parsing import decoded
 
 _SMALL: Final = 64 * 1024
-"""Bytes of a body that wait for no room."""
+"""The first bytes of a body, which need no reservation."""
 _THREAD_BYTES: Final = 256 * 1024
-"""A body from here on is decoded in a thread, so that the others need not wait."""
+"""Bodies from this size on are decoded in a thread, so that other requests do not wait."""
 _encode = msgspec.json.Encoder().encode
 _JSON: Final = re.compile(r"\s*application/(?:[\w.-]+\+)?json\s*(?:;(.*))?", re.IGNORECASE | re.DOTALL)
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
 class BodyRoom:
-    """Bytes of request bodies in memory, shared by all principals and taken as they arrive.
+    """Memory for request bodies, shared by all principals and reserved as bytes arrive.
 
-    A principal may hold half of the room. Its oldest body that is still arriving may go on to three quarters, so that several
-    of its bodies do not wait for each other for ever; a tenant never holds more than that. The oldest arriving body of all may
-    go beyond the room by the size of one body, for the same reason.
+    A principal may hold half of it. Its oldest arriving body may go up to three quarters, so that several of its bodies do not
+    wait for each other forever; a tenant never holds more than three quarters. For the same reason the oldest arriving body of
+    all may exceed the total by the size of one body.
 
     Args:
-        body: size of the largest body; the room is `BODIES` times as large.
+        body: size of the largest body; the total is `BODIES` times as large.
     """
 
     def __init__(self, body: int) -> None:
@@ -44,25 +44,25 @@ class BodyRoom:
         self.held = 0
         self._owners: Counter[Owner] = Counter()
         self._tenants: Counter[str] = Counter()
-        self._arriving: dict[Held, None] = {}
-        self._waiting: list[tuple[Held, int, anyio.Event]] = []
+        self._arriving: dict[BodyReservation, None] = {}
+        self._waiting: list[tuple[BodyReservation, int, anyio.Event]] = []
 
     @property
     def size(self) -> int:
-        """Bytes of the whole room."""
+        """Bytes in total."""
         return self.body * BODIES
 
     def of(self, owner: Owner) -> int:
-        """Return the bytes that a principal holds."""
+        """Return the bytes held by a principal."""
         return self._owners[owner]
 
     def is_full_for(self, owner: Owner) -> bool:
-        """Return True if a principal, or its tenant, holds all that it may."""
+        """Return True if a principal or its tenant holds its maximum."""
         most = self.size * 3 // 4
         return self._owners[owner] >= most or self._tenants[owner.tenant] >= most
 
-    async def take(self, held: Held, size: int) -> None:
-        """Take `size` bytes for a body that is arriving, as soon as there is room for them."""
+    async def take(self, held: BodyReservation, size: int) -> None:
+        """Reserve `size` bytes for an arriving body. Wait until they are available."""
         self._arriving.setdefault(held)
         if self._may_take(held, size):
             self.add(held, size)
@@ -76,8 +76,8 @@ class BodyRoom:
                 self._waiting.remove(place)
             raise
 
-    def add(self, held: Held, size: int) -> None:
-        """Count `size` bytes, whether or not there is room for them; a negative number gives them back."""
+    def add(self, held: BodyReservation, size: int) -> None:
+        """Count `size` bytes even if they are not available; a negative number releases bytes."""
         held.size += size
         self.held += size
         self._owners[held.owner] += size
@@ -87,13 +87,13 @@ class BodyRoom:
         if not self._tenants[held.owner.tenant]:
             del self._tenants[held.owner.tenant]
 
-    def end_arrival(self, held: Held) -> None:
-        """Note that a body is there, or will not come any more."""
+    def end_arrival(self, held: BodyReservation) -> None:
+        """Record that a body has arrived completely or was given up."""
         self._arriving.pop(held, None)
         self.wake()
 
     def wake(self) -> None:
-        """Let those go on that there is room for now."""
+        """Wake waiting bodies whose bytes are available now."""
         for place in list(self._waiting):
             held, size, event = place
             if self._may_take(held, size):
@@ -101,7 +101,7 @@ class BodyRoom:
                 self.add(held, size)
                 event.set()
 
-    def _may_take(self, held: Held, size: int) -> bool:
+    def _may_take(self, held: BodyReservation, size: int) -> bool:
         owner, most = held.owner, self.size * 3 // 4
         first = next((one for one in self._arriving if one.owner == owner), held) is held
         oldest = next(iter(self._arriving), held) is held
@@ -112,25 +112,25 @@ class BodyRoom:
         )
 
 
-class Intake:
-    """What all requests of one server share for reading bodies."""
+class BodyLimits:
+    """Reads request bodies within the limits of one server."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.room = BodyRoom(limits.body)
 
     def take(self, limits: Limits) -> None:
-        """Have other limits from the next request on."""
+        """Use other limits from the next request on."""
         self.room.body = limits.body
         self.limits = limits
         self.room.wake()
 
-    async def read(self, request: Request, held: Held) -> Any:
-        """The JSON in a request's body; its room is `held` until whoever reads it lets go.
+    async def read(self, request: Request, held: BodyReservation) -> Any:
+        """Return the JSON of a request's body. Its memory is reserved in `held` until the caller releases it.
 
         Raises:
-            InvalidRequest, TooLarge: see `decoded`; or more bytes than `Limits.body`.
-            Refused: it is not JSON by its own headers, came too slowly, or there is no room for it.
+            InvalidRequest, TooLarge: from `decoded`, or the body is larger than `Limits.body`.
+            Refused: the headers say that it is not JSON, it arrived too slowly, or memory is full.
         """
         _check_kind(request.headers)
         held.begin(self.room, current_owner())
@@ -139,17 +139,17 @@ class Intake:
         finally:
             held.end_arrival()
         try:
-            return await run_cpu(_understood, body, self.limits, long=len(body) >= _THREAD_BYTES)
+            return await run_cpu(_parse_body, body, self.limits, long=len(body) >= _THREAD_BYTES)
         except HoldfastError as exc:
-            # The frames of its traceback hold the body, and a thread's error holds them until the collector comes.
+            # The traceback's frames hold the body; an error from a thread would keep them until garbage collection.
             exc.__context__ = exc.__cause__ = None
-            raise exc.with_traceback(None)  # noqa: B904  # there is none to be had
+            raise exc.with_traceback(None)  # noqa: B904  # the cause is dropped on purpose
         finally:
             del body
 
-    async def _bytes(self, request: Request, held: Held) -> bytes:
-        said = declared(request.headers)
-        if said is not None and said > self.limits.body:
+    async def _bytes(self, request: Request, held: BodyReservation) -> bytes:
+        size_header = get_declared_size(request.headers)
+        if size_header is not None and size_header > self.limits.body:
             raise self._too_large()
         pieces: list[bytes] = []
         arrival = _Arrival(self.limits.body_timeout)
@@ -160,21 +160,21 @@ class Intake:
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _make_room(self, held: Held, size: int, arrival: _Arrival) -> None:
-        """Reserve room for a piece that has arrived. The beginning of a body is counted, but waits for nothing."""
+    async def _make_room(self, held: BodyReservation, size: int, arrival: _Arrival) -> None:
+        """Reserve memory for a piece that has arrived. The first bytes of a body are counted but never wait."""
         if arrival.size <= _SMALL:
             if self.room.is_full_for(held.owner):
                 raise self._busy(held, "")
             self.room.add(held, size)
             return
-        with anyio.move_on_after(self.limits.body_timeout) as waiting, arrival.paused():
+        with anyio.move_on_after(self.limits.body_timeout) as waiting, arrival.pause():
             await self.room.take(held, size)
         if waiting.cancelled_caught:
             raise self._busy(held, f", for {self.limits.body_timeout:g} s already")
 
-    def _busy(self, held: Held, since: str) -> Refused:
+    def _busy(self, held: BodyReservation, since: str) -> Refused:
         mib = self.room.of(held.owner) / MIB
-        message = f"the server is busy with other large bodies{since}; yours in flight have {mib:.1f} MiB; try again"
+        message = f"the server is busy with other large bodies{since}; your requests hold {mib:.1f} MiB; try again"
         return Refused(503, "busy", message, retry_after="1", connection="close")
 
     def _too_large(self) -> TooLarge:
@@ -182,10 +182,10 @@ class Intake:
 
 
 class _Arrival:
-    """How a body arrives: whole within a time, and its large part at a minimum rate.
+    """Limits the time of a body: a total, and a minimum rate for large bodies.
 
     Args:
-        seconds: in which all of it has to arrive, the time apart in which the server had no room for it.
+        seconds: limit for the whole body, not counting time in which the server had no memory for it.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -199,8 +199,8 @@ class _Arrival:
         self._in_window = 0
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave the time inside the block out of account: it is the server that waits."""
+    def pause(self) -> Iterator[None]:
+        """Do not count the time inside the block: the server is waiting, not the client."""
         began = anyio.current_time()
         try:
             yield
@@ -210,7 +210,7 @@ class _Arrival:
             self._window_end += waited
 
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body as they arrive. Raises `Refused` where it comes too slowly."""
+        """Yield the pieces of a body as they arrive. Raise `Refused` if it is too slow."""
         stream = request.stream()
         async with aclosing(stream):
             while True:
@@ -229,7 +229,7 @@ class _Arrival:
                 yield piece
 
     def _deadline(self) -> float:
-        # The window's bytes may have come already: then the next window ends it.
+        # If this window has its bytes already, the next window decides.
         if self.size <= _SMALL or self._in_window >= BODY_STALL_BYTES:
             return min(self._end, self._window_end + BODY_STALL_SECONDS) if self.size > _SMALL else self._end
         return min(self._end, self._window_end)
@@ -242,8 +242,8 @@ class _Arrival:
         return Refused(408, "request_timeout", message, connection="close")
 
 
-class Held:
-    """Room that the body of one request holds, from its first byte until its turn has begun or its answer is made."""
+class BodyReservation:
+    """Memory reserved for the body of one request, from its first byte until its turn begins or its response is made."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -251,55 +251,55 @@ class Held:
         self._room: BodyRoom | None = None
 
     def begin(self, room: BodyRoom, owner: Owner) -> None:
-        """Charge what comes to a principal."""
+        """Charge the body to a principal."""
         self._room, self.owner = room, owner
 
     def end_arrival(self) -> None:
-        """Note that the body is there, or will not come any more."""
+        """Record that the body has arrived completely or was given up."""
         if self._room is not None:
             self._room.end_arrival(self)
 
     def release(self) -> None:
-        """Give back what is held. Calling it again does nothing."""
+        """Release the memory. Calling it again does nothing."""
         if self._room is not None and self.size:
             self._room.add(self, -self.size)
             self._room.wake()
 
 
-def declared(headers: Mapping[str, str]) -> int | None:
-    """How many bytes a body has by its own word."""
+def get_declared_size(headers: Mapping[str, str]) -> int | None:
+    """Return the declared size of a body in bytes, or None."""
     text = headers.get("content-length", "")
     return int(text[:20]) if text.isascii() and text.isdigit() else None
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
-    """Refuse a compressed body: a few bytes of it stand for any number."""
+    """Reject compressed bodies: a few bytes could decompress to any size."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        message = f"Content-Encoding {encoding[:40]!r} is not taken; send the body as it is, without compression"
+        message = f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed"
         raise Refused(415, "unsupported_encoding", message, accept_encoding="identity")
 
 
 def _check_kind(headers: Mapping[str, str]) -> None:
-    """Refuse what is not JSON by its own word. Nothing said is fine."""
+    """Reject bodies that are declared as another type than JSON. No declaration is accepted."""
     check_encoding(headers)
     kind = headers.get("content-type")
     if kind is None:
         return
     found = _JSON.fullmatch(kind)
     if found is None:
-        message = f"Content-Type {kind[:80]!r} is not taken; send JSON, with Content-Type: application/json"
+        message = f"Content-Type {kind[:80]!r} is not supported: send JSON with Content-Type: application/json"
         raise Refused(415, "unsupported_media_type", message, accept="application/json")
     charset = _CHARSET.search(found[1] or "")
     if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise Refused(415, "unsupported_media_type", f"the charset {charset[1][:40]!r} is not taken; JSON is UTF-8")
+        raise Refused(415, "unsupported_media_type", f"the charset {charset[1][:40]!r} is not supported: use UTF-8")
 
 
-# -- what stands in a body ---------------------------------------------------
+# -- contents ----------------------------------------------------------------
 
 
-def _understood(body: bytes, limits: Limits) -> Any:
-    """The JSON in a body, nothing in it larger or more than is taken."""
+def _parse_body(body: bytes, limits: Limits) -> Any:
+    """Decode a body and check the limits on its contents."""
     data = decoded(body)
     if isinstance(data, dict):
         _check_counts(data, limits)

@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: Anthropic's Messages API, read into Chat Completions' terms and told in its own."""
+"""`POST /v1/messages`: Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.domain.messages import Message as ChatMessage
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.server.doors.base import Said
+from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
 from holdfast.wire.anthropic import message_groups, system_from
@@ -33,7 +33,7 @@ _KINDS: Final[Mapping[int, str]] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""The `type` of an error by its status; of others `invalid_request_error`, or, from 500 on, `api_error`."""
+"""Error types by status; others are `invalid_request_error`, or `api_error` from 500 on."""
 _encoder = msgspec.json.Encoder()
 _GROWN: Final = (
     b"event: content_block_delta\n"
@@ -43,40 +43,37 @@ _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 class Messages:
-    """See `Door`."""
+    """The API format of Anthropic's Messages API."""
 
     path = PATH
 
-    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
-        """See `Door.read`. Without `max_tokens` the model's own limit holds: there is no need to insist."""
+    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
+        """Parse a request. `max_tokens` is optional: the default is the model's own limit."""
         given, name = find_records(body)
         system = system_from(body.get("system"))
         groups = message_groups(given, name) if given else []
-        _check_said(given or (), name)
+        _check_messages(given or (), name)
         own = _record_fields(given or (), name, groups)
         fields = fields_from(body)
         if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
             fields["betas"] = betas
         messages = [message for group in groups for message in group]
-        return Said(fields, [*system, *messages], ({},) * len(system) + own if own else (), api="anthropic")
+        return ParsedRequest(fields, [*system, *messages], ({},) * len(system) + own if own else (), api="anthropic")
 
     def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Door.reply`."""
         return {**message_of(completion), **session}
 
-    def telling(self, body: Mapping[str, Any]) -> MessageEvents:
-        """See `Door.telling`."""
+    def create_encoder(self, body: Mapping[str, Any]) -> MessageEvents:
         return MessageEvents()
 
-    def failed(self, reply: Reply) -> Reply:
-        """See `Door.failed`."""
-        return shaped(reply)
+    def to_error(self, reply: Reply) -> Reply:
+        return to_anthropic_error(reply)
 
 
 def _record_fields(
     given: Sequence[Any], name: str, groups: Sequence[Sequence[ChatMessage]]
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return what voice records say of each message; of results of tools in a user's message they give the time and the turn alone."""
+    """Return the fields of voice records for each message. Tool results get only time and turn."""
     fields = record_fields(given, name)
     return tuple(
         {key: value for key, value in own.items() if key != "metadata" or message.role != "tool"}
@@ -85,18 +82,16 @@ def _record_fields(
     )
 
 
-def _check_said(given: Iterable[Any], name: str) -> None:
-    """Refuse a message of the user that says nothing, by its place in the request."""
+def _check_messages(given: Iterable[Any], name: str) -> None:
+    """Raise `InvalidMessage` for empty user messages."""
     for at, message in enumerate(given):
         if isinstance(message, Mapping) and message.get("role") == "user" and message.get("content") in ("", []):
             param = f"{name}[{at}].content"
-            raise InvalidMessage(
-                f"{param} is empty: a user's message has text, media, or results of tools", param=param
-            )
+            raise InvalidMessage(f"{param} is empty: a user message needs text, media or tool results", param=param)
 
 
 class MessageEvents:
-    """See `Telling`: events by name, and no mark behind the last one."""
+    """Encodes a reply as Anthropic's named events."""
 
     def __init__(self) -> None:
         self._events = ReplyEvents()
@@ -104,39 +99,36 @@ class MessageEvents:
         self._failed = False
 
     def chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
-        """See `Telling.chunk`."""
         if (words := self._events.words(chunk)) is not None:
             return _GROWN % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
-        return _told(self._events.add(chunk))
+        return _encode_events(self._events.add(chunk))
 
     def progress(self, progress: Progress) -> bytes:
-        """See `Telling.progress`: a comment for people, as the other door has it."""
+        """Encode progress as a comment, as the OpenAI format does."""
         return b": " + progress.comment.encode() + b"\n\n"
 
     def waiting(self) -> bytes:
-        """See `Telling.waiting`."""
         return _PING
 
     def cut_short(self, session: Mapping[str, Any]) -> bytes:
-        """See `Telling.cut_short`: the end of its turn; `end` tells it."""
+        """Mark the reply as ended; `end` encodes that."""
         self._session = session
         self._events.cut()
         return b""
 
-    def failed(self, error: Mapping[str, Any]) -> bytes:
-        """See `Telling.failed`."""
+    def encode_error(self, error: Mapping[str, Any]) -> bytes:
         self._failed = True
         kind = error["error"].get("type")
         status = {"rate_limit_error": 429, "invalid_request_error": 400}.get(kind, 500)
-        return _told([_error(error, status)])
+        return _encode_events([_error(error, status)])
 
     def end(self) -> bytes:
-        """See `Telling.end`: what the reply used, why it ended, and what the session is now."""
-        return b"" if self._failed else _told(self._events.end(self._session))
+        """Encode usage, stop reason and session fields."""
+        return b"" if self._failed else _encode_events(self._events.end(self._session))
 
 
-def _told(events: list[Event]) -> bytes:
+def _encode_events(events: list[Event]) -> bytes:
     return b"".join(
         b"event: " + event["type"].encode() + b"\ndata: " + _encoder.encode(event) + b"\n\n" for event in events
     )
@@ -145,8 +137,8 @@ def _told(events: list[Event]) -> bytes:
 # -- errors ------------------------------------------------------------------
 
 
-def shaped(reply: Reply) -> Reply:
-    """A failure in Anthropic's shape; given in OpenAI's. What is none stays as it is."""
+def to_anthropic_error(reply: Reply) -> Reply:
+    """Convert an error response from OpenAI's to Anthropic's format. Other responses do not change."""
     body = reply.body
     if reply.status < 400 or not isinstance(body, Mapping) or "error" not in body:
         return reply
@@ -154,7 +146,7 @@ def shaped(reply: Reply) -> Reply:
 
 
 def _error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
-    """An error object; the word for programs stands in `details`, where Anthropic's client looks for it."""
+    """Return an error object. The error code is in `details`, where Anthropic's client looks for it."""
     given = body["error"]
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     error = {"type": kind, "message": given.get("message"), "param": given.get("param")}
@@ -162,40 +154,40 @@ def _error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": request_id.get()}
 
 
-class Spoken:
-    """ASGI middleware: whoever speaks Anthropic's API is answered in it, also by those who know no door.
+class AnthropicErrorMiddleware:
+    """ASGI middleware: clients of Anthropic's API get all errors in its format.
 
-    That is whoever calls `/v1/messages` or what is below it, or names an `anthropic-version`, as the official clients do in
-    every request. They look for a request's id in the header `request-id`.
+    These are requests to `/v1/messages` and below, and requests with `anthropic-version`, which the official clients always send.
+    They expect the request id in the header `request-id`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _speaks(scope):
+        if scope["type"] != "http" or not _uses_anthropic(scope):
             await self._app(scope, receive, send)
             return
-        scope.setdefault("state", {})["shaped"] = shaped
+        scope.setdefault("state", {})["shaped"] = to_anthropic_error
 
-        async def named(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 found = [value for name, value in message["headers"] if name == b"x-request-id"]
                 message = {**message, "headers": [*message["headers"], *((b"request-id", value) for value in found)]}
             await send(message)
 
-        await self._app(scope, receive, named)
+        await self._app(scope, receive, send_with_id)
 
 
-def _speaks(scope: Scope) -> bool:
+def _uses_anthropic(scope: Scope) -> bool:
     path: str = scope["path"]
     if path == PATH or path.startswith(f"{PATH}/"):
         return True
-    return path.startswith(_MODELS) and speaks(dict(scope["headers"]))
+    return path.startswith(_MODELS) and is_anthropic_client(dict(scope["headers"]))
 
 
-def speaks(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether headers are those of a client of Anthropic's API."""
+def is_anthropic_client(headers: Mapping[bytes, bytes]) -> bool:
+    """Return True if the headers are from a client of Anthropic's API."""
     return b"anthropic-version" in headers
 
 
@@ -205,16 +197,16 @@ def speaks(headers: Mapping[bytes, bytes]) -> bool:
 def model_list(
     names: Iterable[tuple[str, str]], *, limit: int, after: str | None, before: str | None
 ) -> dict[str, Any]:
-    """A page of models as Anthropic's `GET /v1/models` has them.
+    """Return a page of models in the format of Anthropic's `GET /v1/models`.
 
     Args:
-        names: of each model the name that a request gives, and what it is called upstream.
-        limit: how many.
-        after: the name behind which the page begins.
-        before: the name before which it ends.
+        names: name of each model, and its upstream name.
+        limit: maximum number of models.
+        after: the page begins after this name.
+        before: the page ends before this name.
 
     Raises:
-        InvalidRequest: there is no model of that name.
+        InvalidRequest: there is no model with the name of a cursor.
     """
     known = list(names)
     order = [name for name, _ in known]

@@ -1,4 +1,4 @@
-"""Bodies of any size, in and out, little of them in memory at a time."""
+"""Streaming request and response bodies of any size in constant memory."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from holdfast.errors import HoldfastError, TooLarge
-from holdfast.server.intake import check_encoding, declared
+from holdfast.server.body_limits import check_encoding, get_declared_size
 from holdfast.server.permissions import Refused
 
 UPLOAD_SECONDS: Final = 3600.0
-"""Seconds that a body may take to arrive whole."""
+"""Time limit for a whole body, in seconds."""
 _log = logging.getLogger("holdfast.server")
 
 
-async def arriving(request: Request, most: int, what: str, *, patience: float) -> AsyncGenerator[bytes, None]:
-    """A request's body as it comes.
+async def read_chunks(request: Request, most: int, what: str, *, patience: float) -> AsyncGenerator[bytes, None]:
+    """Yield a request's body as it arrives.
 
     Args:
         request: the request.
-        most: bytes it may have.
-        what: names the limit.
-        patience: seconds until the next piece of it is there.
+        most: maximum size in bytes.
+        what: name of the limit, for the error message.
+        patience: time limit for the next piece, in seconds.
 
     Raises:
-        TooLarge: by its own word, or by what came.
-        Refused: it is compressed, or comes too slowly.
+        TooLarge: the declared or the actual size is over the limit.
+        Refused: the body is compressed or too slow.
     """
     check_encoding(request.headers)
-    size = declared(request.headers) or 0
+    size = get_declared_size(request.headers) or 0
     if size > most:
         raise TooLarge(f"the body has {size} bytes; {what} is {most}")
     size, until = 0, anyio.current_time() + UPLOAD_SECONDS
     async with aclosing(request.stream()) as pieces:
         while True:
-            # A scope around one piece alone: none may be open while a piece is at work elsewhere.
+            # A scope around one piece only: none may be open while the caller works on a piece.
             with anyio.CancelScope(deadline=min(anyio.current_time() + patience, until)) as waiting:
                 try:
                     piece = await anext(pieces)
@@ -53,42 +53,42 @@ async def arriving(request: Request, most: int, what: str, *, patience: float) -
             if size > most:
                 raise TooLarge(f"the body is larger than {most} bytes, {what}")
             yield piece
-    waited = f"no more of the body came for {patience:g} s, or all of it did not within {UPLOAD_SECONDS:g} s"
+    waited = f"no data arrived for {patience:g} s, or the body took longer than {UPLOAD_SECONDS:g} s"
     raise Refused(408, "request_timeout", waited, connection="close")
 
 
-async def begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The same chunks, the first of which is there: what is wrong with it is raised here, before a reply has begun."""
+async def read_first_chunk(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Return the chunks after reading the first one, so that its errors are raised before the response begins."""
     try:
         first = await anext(chunks, b"")
     except BaseException:
         await chunks.aclose()
         raise
-    return _resumed(first, chunks)
+    return _prepend(first, chunks)
 
 
-async def _resumed(first: bytes, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _prepend(first: bytes, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(chunks):
         yield first
         async for chunk in chunks:
             yield chunk
 
 
-class Streamed(StreamingResponse):
-    """A reply whose body comes in chunks; it is closed with its chunks, also when whoever asked has gone."""
+class ChunkedResponse(StreamingResponse):
+    """A response from chunks. The generator is closed in any case, also if the client disconnects."""
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], status: int, headers: Mapping[str, str]) -> None:
         super().__init__(chunks, status, headers)
         self._chunks = chunks
 
     async def stream_response(self, send: Send) -> None:
-        """Send it. What fails behind the first chunk ends the connection: the body is shorter than it was said to be."""
+        """Send the body. An error after the first chunk ends the connection, so that the client sees an incomplete body."""
         async with aclosing(self._chunks):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             try:
                 async for chunk in self._chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             except HoldfastError as exc:
-                _log.error("a reply was cut off: %s: %s", exc.code, exc)
+                _log.error("a response was cut off: %s: %s", exc.code, exc)
                 return
             await send({"type": "http.response.body", "body": b"", "more_body": False})

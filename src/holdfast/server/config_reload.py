@@ -1,9 +1,9 @@
-"""Reads the configuration again while the server runs: what is safe holds for turns that begin from then on, the rest is named.
+"""Rereads the configuration while the server runs. Safe changes apply to new turns; others are logged.
 
     kill -HUP $(pidof …)
 
-A file with a mistake in it changes nothing. Turns under way end with the agents and models that they began with, and clients
-that only they have are closed behind them.
+A file with errors changes nothing. Running turns keep the agents and models they started with; clients that only they use
+are closed after them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
 from holdfast.repeating import given_up
-from holdfast.server.intake import Intake
-from holdfast.server.relay import Relays
+from holdfast.server.body_limits import BodyLimits
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
+from holdfast.server.streaming import ReplyStreams
 from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
-"""Sections that hold from the next turn on: those that the roster is made of. What the index and dreams are made of holds as it began."""
+"""Sections that can change at run time because only the roster uses them. The index and consolidation keep their settings."""
 SAFE_GATEWAY: Final = (
     *(
         "allowed_strategies",
@@ -61,24 +61,24 @@ SAFE_GATEWAY: Final = (
         "user_headers",
     ),
 )
-"""Keys of `gateway` that hold from the next request on."""
+"""Keys of `gateway` that apply from the next request on."""
 _FROM_ENVIRONMENT: Final = ("environment", "anthropic", "fallback", "model")
-"""What a configuration has beside its file that goes with `llms`."""
+"""Parts of a configuration from outside its file that belong to `llms`."""
 _log = logging.getLogger("holdfast.config")
 
 
-class Dials(NamedTuple):
-    """What requests go through, and can be set while they do."""
+class RuntimeSettings(NamedTuple):
+    """Settings of a running server that can be changed."""
 
-    intake: Intake
-    relays: Relays
+    intake: BodyLimits
+    relays: ReplyStreams
     matching: Matching
     rules: RequestRules
     log_level: Callable[[str], None]
-    """Sets how much is logged."""
+    """Sets the log level."""
 
     def set(self, gateway: Gateway) -> None:
-        """Have them as configured."""
+        """Apply the configured values."""
         self.intake.take(gateway.limits)
         self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
         self.matching.on, self.matching.system = gateway.match == "on", gateway.match_system
@@ -86,16 +86,16 @@ class Dials(NamedTuple):
         self.log_level(gateway.log_level)
 
 
-class Reloading:
-    """What a running server can be given anew.
+class ConfigReloader:
+    """Applies changes of the configuration to a running server.
 
     Args:
-        hf: whose agents, models and limits.
-        settings: what it began with.
-        read: reads the configuration as at the start; raises `ConfigError`.
-        clients: those of its models.
-        check: refuses settings that cannot be served, with `ConfigError`.
-        dials: what holds for each request by itself.
+        hf: gets new agents, models and limits.
+        settings: the settings at startup.
+        read: reads the configuration as at startup; raises `ConfigError`.
+        clients: HTTP clients of the models.
+        check: raises `ConfigError` for settings that cannot be served.
+        dials: settings that each request reads.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Reloading:
         *,
         clients: Clients,
         check: Callable[[ServerSettings], None],
-        dials: Dials,
+        dials: RuntimeSettings,
     ) -> None:
         self._hf = hf
         self._settings = settings
@@ -118,14 +118,14 @@ class Reloading:
         self._again = False
 
     def ask(self) -> None:
-        """Read it soon; once more behind the reading that is under way, which may have begun too early."""
+        """Start a reload. If one is running, start another after it, because it may have read too early."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
         else:
             self._again = True
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel a running reload."""
         await given_up(self._task)
 
     async def _run(self) -> None:
@@ -138,75 +138,77 @@ class Reloading:
             self._task = None
 
     async def reload(self) -> None:
-        """Read the configuration and take what may be taken; what came of it is in the log."""
+        """Reread the configuration and apply safe changes. The result is logged."""
         try:
             found = await anyio.to_thread.run_sync(self._read)
-            taken = self._settings._replace(config=merged(self._settings.config, found.config))
+            taken = self._settings._replace(config=merge_configs(self._settings.config, found.config))
             self._check(taken)
             roster = build_roster(taken.config, self._clients)
         except HoldfastError as error:
             problems = error.problems if isinstance(error, ConfigError) else [str(error)]
             fields = {"file": self._settings.file, "problems": problems}
-            _log.error("the configuration has mistakes; the one that holds stays", extra={"fields": fields})
+            _log.error("the configuration has errors and was not applied", extra={"fields": fields})
             return
-        changed = list(differing(self._settings.config, taken.config))
-        kept = sorted({*_elsewhere(taken.config, found.config), *_places(self._settings, found)})
+        changed = list(list_differences(self._settings.config, taken.config))
+        kept = sorted(
+            {*_list_other_differences(taken.config, found.config), *_list_place_differences(self._settings, found)}
+        )
         gateway = taken.config.gateway
         left = self._hf.adopt(roster, tool_limits=build_tool_limits(gateway), queueing=build_queue_settings(gateway))
         self._settings = taken
         for client in left:
             retire(client)
         fields = {"file": found.file, "changed": changed, "kept": kept}
-        _log.info("the configuration was read again", extra={"fields": fields})
+        _log.info("reloaded the configuration", extra={"fields": fields})
         if kept:
-            _log.warning("these keys have changed, and hold after a restart: %s", ", ".join(kept))
-        self._dials.set(gateway)  # last: so much may not be logged from now on
+            _log.warning("changes of these keys need a restart: %s", ", ".join(kept))
+        self._dials.set(gateway)  # last, because the new level may hide the lines above
 
 
-def merged(old: Config, new: Config) -> Config:
-    """What holds after `new` was read: its safe parts, and the rest of `old`."""
+def merge_configs(old: Config, new: Config) -> Config:
+    """Return the safe parts of `new` combined with the rest of `old`."""
     safe = {name: getattr(new, name) for name in (*SAFE, *_FROM_ENVIRONMENT, "source", "lines", "spelt", "origins")}
     gateway = msgspec.structs.replace(old.gateway, **{name: getattr(new.gateway, name) for name in SAFE_GATEWAY})
     return msgspec.structs.replace(old, gateway=gateway, **safe)
 
 
-def differing(one: Config, other: Config) -> Iterator[str]:
-    """Paths of the keys that differ; their values may be secrets. Keys of the environment's upstream are `llms`."""
-    yield from _differing(one, other, Document, "")
+def list_differences(one: Config, other: Config) -> Iterator[str]:
+    """Yield the paths of keys that differ, without their values, which may be secrets. Environment variables count as `llms`."""
+    yield from _compare(one, other, Document, "")
     yield from ["llms"] * any(getattr(one, name) != getattr(other, name) for name in _FROM_ENVIRONMENT)
 
 
-def _differing(one: Any, other: Any, cls: type[Settings], path: str) -> Iterator[str]:
+def _compare(one: Any, other: Any, cls: type[Settings], path: str) -> Iterator[str]:
     for name in get_fields(cls):
         before, after = getattr(one, name), getattr(other, name)
         here = f"{path}.{name}".lstrip(".")
         if before == after:
             continue
         if isinstance(before, Settings) and type(before) is type(after):
-            yield from _differing(before, after, type(before), here)
+            yield from _compare(before, after, type(before), here)
         elif isinstance(before, dict) and isinstance(after, dict):
-            yield from _entries(before, after, here)
+            yield from _compare_entries(before, after, here)
         else:
             yield here
 
 
-def _entries(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[str]:
+def _compare_entries(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[str]:
     for name in dict.fromkeys([*before, *after]):
         one, other = before.get(name), after.get(name)
         if isinstance(one, Settings) and isinstance(other, Settings):
-            yield from _differing(one, other, type(one), f"{path}.{name}")
+            yield from _compare(one, other, type(one), f"{path}.{name}")
         elif one != other:
             yield f"{path}.{name}"
 
 
-def _elsewhere(one: Config, other: Config) -> Iterator[str]:
-    """What differs of all that is not a matter of where the server listens and sessions live: flags may say that."""
+def _list_other_differences(one: Config, other: Config) -> Iterator[str]:
+    """Yield changed keys that need a restart, except address and store, which flags may override."""
     of_places = ("databases.", "gateway.host", "gateway.port", "storage.sessions.backend", "storage.sessions.database")
-    yield from (path for path in differing(one, other) if not path.startswith(of_places))
+    yield from (path for path in list_differences(one, other) if not path.startswith(of_places))
 
 
-def _places(old: ServerSettings, new: ServerSettings) -> Iterator[str]:
-    """Where the server listens and sessions live, whoever says it."""
+def _list_place_differences(old: ServerSettings, new: ServerSettings) -> Iterator[str]:
+    """Yield changed keys of address and store, from flags, environment or file."""
     yield from ["gateway.host"] * (old.host != new.host)
     yield from ["gateway.port"] * (old.port != new.port)
     yield from ["store"] * (old.store != new.store)

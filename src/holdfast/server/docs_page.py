@@ -1,4 +1,4 @@
-"""Pages for people: the API's description to read, and the one that greets. No script, and nothing from elsewhere."""
+"""HTML pages: the API description and the home page. They use no scripts and no external files."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def docs(document: Schema) -> Reply:
-    """The whole of an OpenAPI document as one page."""
+    """Return an OpenAPI document as one HTML page."""
     return _page(f"{document['info']['title']} API", "".join(_docs(document)))
 
 
 def home(title: str, version: str) -> Reply:
-    """A short page that leads to the others."""
+    """Return the home page."""
     links = (
-        ("/docs", "The API", "every route, field and error"),
+        ("/docs", "API", "all routes, fields and errors"),
         ("/openapi.json", "OpenAPI", "the same for programs"),
         ("/v1/sessions", "Sessions", "as JSON"),
         ("/metrics", "Metrics", "for Prometheus"),
     )
     rows = "".join(f'<tr><td><a href="{to}">{name}</a></td><td>{about}</td></tr>' for to, name, about in links)
     hint = (
-        "<p>Any OpenAI client can talk to this server: its base URL is this address followed by <code>/v1</code>. What is said"
-        " in a session is kept, and each call to the model gets what fits.</p>"
+        "<p>Any OpenAI client works with this server: use this address followed by <code>/v1</code> as base URL. Sessions"
+        " are stored, and each model call gets the messages that fit its budget.</p>"
     )
     return _page(
         title, f"<h1>{escape(title)}</h1><p class=soft>version {escape(version)}</p>{hint}<table>{rows}</table>"
@@ -68,7 +68,7 @@ def _page(title: str, body: str) -> Reply:
     return Reply(html.encode(), headers=HEADERS)
 
 
-# -- the description ---------------------------------------------------------
+# -- API description ---------------------------------------------------------
 
 
 def _docs(document: Schema) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _operation(method: str, path: str, operation: Schema) -> Iterator[str]:
         )
     if "requestBody" in operation:
         yield f"<h3>Body</h3><p>{_content(operation['requestBody']['content'])}</p>"
-    yield "<h3>Answers</h3>" + _table(
+    yield "<h3>Responses</h3>" + _table(
         (status, "", f"{_words(answer['description'])} {_content(answer.get('content', {}))}{_headers(answer)}")
         for status, answer in operation["responses"].items()
     )
@@ -114,11 +114,11 @@ def _content(content: Schema) -> str:
 
 
 def _headers(answer: Schema) -> str:
-    told = (
+    headers = (
         f"<code>{escape(name)}</code>: {_words(header['description'])}"
         for name, header in answer.get("headers", {}).items()
     )
-    return "".join(f"<br>header {line}" for line in told)
+    return "".join(f"<br>header {line}" for line in headers)
 
 
 def _fields(schema: Schema) -> str:
@@ -132,7 +132,7 @@ def _fields(schema: Schema) -> str:
 
 
 def _table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
-    """Rows of a name, a plain word and HTML."""
+    """Return an HTML table with columns for a name, a plain word and HTML."""
     cells = (
         f"<tr><td><code>{escape(name)}</code></td><td class=soft>{escape(word)}</td><td>{html}</td></tr>"
         for name, word, html in rows
@@ -141,7 +141,7 @@ def _table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
 
 
 def _kind(schema: Schema) -> str:
-    """What a value is, in a few words of HTML."""
+    """Describe the type of a value in HTML."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{_anchor(name)}">{escape(name)}</a>'
@@ -153,12 +153,12 @@ def _kind(schema: Schema) -> str:
         return " or ".join(f"<code>{escape(json.dumps(value))}</code>" for value in schema["enum"])
     kinds = schema.get("type", "anything")
     words = " or ".join([kinds] if isinstance(kinds, str) else kinds)
-    told = escape(words)
+    html = escape(words)
     if "items" in schema:
-        told += f" of {_kind(schema['items'])}"
+        html += f" of {_kind(schema['items'])}"
     if "properties" in schema:
-        told += " with " + ", ".join(f"<code>{escape(n)}</code>: {_kind(f)}" for n, f in schema["properties"].items())
-    return told + _range(schema)
+        html += " with " + ", ".join(f"<code>{escape(n)}</code>: {_kind(f)}" for n, f in schema["properties"].items())
+    return html + _range(schema)
 
 
 def _range(schema: Schema) -> str:
@@ -169,12 +169,12 @@ def _range(schema: Schema) -> str:
         "exclusiveMaximum": "below {}",
         "minItems": "at least {}",
     }
-    told = [form.format(schema[name]) for name, form in words.items() if name in schema]
-    return f" {escape(' '.join(told))}" if told else ""
+    limits = [form.format(schema[name]) for name, form in words.items() if name in schema]
+    return f" {escape(' '.join(limits))}" if limits else ""
 
 
 def _words(text: str) -> str:
-    """Prose with `code` in it, as HTML."""
+    """Convert text with `code` to HTML."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if at % 2 else piece for at, piece in enumerate(pieces))
 

@@ -1,7 +1,7 @@
-"""A reply on its way to whoever asked: whole, or as a stream while it is being made.
+"""Sends a reply to the client, as a whole or as a stream while it is produced.
 
-What is sent goes into the connection's own buffer (see `holdfast.server.protocol`), so a turn waits for its client only where
-that is full. Behind a reply's last word it does not even then: the session's next turn need not wait for a client.
+Data goes into the connection's buffer (`holdfast.server.protocol`), so that a turn waits for its client only while that is
+full. After the last token it never waits: the session's next turn must not depend on a client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast import errors
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
-from holdfast.server.doors.base import Door, Telling
+from holdfast.server.apis.api_format import ApiFormat, StreamEncoder
 from holdfast.server.replies import Reply, error_body, failure, respond
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond as answer
@@ -30,27 +30,27 @@ from holdfast.turns.turn import Turn
 
 OnDisconnect = Literal["cut", "finish"]
 ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)
-ENDING: Final = "the server is ending; what arrived of the reply is in the session"
+ENDING: Final = "the server is shutting down; the part of the reply that arrived is in the session"
 TIMEOUTS: Final = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
-"""Headers in which the official SDKs of OpenAI and Anthropic say after how many seconds they give up and send the request again."""
+"""Headers with the client's timeout in seconds, as sent by the official SDKs of OpenAI and Anthropic. After it they retry."""
 _PASSED: Final = 0.9
-"""Share of a client's own time limit after which its leaving counts as a timeout: the client began to count before the server did."""
+"""Share of the client's timeout after which a disconnect counts as a timeout: the client's clock started earlier."""
 LAST_WORD_SECONDS: Final = 1.0
-"""How long a client that does not read is waited for when the server ends."""
+"""Seconds to wait at shutdown for a client that does not read."""
 _encoder = msgspec.json.Encoder()
 
 
-class Relays:
-    """How the replies of a server are sent, and what became of them.
+class ReplyStreams:
+    """Settings for sending replies, and counters of them.
 
     Args:
-        keep_alive: seconds without anything sent, after which a stream says that it is still there; 0: it never does.
-        on_disconnect: what becomes of a reply whose client has gone, where the request does not say.
+        keep_alive: seconds of silence after which a stream sends a keep-alive comment; 0 for never.
+        on_disconnect: what to do with the reply of a disconnected client if the request does not say.
 
     Attributes:
-        streams: how many are open.
-        left: replies whose clients had gone before their end, by what became of them: `cut` or `finished`.
-        keep_alives: how many were sent.
+        streams: number of open streams.
+        left: replies whose clients disconnected early, by outcome: `cut` or `finished`.
+        keep_alives: number of keep-alive comments sent.
     """
 
     def __init__(self, keep_alive: float = 15.0, on_disconnect: OnDisconnect = "cut") -> None:
@@ -61,31 +61,31 @@ class Relays:
         self.keep_alives = 0
 
 
-class Asker(NamedTuple):
-    """Who asked, and by which door."""
+class ClientConnection(NamedTuple):
+    """Connection of the client, and the API format of its request."""
 
     scope: Scope
     receive: Receive
     send: Send
     guard: Guard | None
-    door: Door
+    api_format: ApiFormat
     body: Mapping[str, Any]
-    """The request's fields, see `Said`."""
+    """Fields of the request, from `ParsedRequest`."""
     arrived: float
-    """When the request came, by the event loop's clock."""
+    """Arrival time of the request, by the event loop's clock."""
 
 
 class Client:
-    """Where a reply is sent to.
+    """The receiver of a reply.
 
     Attributes:
-        telling: how a stream is told to it.
-        gone: whether it went before the reply's end.
+        encoder: encoder of the stream in the client's API format.
+        gone: True if the client disconnected before the end of the reply.
     """
 
-    def __init__(self, asker: Asker, turn: Turn, relays: Relays) -> None:
+    def __init__(self, asker: ClientConnection, turn: Turn, relays: ReplyStreams) -> None:
         self._turn = turn
-        self.telling: Telling = asker.door.telling(asker.body)
+        self.encoder: StreamEncoder = asker.api_format.create_encoder(asker.body)
         self.gone = False
         self.streamed = bool(asker.body.get("stream"))
         self.finish = (asker.body.get("on_disconnect") or relays.on_disconnect) == "finish"
@@ -96,15 +96,15 @@ class Client:
         self._last = self._now()
 
     @property
-    def begun(self) -> bool:
-        """Whether the head of a good response was sent: from then on, a failure can only be an event."""
+    def has_begun(self) -> bool:
+        """True once the head of a successful response is sent: later errors can only be events."""
         return self._begun
 
     # -- sending ---------------------------------------------------------------
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
-        """Send a part of a stream, the last one where there is no `more`. Nobody is there to read it: then it is none."""
-        await self.noticed()
+        """Send a part of a stream; `more` is False for the last one. Do nothing if the client has disconnected."""
+        await self.let_cancel()
         if self.gone or self._ended:
             return
         self._ended, self._sending = not more, True
@@ -116,10 +116,10 @@ class Client:
             self._sending = False
         self._last, self._sent = self._now(), not more
 
-    async def whole(self, content: bytes) -> None:
+    async def send_whole(self, content: bytes) -> None:
         """Send a reply in one piece."""
         self._ended = True
-        # With its length said, the body needs no chunked encoding, which not every small client reads.
+        # With a content length no chunked encoding is needed, which small clients may not support.
         await self._begin(b"application/json", (b"content-length", str(len(content)).encode()))
         await self._asker.send({"type": "http.response.body", "body": content})
         self._sent = True
@@ -136,46 +136,46 @@ class Client:
         await self._asker.send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def cut(self) -> None:
-        """End the reply before its end: as an event where it has begun, else as a 503."""
+        """End the reply early: with an event if it has begun, else with status 503."""
         body = error_body(ENDING, kind="server_error", code="server_ending")
         if self._ended or self.gone:
             return
         with anyio.move_on_after(LAST_WORD_SECONDS):
             if self._begun:
-                await self.write(self.telling.failed(body) + self.telling.end(), more=False)
+                await self.write(self.encoder.encode_error(body) + self.encoder.end(), more=False)
             else:
                 await self._respond(Reply(body, 503, {"retry-after": "1"}))
 
     async def refuse(self, exc: Exception) -> None:
-        """Tell of an error with the session's id: the user's message is in its log."""
+        """Send an error with the session id: the user's message is in the log."""
         await self._respond(failure(exc, self._asker.guard))
 
     async def _respond(self, reply: Reply) -> None:
         asker, self._ended = self._asker, True
-        reply = asker.door.failed(reply)
+        reply = asker.api_format.to_error(reply)
         headers = {**reply.headers, "x-session-id": _header(self._turn.request.ref.id).decode()}
         await respond(msgspec.structs.replace(reply, headers=headers))(asker.scope, asker.receive, asker.send)
         self._sent = True
 
     def error(self, exc: Exception) -> bytes:
-        """An error behind the head of a stream."""
-        return self.telling.failed(failure(exc, self._asker.guard).body)
+        """Encode an error as an event of the stream."""
+        return self.encoder.encode_error(failure(exc, self._asker.guard).body)
 
     def reply(self, completion: dict[str, Any], turn: Turn) -> Any:
-        """A whole reply as its door has it."""
-        return self._asker.door.reply(completion, self.told(turn))
+        """Convert a complete reply to the client's API format."""
+        return self._asker.api_format.reply(completion, self.build_session_fields(turn))
 
-    def told(self, turn: Turn, **more: Any) -> dict[str, Any]:
-        """The session as it is now, and what `more` there is to say of it."""
+    def build_session_fields(self, turn: Turn, **more: Any) -> dict[str, Any]:
+        """Return the session fields of a reply: id, current summary, and `more`."""
         return {"session_id": self._turn.request.ref.id, "session": {**turn.summary(), **more}}
 
     def sends_again(self) -> bool:
-        """Return True if the client has left because of its own time limit: an official SDK then sends the request again."""
+        """Return True if the client disconnected because of its own timeout: official SDKs then retry."""
         limits = [_seconds(value) for name, value in self._asker.scope["headers"] if name in TIMEOUTS]
         return not self._begun and any(self._now() - self._asker.arrived >= _PASSED * limit for limit in limits)
 
     def note_attempt(self) -> None:
-        """Note what became of the request, in case it is sent again, and let others be given its session."""
+        """Record the outcome of the attempt for a retry, and release its session."""
         placement = self._turn.placement
         if placement is None:
             return
@@ -185,16 +185,16 @@ class Client:
             placement.attempt.was_answered = self._turn.closed and self._sent
 
     def _note_leaving(self) -> None:
-        """Note at once that the client waits no longer: of equal requests, a retry repeats one that no client waits for."""
-        self.gone = not self._sent  # not before: the last word may wait for a client that goes
+        """Record immediately that the client stopped waiting, so that a retry is matched to this attempt."""
+        self.gone = not self._sent  # not set earlier: the client may disconnect while the last part is sent
         placement = self._turn.placement
         if self.gone and placement is not None and placement.attempt is not None:
             placement.attempt.is_connected = placement.attempt.was_answered = False
 
-    # -- being there -------------------------------------------------------------
+    # -- connection --------------------------------------------------------------
 
-    async def leaves(self) -> None:
-        """Return when it has gone; a stream in which nothing comes for a while is kept alive until then."""
+    async def wait_for_disconnect(self) -> None:
+        """Return when the client has disconnected. Until then, send keep-alives in a silent stream."""
         every = self._relays.keep_alive if self.streamed else 0
         while True:
             with anyio.CancelScope(deadline=self._last + every if every else math.inf):
@@ -205,46 +205,46 @@ class Client:
             if self._now() >= self._last + every:
                 await self._keep_alive()
 
-    async def noticed(self) -> None:
-        """Let the task that answers be cancelled, if it is to be."""
-        # anyio cancels a task where it finds it waiting. While a model sends faster than it is read, there is always more.
+    async def let_cancel(self) -> None:
+        """Let a pending cancellation of this task take effect."""
+        # anyio cancels a task while it waits; a model that sends faster than it is read never lets it wait.
         if self.gone:
             await checkpoint_if_cancelled()
 
     async def _keep_alive(self) -> None:
         self._last = self._now()
-        if self._sending or self._ended:  # it has something to read already
+        if self._sending or self._ended:  # the client has unread data already
             return
         self._relays.keep_alives += 1
-        await self.write(self.telling.waiting())
+        await self.write(self.encoder.waiting())
 
 
-async def relayed(client: Client, turn: Turn, relays: Relays) -> None:
-    """Answer the turn and send the reply, as long as there is anybody to send it to, or to its end: see `on_disconnect`."""
+async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
+    """Run the turn and send its reply, until the client disconnects or the reply ends; see `on_disconnect`."""
     relays.streams += client.streamed
     try:
-        await _while_there(client, turn, lambda: (_streamed if client.streamed else _collected)(client, turn))
+        await _while_there(client, turn, lambda: (_send_stream if client.streamed else _send_whole)(client, turn))
     finally:
         relays.streams -= client.streamed
         if client.gone:
-            _left(turn, relays)
+            _record_disconnect(turn, relays)
 
 
-def _left(turn: Turn, relays: Relays) -> None:
-    """Note what became of a reply whose client had gone before its end."""
+def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
+    """Count a reply whose client disconnected early. Remember an unread one as undelivered."""
     relays.left["finished" if turn.closed else "cut"] += 1
     attempt = turn.placement.attempt if turn.placement else None
-    is_awaited = attempt is not None and attempt.is_connected  # by the same request, sent again
+    is_awaited = attempt is not None and attempt.is_connected  # a retry of the request waits for it
     if turn.closed and turn.answered is None and not is_awaited:
         turn.engine.unheard.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
 
 
 async def _while_there(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work`. When the client goes it is cancelled, and writes down what it has; or goes on, if it has begun by then."""
+    """Run `work`. Cancel it when the client disconnects, unless the reply is to be finished."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
-            await client.leaves()
+            await client.wait_for_disconnect()
             if turn.lock.task is None or not (client.finish or client.sends_again()):
                 group.cancel_scope.cancel()
 
@@ -253,26 +253,26 @@ async def _while_there(client: Client, turn: Turn, work: Callable[[], Awaitable[
         group.cancel_scope.cancel()
 
 
-async def _collected(client: Client, turn: Turn) -> None:
-    """The reply in one piece."""
+async def _send_whole(client: Client, turn: Turn) -> None:
+    """Send the reply in one piece."""
     collector = Collector()
     try:
         async with closing(answer(turn)) as chunks:
             async for chunk in chunks:
                 collector.add(chunk)
-                await client.noticed()
+                await client.let_cancel()
         content = _encoder.encode(client.reply(collector.completion(), turn))
-    except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes a reply
+    except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
         await client.refuse(exc)
         return
-    await client.whole(content)
+    await client.send_whole(content)
 
 
-async def _streamed(client: Client, turn: Turn) -> None:
-    """Server-sent events. Until the head there is time for a proper error; after it, an error is an event.
+async def _send_stream(client: Client, turn: Turn) -> None:
+    """Send the reply as server-sent events. Before the head an error has a status, after it an error is an event.
 
-    A reply that another turn interrupts ends as any other does; only `session` tells. What comes behind its last word is
-    sent when the turn has let go of its session.
+    A reply interrupted by another turn ends normally; only `session` says so. Events after the last token are sent when the turn
+    has released its session.
     """
     turn.progress, last = True, []
     try:
@@ -283,28 +283,28 @@ async def _streamed(client: Client, turn: Turn) -> None:
                 if turn.closed:
                     last.append(event)
                 else:
-                    # A client that does not read keeps nobody from interrupting the turn.
+                    # A client that does not read must not keep others from interrupting the turn.
                     await turn.lock.interruptible(partial(client.write, event))
-    except Exception as exc:  # noqa: BLE001 - the last place before the wire: whatever happened becomes an event
-        if not client.begun:
+    except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes an event
+        if not client.has_begun:
             await client.refuse(exc)
             return
         if isinstance(exc, errors.TurnInterrupted):
-            last.append(client.telling.cut_short(client.told(turn, interrupted=True)))
+            last.append(client.encoder.cut_short(client.build_session_fields(turn, interrupted=True)))
         else:
             last.append(client.error(exc))
-    await client.write(b"".join(last) + client.telling.end(), more=False)
+    await client.write(b"".join(last) + client.encoder.end(), more=False)
 
 
 def _event(client: Client, turn: Turn, chunk: dict[str, Any]) -> bytes:
-    """Return a chunk as the client is sent it; chunks after the reply's last word say what the session is now."""
+    """Encode a chunk for the client. Chunks after the last token contain the session fields."""
     if isinstance(chunk, Progress):
-        return client.telling.progress(chunk)
-    return client.telling.chunk(chunk, client.told(turn) if turn.closed else None)
+        return client.encoder.progress(chunk)
+    return client.encoder.chunk(chunk, client.build_session_fields(turn) if turn.closed else None)
 
 
 def _seconds(value: bytes) -> float:
-    """Return the number in a header; infinity if it holds none."""
+    """Return the number in a header, or infinity if it is not a number."""
     try:
         return float(value)
     except ValueError:
@@ -312,7 +312,7 @@ def _seconds(value: bytes) -> float:
 
 
 def _header(value: str) -> bytes:
-    """A header can carry printable ASCII only; any other id is percent-encoded in it, and stands whole in the body."""
+    """Encode an id for a header: printable ASCII unchanged, anything else percent-encoded. The body has the plain id."""
     return quote(value, safe=_PLAIN_IN_HEADER).encode()
 
 

@@ -1,0 +1,1 @@
+"""API formats of the gateway. Each is an `ApiFormat` (see `api_format`); `server.chat` handles all of them."""
