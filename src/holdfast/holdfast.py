@@ -46,7 +46,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.registry import Workshop
+from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 from holdfast.turns.delegation import delegate
 from holdfast.turns.recall import recall_conversations, recall_memories
@@ -198,9 +198,9 @@ class Holdfast(Sessions):
         mcp_servers: Iterable[McpSettings],
         *,
         artifact_tools: bool,
-    ) -> Workshop:
+    ) -> ToolRegistry:
         """What runs here when a model calls it; the roster is given it."""
-        return Workshop(
+        return ToolRegistry(
             self.roster.tools,
             self._take_tools,
             tools=tools,

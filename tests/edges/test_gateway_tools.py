@@ -151,7 +151,7 @@ async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
         assert completion.choices[0].message.content == "I could not."
         results = [message for message in upstream.requests[1].body["messages"] if message["role"] == "tool"]
         errors = {result["tool_call_id"]: json.loads(result["content"])["error"] for result in results}
-        words = ["broke", "took longer than", "Expected `int`", "no tool 'nowhere'", "no JSON"]
+        words = ["broke", "took longer than", "Expected `int`", "no tool 'nowhere'", "not valid JSON"]
         assert all(word in errors[f"call_1_{at}"] for at, word in enumerate(words))
 
 

@@ -178,7 +178,7 @@ async def fails(how: str) -> Any:
         (("fails", {"how": 7}), "Expected `str`, got `int` - at `$.how`"),
         (("fails", {}), "missing required field `how`"),
         (("fails", {"how": "x", "much": 1}), "unknown field `much`"),
-        (("fails", "{half"), "no JSON"),
+        (("fails", "{half"), "not valid JSON"),
         (("fails", "[1]"), "expected a JSON object"),
         (("fall", {}), "there is no tool 'fall'; there are: fails, shout"),
         (("shout", {"text": None}), "Expected `str`, got `null`"),

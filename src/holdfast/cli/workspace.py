@@ -111,11 +111,11 @@ def _show(found: History) -> None:
 @_options
 def checkpoint(agent: str, tenant: str, config: str | None, *, note: str | None, as_json: bool) -> None:
     """Commit the current files of the workspace."""
-    from holdfast.tools.workspace import told_of
+    from holdfast.tools.workspace import describe_outcome
 
     outcome = _run(lambda one: one.checkpoint(note), agent, tenant, config)
     if as_json:
-        show_json(told_of(outcome))
+        show_json(describe_outcome(outcome))
         return
     made = outcome.commit
     _report("Nothing has changed." if made is None else f"{made.short_oid} {format_line(made.subject)}", outcome)
@@ -136,9 +136,9 @@ def purge(agent: str, tenant: str, config: str | None, *, yes: bool, as_json: bo
     outcome = _run(lambda one: one.purge(), agent, tenant, config)
     made = outcome.commit
     if as_json:
-        from holdfast.tools.workspace import told_of
+        from holdfast.tools.workspace import describe_outcome
 
-        show_json(told_of(outcome))
+        show_json(describe_outcome(outcome))
     elif made is not None:
         _report(f"{made.short_oid} is the only commit now.", outcome)
 

@@ -11,7 +11,7 @@ from holdfast.errors import WorkspaceNotFound
 from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_HISTORY
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, STORE, Routes
-from holdfast.tools.workspace import told_of
+from holdfast.tools.workspace import describe_outcome
 from holdfast.wire.objects import Answer, Request, json_schema
 from holdfast.workspace import Workspace
 from holdfast.workspace.workspace import DEFAULT
@@ -110,7 +110,7 @@ async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
 async def checkpoint(call: Call, body: CheckpointRequest) -> Checkpoint:
     """Commit the current files of an agent's workspace. If nothing has changed, there is no commit."""
     workspace = _workspace(call)
-    return Checkpoint(agent=workspace.agent, **told_of(await workspace.checkpoint(body.note)))
+    return Checkpoint(agent=workspace.agent, **describe_outcome(await workspace.checkpoint(body.note)))
 
 
 def _workspace(call: Call) -> Workspace:

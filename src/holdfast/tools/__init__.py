@@ -1,8 +1,8 @@
-"""Tools that run here: what one is, what it is given, how the calls of a message run, and the built-in ones.
+"""Tools that run in this process: definition, context of a call, running calls, and the built-in tools.
 
-tool       a tool, the tools of a turn, running calls    functions  a tool from a plain function
-context    what a call is given: session and state       registry   all tools of a Holdfast, opened and closed
-artifacts  save, load and list artifacts                 memory     remember, recall and forget
-search     search past conversations                     workspace  commit an agent's workspace, and its history
-python     run Python code in a sandbox                  mcp        tools of MCP servers
+tool       tools, the tools of a turn, running calls       functions  creates a tool from a function
+context    session and state that a call gets              registry   all tools of a Holdfast, opened and closed with it
+artifacts  save, load and list artifacts                   memory     remember, recall and forget
+search     search past conversations                       workspace  commit an agent's workspace, and its history
+python     run Python code in a sandbox                    mcp        tools of MCP servers
 """

@@ -1,4 +1,4 @@
-"""Built-in tools for artifacts: the model saves, loads and lists them; and loads back what its prompt has no longer whole."""
+"""Built-in tools for artifacts: save, load and list them, and load tool results that the prompt no longer has in full."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from holdfast.tools.tool import Tool, Toolset
 SAVE: Final = "save_artifact"
 LIST: Final = "list_artifacts"
 TOOLS: Final = (SAVE, LOADER, LIST)
-"""What they are called."""
+"""Names of the tools."""
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Types that models are shown."""
+"""Image types that models can be shown."""
 AUTHOR: Final = "assistant"
-"""`author` of what is saved where no agent answers."""
+"""`author` of an artifact that is saved without an agent."""
 _NOTES: Final = 512
-"""Bytes of a result that are kept for what is said beside a text."""
+"""Bytes of a result reserved for notes next to a text."""
 _SAVES: Final = """\
 Keep a file of this conversation under a name. Saving a name again makes a new version; earlier ones stay."""
 _LOADS: Final = """\
@@ -39,7 +39,7 @@ that was cleared or cut, by the name that the marker in its place tells."""
 _LISTS: Final = """\
 Tell which files this conversation has, and which ones all of the user's conversations share: name, version, type and size."""
 _NAMED: Final = 10
-"""Names that an error tells."""
+"""Names listed in an error message."""
 _PLAIN: Final = frozenset({"utf-8", "ascii"})
 """Charsets whose texts can be read in parts."""
 
@@ -52,7 +52,7 @@ _Limit = Annotated[int, Meta(ge=16, description="most bytes of text")]
 
 
 class _Page(NamedTuple):
-    """A part of a content, and where it begins and ends in it."""
+    """A part of a content, with its start and stop."""
 
     data: bytes
     start: int
@@ -60,11 +60,11 @@ class _Page(NamedTuple):
 
 
 class ArtifactTools:
-    """What the tools do.
+    """Implements the tools.
 
     Args:
-        guard: what happens to secrets in what is saved; None: nothing.
-        most: bytes of a result.
+        guard: masks secrets in what is saved; None masks nothing.
+        most: maximum bytes of a result.
     """
 
     def __init__(self, guard: Guard | None, most: int) -> None:
@@ -83,10 +83,10 @@ class ArtifactTools:
         encoding: Literal["text", "base64"] = "text",
         expect: Annotated[int, Meta(ge=-1, description="newest version that there must be, -1: none")] | None = None,
     ) -> dict[str, Any]:
-        """Save what the model gives; what became of it."""
+        """Save an artifact and describe the result."""
         if result_seq(name) is not None:
             raise InvalidRequest(f"{name!r} stands for the result of a tool: call the artifact otherwise", param="name")
-        data = _decoded(content) if encoding == "base64" else content.encode(charset_of(media_type), "replace")
+        data = _decode(content) if encoding == "base64" else content.encode(charset_of(media_type), "replace")
         kind = type_of(name, data, media_type or None)
         if kind == UNKNOWN and encoding == "text" and not media_type:
             kind = "text/plain"
@@ -99,15 +99,15 @@ class ArtifactTools:
             metadata={"call_id": context.call.id},
             expect=expect,
         )
-        told = {**_told(saved), "name": saved.name}
-        return told if kept == data else {**told, "note": "secrets in it were replaced before it was saved"}
+        result = {**_describe(saved), "name": saved.name}
+        return result if kept == data else {**result, "note": "secrets in it were replaced before it was saved"}
 
     def _without_secrets(self, data: bytes, kind: str, context: ToolContext) -> bytes:
         text = None if self._guard is None else text_in(data, kind)
         if self._guard is None or text is None:
             return data
-        told = self._guard.said(text, "artifact", context.session_id)
-        return data if told == text else told.encode(charset_of(kind), "replace")
+        masked = self._guard.said(text, "artifact", context.session_id)
+        return data if masked == text else masked.encode(charset_of(kind), "replace")
 
     # -- loading -----------------------------------------------------------
 
@@ -119,17 +119,17 @@ class ArtifactTools:
         offset: _Offset = 0,
         limit: _Limit | None = None,
     ) -> str | dict[str, Any] | tuple[Part, ...]:
-        """What the model is given of an artifact, or of the result of a tool."""
+        """Return the content of an artifact, or the full result of a tool, for the model."""
         room = min(limit or self._most, self._most)
         seq = result_seq(name)
         if seq is not None and version is None and (text := await _result(context, seq)) is not None:
             data = text.encode("utf-8", "replace")
             _check_offset(name, offset, len(data))
             page = _page(data[offset : offset + room], offset)
-            return _shown(name, page.data.decode(), page, len(data))
-        artifact = await _found(context, name, version)
+            return _format_text(name, page.data.decode(), page, len(data))
+        artifact = await _get_artifact(context, name, version)
         if artifact.mime_type in IMAGES:
-            return await _picture(context, artifact)
+            return await _load_image(context, artifact)
         _check_offset(name, offset, artifact.size)
         if is_text(artifact.mime_type) and charset_of(artifact.mime_type) not in _PLAIN:
             return await self._in_other_charset(context, artifact)
@@ -137,14 +137,14 @@ class ArtifactTools:
         page = _page(loaded.data, offset)
         shown = text_in(page.data, artifact.mime_type)
         if shown is None:
-            return _told(artifact) | {"note": "it is no text, and cannot be shown"}
-        return _shown(f"{artifact.name}, version {artifact.version}", shown, page, artifact.size)
+            return _describe(artifact) | {"note": "it is no text, and cannot be shown"}
+        return _format_text(f"{artifact.name}, version {artifact.version}", shown, page, artifact.size)
 
     async def _in_other_charset(self, context: ToolContext, artifact: Artifact) -> str | dict[str, Any]:
-        """A text that can only be read whole, since nobody knows where its characters begin."""
+        """Return a text that can only be read as a whole, because the starts of its characters are unknown."""
         if artifact.size > self._most:
             note = f"a text in this charset is shown up to {self._most:,} bytes: save it in UTF-8"
-            return _told(artifact) | {"note": note}
+            return _describe(artifact) | {"note": note}
         loaded = await context.artifacts.load(artifact.name, artifact.version)
         return text_in(loaded.data, artifact.mime_type) or f"[{artifact.name} is empty]"
 
@@ -157,27 +157,27 @@ class ArtifactTools:
             str, Meta(description="only names that begin with it; user: those of all the user's sessions")
         ] = "",
     ) -> dict[str, Any]:
-        """What there is, as far as a result has room for it."""
+        """List the artifacts that fit into a result."""
         found = [one for one in await context.artifacts.list() if one.name.startswith(prefix)]
-        told: dict[str, Any] = {"artifacts": [_told(one) for one in found[:LISTED_ARTIFACTS]]}
-        while len(msgspec.json.encode(told)) > self._most and told["artifacts"]:
-            told["artifacts"] = told["artifacts"][: len(told["artifacts"]) // 2]
-        left = len(found) - len(told["artifacts"])
-        return told | ({"more": left, "note": "name a prefix to see fewer"} if left else {})
+        result: dict[str, Any] = {"artifacts": [_describe(one) for one in found[:LISTED_ARTIFACTS]]}
+        while len(msgspec.json.encode(result)) > self._most and result["artifacts"]:
+            result["artifacts"] = result["artifacts"][: len(result["artifacts"]) // 2]
+        left = len(found) - len(result["artifacts"])
+        return result | ({"more": left, "note": "name a prefix to see fewer"} if left else {})
 
 
 def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> Toolset:
-    """Tools with those for artifacts among them.
+    """Add the artifact tools to a set of tools.
 
-    One of the program's own by the name of one of these stands in its place, where only agents that name it have it.
+    If only agents that name them get them, a tool of the program with the same name takes precedence.
 
     Args:
-        known: the others.
-        guard: what happens to secrets in what is saved.
-        everybody: whether all have them whose tools are not listed; else agents that name them.
+        known: the other tools.
+        guard: masks secrets in what is saved.
+        everybody: give them to all agents without a list of tools; otherwise only to agents that name them.
 
     Raises:
-        InvalidRequest: another tool is called like one of them, and everybody is to have both.
+        InvalidRequest: another tool has the same name, and `everybody` is set.
     """
     made = artifact_tools(guard, known.limits.result, everybody=everybody)
     if not everybody:
@@ -190,12 +190,12 @@ def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> T
 
 
 def artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> list[Tool]:
-    """The tools; see `with_artifacts`.
+    """Create the artifact tools.
 
     Args:
-        guard: what happens to secrets in what is saved.
-        most: bytes of a result, as `ToolLimits.result`.
-        everybody: see there.
+        guard: masks secrets in what is saved.
+        most: maximum bytes of a result, as `ToolLimits.result`.
+        everybody: as for `with_artifacts`.
     """
     tools = ArtifactTools(guard, most)
     made = (
@@ -210,7 +210,7 @@ def artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> list[T
 
 
 async def _result(context: ToolContext, seq: int) -> str | None:
-    """The text of a tool's result in this session, as the log has it on its live path; None: that entry is none."""
+    """Return the text of a tool result on the session's live path, or None if the entry is not a visible tool result."""
     found = await context.call.entries(seq, seq + 1)
     entry = next((one for one in found if one.seq == seq), None)
     if entry is None or entry.message.role != "tool" or entry.erased or not context.call.sees(entry):
@@ -220,8 +220,8 @@ async def _result(context: ToolContext, seq: int) -> str | None:
     return entry.message.text + more
 
 
-async def _found(context: ToolContext, name: str, version: int | None) -> Artifact:
-    """What is known of an artifact. Raises `InvalidRequest`, which tells what there is."""
+async def _get_artifact(context: ToolContext, name: str, version: int | None) -> Artifact:
+    """Return an artifact. Raise `InvalidRequest` with the existing names if it does not exist."""
     try:
         return await context.artifacts.get(name, version)
     except ArtifactNotFound as exc:
@@ -232,10 +232,10 @@ async def _found(context: ToolContext, name: str, version: int | None) -> Artifa
         names = [one.name for one in await context.artifacts.list()]
         if name in names:
             raise InvalidRequest(f"artifact {name!r} has no version {version}: leave it out for the newest") from exc
-        raise InvalidRequest(f"there is no artifact {name!r}; {_others(name, names)}", param="name") from exc
+        raise InvalidRequest(f"there is no artifact {name!r}; {_suggest_names(name, names)}", param="name") from exc
 
 
-def _others(name: str, names: Sequence[str]) -> str:
+def _suggest_names(name: str, names: Sequence[str]) -> str:
     near = get_close_matches(name, names, n=3) or names[:_NAMED]
     if not near:
         return "this conversation has none yet"
@@ -243,18 +243,18 @@ def _others(name: str, names: Sequence[str]) -> str:
     return f"there are: {', '.join(near)}{more}"
 
 
-async def _picture(context: ToolContext, artifact: Artifact) -> dict[str, Any] | tuple[Part, ...]:
-    """A picture as models are sent one, behind what it is; of one that is too large, only that."""
+async def _load_image(context: ToolContext, artifact: Artifact) -> dict[str, Any] | tuple[Part, ...]:
+    """Return an image as message parts with its description, or only the description if it is too large."""
     if artifact.size > LOADED_IMAGE_BYTES:
-        return _told(artifact) | {"note": f"a picture is shown up to {LOADED_IMAGE_BYTES:,} bytes"}
+        return _describe(artifact) | {"note": f"a picture is shown up to {LOADED_IMAGE_BYTES:,} bytes"}
     loaded = await context.artifacts.load(artifact.name, artifact.version)
     url = f"data:{artifact.mime_type};base64,{base64.b64encode(loaded.data).decode()}"
-    told = msgspec.json.encode(_told(artifact)).decode()
-    return Part("text", told), Part("image_url", extra={"image_url": {"url": url}})
+    description = msgspec.json.encode(_describe(artifact)).decode()
+    return Part("text", description), Part("image_url", extra={"image_url": {"url": url}})
 
 
-def _told(artifact: Artifact) -> dict[str, Any]:
-    """What it is."""
+def _describe(artifact: Artifact) -> dict[str, Any]:
+    """Return the description of an artifact."""
     return {
         "name": artifact.name,
         "version": artifact.version,
@@ -266,7 +266,7 @@ def _told(artifact: Artifact) -> dict[str, Any]:
 # -- texts in parts --------------------------------------------------------------
 
 
-def _decoded(content: str) -> bytes:
+def _decode(content: str) -> bytes:
     try:
         return base64.b64decode("".join(content.split()), validate=True)
     except (binascii.Error, ValueError) as exc:
@@ -281,7 +281,7 @@ def _check_offset(name: str, offset: int, size: int) -> None:
 
 
 def _page(data: bytes, offset: int) -> _Page:
-    """What was read from `offset` on, without the characters of a UTF-8 text that are cut off at its ends."""
+    """Return the page read from `offset`, without incomplete UTF-8 characters at its ends."""
     begin, end = 0, len(data)
     while offset and begin < min(3, end) and data[begin] & 0xC0 == 0x80:  # a later byte of a character
         begin += 1
@@ -293,8 +293,8 @@ def _page(data: bytes, offset: int) -> _Page:
     return _Page(data[begin:end], offset + begin, offset + end)
 
 
-def _shown(name: str, text: str, page: _Page, size: int) -> str:
-    """A text, and where it is not all of it, which part it is."""
+def _format_text(name: str, text: str, page: _Page, size: int) -> str:
+    """Return a text, with the range if it is only a part."""
     if not size:
         return f"[{name} is empty]"
     if (page.start, page.stop) == (0, size):

@@ -1,4 +1,4 @@
-"""What a call of a tool is given of its session: the session's fields, and the state of all scopes with what the call itself writes."""
+"""Context of a tool call: the fields of the session, and the state of all scopes with the changes of the call."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
 
 class Standing:
-    """What stands in the state of all scopes, as the turn of a session sees it.
+    """The state of all scopes as the turn of a session sees it.
 
     Attributes:
-        own: the session's own.
-        temp: what there is under `temp:` keys: the turn's own, never stored.
+        own: the session's own state.
+        temp: `temp:` keys of the turn, which are never stored.
 
     Args:
         own: see above.
         temp: see above.
-        hint: what is to be done before the scopes that sessions share can be read here.
+        hint: how to make shared scopes readable, for the error message.
     """
 
     def __init__(self, own: Mapping[str, Any], temp: dict[str, Any], hint: str = "") -> None:
@@ -52,26 +52,26 @@ class Standing:
 
     @property
     def loaded(self) -> bool:
-        """Whether what sessions share was read."""
+        """True if the shared scopes were read."""
         return self._shared is not None
 
     def put(self, shared: Mapping[Scope, Mapping[str, Any]]) -> None:
-        """Take in what sessions share, by scope and then by key without its prefix, as it was just read."""
+        """Set the shared scopes, by scope and key without prefix."""
         self._shared, self._later = shared, {}
 
     def forget(self) -> None:
-        """Have it read again before it is used."""
+        """Require the shared scopes to be read again."""
         self._shared = None
 
     def note(self, values: Mapping[str, Any]) -> None:
-        """Take in some of it that was read later, by key with its prefix; None: nothing stands there any more."""
+        """Add values of shared scopes that were read later, by key with prefix; None for a deleted key."""
         self._later = {**self._later, **values}
 
     def value(self, key: str) -> Any:
-        """What stands under a key; None: nothing.
+        """Return the value of a key, or None.
 
         Raises:
-            InvalidRequest: it is shared, and was not read.
+            InvalidRequest: the key is shared and shared scopes were not read.
         """
         scope = scope_of(key)
         if scope == "temp":
@@ -82,7 +82,7 @@ class Standing:
         return self._later[key] if key in self._later else shared.get(scope, {}).get(bare(key))
 
     def keys(self) -> Iterator[str]:
-        """All keys, some of them maybe twice, or with nothing under them any more. Raises as `value`."""
+        """Yield all keys. Keys may repeat or have no value any more. Raise as `value`."""
         yield from self.own
         shared = self._read()
         for scope in _SHARED:
@@ -97,16 +97,15 @@ class Standing:
 
 
 class State(MutableMapping[str, Any]):
-    """The state of all scopes as one call of a tool sees it: what stands, and on top of it what the call has written.
+    """The state of all scopes as one call of a tool sees it, with the changes made by the call.
 
-    A key without a prefix is the session's own, `user:` is before those that all sessions of its user share, `app:` before those
-    that all of the tenant do. What is written is committed together with the tool's result, and not at all where the tool
-    fails; from then on the turn's other tools see it. Keys that begin with `temp:` are seen by all tools of the turn at once
-    and never stored. None as a value deletes a key. What is read is a copy: to change a list in the state, write it again, or
-    `append` to it.
+    Keys without a prefix belong to the session, `user:` keys to all sessions of its user, `app:` keys to all sessions of the tenant.
+    Changes are committed together with the tool's result, or dropped if the tool fails; later tools of the turn see them.
+    `temp:` keys are visible to all tools of the turn immediately and never stored. Setting None deletes a key. Values that are
+    read are copies: to change a list in the state, set it again or use `append`.
 
     Args:
-        standing: what stands.
+        standing: the state before the call.
     """
 
     def __init__(self, standing: Standing) -> None:
@@ -135,7 +134,7 @@ class State(MutableMapping[str, Any]):
 
     def __contains__(self, key: object) -> bool:
         try:
-            self[key]  # type: ignore[index]  # what is no text is refused like any other wrong key
+            self[key]  # type: ignore[index]  # keys of other types are rejected like any wrong key
         except KeyError:
             return False
         return True
@@ -148,35 +147,35 @@ class State(MutableMapping[str, Any]):
         return sum(1 for _ in self)
 
     def increment(self, key: str, by: float = 1) -> None:
-        """Add to the number under a key, to 0 where there is none: with those of other sessions it adds up.
+        """Add to the number stored under a key; a missing key counts as 0. Concurrent increments add up.
 
         Raises:
-            InvalidRequest: something else stands there, or `by` is no number.
+            InvalidRequest: another type is stored there, or `by` is not a number.
         """
         check_key(key)
         self._change(key, Increment(by))
 
     def append(self, key: str, *values: Any) -> None:
-        """Add values to the end of the list under a key, of an empty one where there is none: nobody else's are lost by it.
+        """Append to the list stored under a key; a missing key counts as an empty list. Concurrent appends are all kept.
 
         Raises:
-            InvalidRequest: something else stands there, or one of the values is no JSON.
-            TooLarge: the list would be.
+            InvalidRequest: another type is stored there, or a value is not JSON.
+            TooLarge: the list would exceed its limit.
         """
         check_key(key)
         self._change(key, Extend(tuple(_as_json(key, list(values)))))
 
-    def taken(self) -> dict[str, Change]:
-        """What was written since the last time, by key with its prefix, without `temp:` keys: for whoever commits it."""
+    def take(self) -> dict[str, Change]:
+        """Return and clear the changes since the last call, by key with prefix, without `temp:` keys, for committing them."""
         delta, self._delta = self._delta, {}
         return delta
 
     def give_back(self, delta: Mapping[str, Change]) -> None:
-        """Take back what was `taken` and could not be committed."""
+        """Restore changes from `take` that could not be committed."""
         self._delta = joined([delta, self._delta])
 
-    def sealed(self) -> dict[str, Change]:
-        """What was written; from now on nothing more is taken."""
+    def seal(self) -> dict[str, Change]:
+        """Return the changes, and reject further ones."""
         self._sealed = True
         return self._delta
 
@@ -187,9 +186,11 @@ class State(MutableMapping[str, Any]):
         return changed(key, self._standing.value(key), change) if isinstance(change, Increment | Extend) else change
 
     def _change(self, key: str, change: Change) -> None:
-        """Take a change in that could be made as things stand."""
+        """Apply a change after checking that it is possible."""
         if self._sealed:
-            raise InvalidRequest("what this state was for has ended: it takes nothing more", param="state")
+            raise InvalidRequest(
+                "the call that this state belongs to has ended, so it cannot be changed", param="state"
+            )
         check_delta({key: change})
         scope, standing = scope_of(key), self._standing
         if scope == "temp":
@@ -209,32 +210,32 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _as_json(key: str, value: Any) -> Any:
-    """A copy of `value` as JSON has it. Raises `InvalidRequest`."""
+    """Return a copy of `value` as JSON. Raise `InvalidRequest`."""
     try:
         return msgspec.json.decode(encoded(key, value))
-    except msgspec.DecodeError as exc:  # a number that is none, nested too deep
+    except msgspec.DecodeError as exc:  # NaN, or nested too deep
         message = f"state[{key!r:.80}] cannot be written as JSON: it is {type(value).__name__}"
         raise InvalidRequest(message, param="state") from exc
 
 
 class Found(NamedTuple):
-    """Something that was said in an earlier conversation, as a model is told of it."""
+    """A message of an earlier conversation, as shown to the model."""
 
     source: str
-    """The session's id."""
+    """Id of the session."""
     at: str
-    """When."""
+    """Time of the message."""
     by: str
-    """Who said it: a role, a name."""
+    """Speaker: a role or a name."""
     text: str
 
 
 class Wanted(NamedTuple):
-    """What a model searches earlier conversations for; None: any."""
+    """A search in earlier conversations; None means no restriction."""
 
     query: str
     most: int | None = None
-    """Hits."""
+    """Maximum number of hits."""
     since: str | None = None
     until: str | None = None
     session_id: str | None = None
@@ -249,43 +250,43 @@ def _all(entry: Entry) -> bool:
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call, and where in its session it stands: for tools that keep something of a session elsewhere."""
+    """A call and its place in the session, for tools that store session data elsewhere."""
 
     id: str = ""
-    """The call's, as the log has it: another call of another message may have the same."""
+    """Id of the call in the log; not unique across messages."""
     tenant: str = ""
     identity: str = ""
-    """See `Session.identity`."""
+    """`Session.identity`."""
     unit: int = 0
-    """`seq` of the message that calls."""
+    """`seq` of the message with the call."""
     entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _none
-    """The live entries of the log from one `seq` to before another."""
+    """Returns live entries of the log from one `seq` up to another."""
     sees: Callable[[Entry], bool] = _all
-    """Whether who calls may see one of these: it is not another branch's, of agents that speak side by side."""
+    """Returns True if the caller may see an entry: it does not belong to another parallel branch."""
     transfer: Callable[[str], Awaitable[None]] | None = None
-    """Has the agent of that name answer from the next call of the model on; None: nobody can take over here."""
+    """Lets the named agent answer from the next model call on; None if no agent can take over."""
     delegate: Callable[[ToolContext, str, str], Awaitable[str]] | None = None
-    """Given the context of the call, an agent's name and what is wanted, its reply; None: no agent can be called here."""
+    """Asks an agent (context, name, request) and returns its reply; None if no agent can be called."""
     search: Callable[[Wanted], Awaitable[Sequence[Found]]] | None = None
-    """What the user's conversations have; None: nothing can be searched here."""
+    """Searches the user's conversations; None if search is not available."""
     memories: Any = None
-    """The `holdfast.memory.session_memories.SessionMemories` of the session; None: there are none here."""
+    """`holdfast.memory.session_memories.SessionMemories` of the session, or None."""
     most: int = 64 * 1024
-    """Bytes of a result, as `ToolLimits` says."""
+    """Maximum bytes of a result, from `ToolLimits`."""
 
 
 class ToolContext:
-    """The session that a tool is called in. A parameter that is annotated with it gets it; the model never sees that one.
+    """The session in which a tool is called. A parameter annotated with this class receives it; the model does not see it.
 
     Attributes:
-        session_id: the session's id.
-        user_id: whose session it is.
-        agent: who answers; None: no agent.
-        state: the session's state; see `State`.
-        artifacts: the session's artifacts: save, load, list, versions, delete. Its methods are awaited.
+        session_id: id of the session.
+        user_id: user of the session.
+        agent: agent that answers, or None.
+        state: state of the session; see `State`.
+        artifacts: artifacts of the session: save, load, list, versions, delete. The methods are async.
         call: the call itself.
-        noted: what a built-in tool has said of the call in the metadata of its result; nothing where it fails.
-        marked: the same, whatever becomes of the call.
+        noted: metadata that a built-in tool adds to its result; dropped if the call fails.
+        marked: metadata that is added in any case.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A tool from a plain function: described by its docstring, its signature and its annotations, its arguments checked by them."""
+"""Creates tools from functions: schema from signature and annotations, description from the docstring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*$")
 _ARGUMENT: Final = re.compile(r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _METHODS: Final = 256
-"""Methods of which is remembered what their signatures say."""
+"""Number of methods whose signatures are cached."""
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("holdfast_tool_threads")
 
 
@@ -31,13 +31,13 @@ _LIMITS: Final = ("minLength", "maxLength", "maxItems", "minimum", "maximum")
 
 
 def shorten_schema(tool: Tool, *untold: str) -> Tool:
-    """Return a tool whose schema costs fewer tokens: what a call must keep is checked when it is made, told or not.
+    """Return a tool with a shorter schema, to save tokens. Calls are still checked against the full signature.
 
-    Left out are limits of numbers and lengths, that what is optional may be null, too, and parameters that are not told.
+    Limits of numbers and lengths, null of optional parameters, and parameters in `untold` are left out.
 
     Args:
         tool: made by `tool_from`.
-        untold: parameters that a call may have, and that are not worth their tokens.
+        untold: optional parameters to leave out of the schema.
     """
     properties = {}
     for name, given in tool.parameters["properties"].items():
@@ -56,27 +56,27 @@ def tool_from(
     timeout: float | None = None,
     max_result: int | None = None,
 ) -> Tool:
-    """A tool that calls `function`: an async one in the event loop, a plain one in a thread.
+    """Create a tool that calls `function`: an async function in the event loop, another one in a thread.
 
-    A parameter with a default is optional; one that is annotated with `ToolContext` gets the session, and the model does not
-    see it. The model is told the first paragraph of the docstring, and of each parameter what the section `Args:` says, or a
-    text in its `Annotated`.
+    Parameters with a default are optional. A parameter annotated with `ToolContext` receives the session and is hidden from the
+    model. The model sees the first paragraph of the docstring, and for each parameter its text in the section `Args:` or in its
+    `Annotated`.
 
     Args:
-        function: with an annotation for each parameter, of a type that msgspec reads from JSON.
-        name: None: the function's own.
-        description: None: the docstring's first paragraph.
-        timeout: seconds that a call may take; None: as `ToolLimits` says. A thread cannot be stopped: it is left behind.
-        max_result: bytes of a result; None: as `ToolLimits` says.
+        function: has an annotation for each parameter, of a type that msgspec can read from JSON.
+        name: name of the tool; default: the function's name.
+        description: default: the first paragraph of the docstring.
+        timeout: time limit of a call in seconds; default: from `ToolLimits`. A thread cannot be stopped and continues.
+        max_result: maximum bytes of a result; default: from `ToolLimits`.
 
     Raises:
-        InvalidRequest: it is no function that a tool can be made from; says why.
+        InvalidRequest: no tool can be made of the function; the message says why.
     """
     if not callable(function):
-        raise InvalidRequest(f"a tool is a function or a Tool, not {type(function).__name__}", param="tools")
+        raise InvalidRequest(f"a tool must be a function or a Tool, not {type(function).__name__}", param="tools")
     name = getattr(function, "__name__", None) if name is None else name
     if name is None or name == "<lambda>":
-        raise InvalidRequest("a tool needs a name: tool_from(function, name=…) gives it one", param="tools")
+        raise InvalidRequest("a tool needs a name: use tool_from(function, name=…)", param="tools")
     text = inspect.getdoc(function) or ""
     if isinstance(function, MethodType) and inspect.isfunction(function.__func__):
         read = _read_method(function.__func__, name, text)
@@ -84,7 +84,7 @@ def tool_from(
         read = _read(function, name, text)
     return Tool(
         name=name,
-        call=partial(_called, function, read.arguments, read.context),
+        call=partial(_call_function, function, read.arguments, read.context),
         description=read.description if description is None else description,
         parameters=read.parameters,
         timeout=timeout,
@@ -94,13 +94,13 @@ def tool_from(
 
 
 def toolset(given: Iterable[Callable[..., Any] | Tool], limits: ToolLimits | None = None) -> Toolset:
-    """The tools of functions, and those that are tools already. Raises `InvalidRequest`, as `tool_from` does."""
+    """Create a toolset from functions and tools. Raise `InvalidRequest` as `tool_from` does."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InvalidRequest(f"tools must be a list of functions, not {type(given).__name__}", param="tools")
-    return Toolset.made((one if isinstance(one, Tool) else tool_from(one) for one in given), limits)
+    return Toolset.create((one if isinstance(one, Tool) else tool_from(one) for one in given), limits)
 
 
-async def _called(
+async def _call_function(
     function: Callable[..., Any],
     arguments: type[msgspec.Struct],
     takes_context: str | None,
@@ -114,14 +114,16 @@ async def _called(
     named = {field: value for field in arguments.__struct_fields__ if (value := getattr(made, field)) is not UNSET}
     if takes_context is not None:
         named[takes_context] = context
-    if inspect.iscoroutinefunction(_annotated(function)):
+    if inspect.iscoroutinefunction(_get_annotated(function)):
         return await function(**named)
-    returned = await anyio.to_thread.run_sync(partial(function, **named), abandon_on_cancel=True, limiter=_threads())
+    returned = await anyio.to_thread.run_sync(
+        partial(function, **named), abandon_on_cancel=True, limiter=_get_limiter()
+    )
     return await returned if inspect.isawaitable(returned) else returned
 
 
-def _threads() -> anyio.CapacityLimiter:
-    """Threads of their own, so that tools that hang keep nobody else waiting."""
+def _get_limiter() -> anyio.CapacityLimiter:
+    """Return the limiter for tool threads, separate from others so that hanging tools block nothing else."""
     try:
         return _limiter.get()
     except LookupError:
@@ -133,10 +135,10 @@ def _threads() -> anyio.CapacityLimiter:
 
 
 class _Read(NamedTuple):
-    """What a function says of itself."""
+    """Properties of a function."""
 
     context: str | None
-    """The parameter that takes the session."""
+    """Parameter that receives the session."""
     arguments: type[msgspec.Struct]
     parameters: Mapping[str, Any]
     """The JSON Schema of `arguments`."""
@@ -144,15 +146,15 @@ class _Read(NamedTuple):
 
 
 def _read(function: Callable[..., Any], name: str, text: str) -> _Read:
-    """Read a function with that docstring as the tool `name`. Raises `InvalidRequest`."""
-    context, fields = _parameters(function, name, _told(text))
-    arguments = _struct(name, fields)
-    return _Read(context, arguments, _schema(arguments, name, fields), _first_paragraph(text))
+    """Read signature and docstring of a function. Raise `InvalidRequest`."""
+    context, fields = _parameters(function, name, _parse_args_section(text))
+    arguments = _make_struct(name, fields)
+    return _Read(context, arguments, _make_schema(arguments, name, fields), _first_paragraph(text))
 
 
 @lru_cache(_METHODS)
 def _read_method(function: Callable[..., Any], name: str, text: str) -> _Read:
-    """The same of a method, whosever it is: each Holdfast that is opened makes tools of the same ones."""
+    """Read a method. The result is cached by function, because each Holdfast makes tools of the same methods."""
     return _read(MethodType(function, object()), name, text)
 
 
@@ -160,31 +162,33 @@ class _Field(msgspec.Struct, frozen=True):
     name: str
     annotation: Any
     default: Any
-    """`inspect.Parameter.empty` where there is none."""
+    """`inspect.Parameter.empty` if there is none."""
     description: str
 
     @property
     def defined(self) -> tuple[Any, ...]:
-        """As `msgspec.defstruct` wants it: what the model leaves out is left to the function."""
+        """Field for `msgspec.defstruct`. Omitted arguments are left to the function's default."""
         told = msgspec.Meta(description=self.description) if self.description else None
         kind = Annotated[self.annotation, told] if told else self.annotation
         return (self.name, kind) if self.default is inspect.Parameter.empty else (self.name, kind | UnsetType, UNSET)
 
 
 def _parameters(function: Callable[..., Any], name: str, told: Mapping[str, str]) -> tuple[str | None, list[_Field]]:
-    """The parameter that takes the session, if there is one, and those that the model fills in."""
+    """Return the parameter that receives the session, if any, and the parameters for the model."""
     context, fields = None, []
     try:
         parameters = inspect.signature(function).parameters.values()
-        hints = get_type_hints(_annotated(function), include_extras=True)
+        hints = get_type_hints(_get_annotated(function), include_extras=True)
     except (NameError, TypeError, ValueError) as exc:
         raise InvalidRequest(f"tool {name!r}: its signature cannot be read: {exc}", param="tools") from exc
     for parameter in parameters:
         place = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.kind not in _PLAIN:
-            raise InvalidRequest(f"{place}: the model gives arguments by name, one by one", param="tools")
+            raise InvalidRequest(
+                f"{place}: *args, **kwargs and positional-only parameters are not supported", param="tools"
+            )
         if parameter.name not in hints:
-            raise InvalidRequest(f"{place}: it has no annotation, which says what the model may give", param="tools")
+            raise InvalidRequest(f"{place}: add a type annotation, which tells the model what to pass", param="tools")
         hint = hints[parameter.name]
         if hint is ToolContext:
             context = parameter.name
@@ -194,41 +198,39 @@ def _parameters(function: Callable[..., Any], name: str, told: Mapping[str, str]
     return context, fields
 
 
-def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What has the annotations of a function, of a partial one, or of an object that can be called."""
+def _get_annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the object with the annotations: the function, the function of a partial, or the method `__call__`."""
     if isinstance(function, partial):
-        return _annotated(function.func)
+        return _get_annotated(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
-def _struct(name: str, fields: list[_Field]) -> type[msgspec.Struct]:
+def _make_struct(name: str, fields: list[_Field]) -> type[msgspec.Struct]:
     try:
         return msgspec.defstruct(
             "Arguments", [field.defined for field in fields], kw_only=True, forbid_unknown_fields=True, module=__name__
         )
     except (TypeError, ValueError) as exc:
-        raise InvalidRequest(
-            f"tool {name!r}: no arguments can be made from its parameters: {exc}", param="tools"
-        ) from exc
+        raise InvalidRequest(f"tool {name!r}: its parameters are not supported: {exc}", param="tools") from exc
 
 
-def _schema(arguments: type[msgspec.Struct], name: str, fields: list[_Field]) -> dict[str, Any]:
-    """JSON Schema of the arguments, in one object; other types that they refer to stand in its `$defs`."""
+def _make_schema(arguments: type[msgspec.Struct], name: str, fields: list[_Field]) -> dict[str, Any]:
+    """Return the JSON Schema of the arguments as one object, with referenced types in `$defs`."""
     try:
         (top,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     except (TypeError, RecursionError) as exc:
         raise InvalidRequest(
-            f"tool {name!r}: a parameter is of a type that JSON cannot say: {exc}", param="tools"
+            f"tool {name!r}: the type of a parameter cannot be expressed in JSON: {exc}", param="tools"
         ) from exc
     schema = {key: value for key, value in parts.pop(top["$ref"].rpartition("/")[2]).items() if key != "title"}
     for field in fields:
-        if (default := _plain_default(field.default)) is not UNSET:
+        if (default := _encode_default(field.default)) is not UNSET:
             schema["properties"][field.name]["default"] = default
     return schema | ({"$defs": parts} if parts else {})
 
 
-def _plain_default(default: Any) -> Any:
-    """A default as the model may be told it; UNSET where there is none, or JSON cannot say it."""
+def _encode_default(default: Any) -> Any:
+    """Return a default value as JSON data, or UNSET if there is none or it is not JSON."""
     if default is inspect.Parameter.empty or default is None:
         return UNSET
     try:
@@ -244,9 +246,9 @@ def _first_paragraph(text: str) -> str:
     return " ".join(text.split("\n\n", 1)[0].split())
 
 
-def _told(text: str) -> dict[str, str]:
-    """What the section `Args:` of a docstring says, by parameter."""
-    told: dict[str, str] = {}
+def _parse_args_section(text: str) -> dict[str, str]:
+    """Return the texts of a docstring's section `Args:` by parameter."""
+    texts: dict[str, str] = {}
     inside, margin, name = False, "", ""
     for line in text.splitlines():
         if not inside or (line.strip() and not line[0].isspace()):
@@ -255,14 +257,14 @@ def _told(text: str) -> dict[str, str]:
         found = _ARGUMENT.match(line)
         if found and (not margin or found[1] == margin):
             margin, name = found[1], found[2]
-            told[name] = found[3].strip()
+            texts[name] = found[3].strip()
         elif name:
-            told[name] = f"{told[name]} {line.strip()}".strip()
-    return told
+            texts[name] = f"{texts[name]} {line.strip()}".strip()
+    return texts
 
 
 def _in_annotation(hint: Any) -> str:
-    """A plain text in `Annotated[…]`."""
+    """Return the text in `Annotated[…]`, or an empty string."""
     if get_origin(hint) is not Annotated:
         return ""
-    return next((said for said in get_args(hint)[1:] if isinstance(said, str)), "")
+    return next((text for text in get_args(hint)[1:] if isinstance(text, str)), "")

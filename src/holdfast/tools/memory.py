@@ -60,7 +60,7 @@ class _Said(NamedTuple):
     outside: bool = False
 
 
-def heard_in(
+def collect_heard(
     entries: Sequence[Entry], ref: SessionRef, identity: str, about: str, *, sees: Callable[[Entry], bool], unit: int
 ) -> list[Heard]:
     """What was said in some entries of a session, to be compared with a new memory.
@@ -75,7 +75,7 @@ def heard_in(
     """
     forms, left = forms_of(about), _ANALYSED
     found: list[Heard] = []
-    for said in reversed(_said_in(entries, ref, sees, unit)):
+    for said in reversed(_collect_said(entries, ref, sees, unit)):
         source = MemorySource(
             session_id=ref.id, user_id=ref.user_id, identity=identity, seqs=(said.entry.seq,), origin=said.origin
         )
@@ -88,7 +88,7 @@ def heard_in(
 
 def is_outside(entries: Sequence[Entry], ref: SessionRef) -> bool:
     """Whether something from elsewhere stands in some entries of a session, that the model may tell in other words."""
-    return any(one.outside for one in _said_in(entries, ref, lambda _: True, -1))
+    return any(one.outside for one in _collect_said(entries, ref, lambda _: True, -1))
 
 
 def is_users(by: str, user_id: str) -> bool:
@@ -96,7 +96,7 @@ def is_users(by: str, user_id: str) -> bool:
     return by in ("user", f"user {user_id}")
 
 
-def _said_in(entries: Sequence[Entry], ref: SessionRef, sees: Callable[[Entry], bool], unit: int) -> list[_Said]:
+def _collect_said(entries: Sequence[Entry], ref: SessionRef, sees: Callable[[Entry], bool], unit: int) -> list[_Said]:
     """What some entries say, with where their words come from."""
     names = {(entry.seq, call.id): call.name for entry in entries for call in entry.message.tool_calls}
     turn = entries[-1].turn_id if entries else 0
@@ -104,12 +104,12 @@ def _said_in(entries: Sequence[Entry], ref: SessionRef, sees: Callable[[Entry], 
     found: list[_Said] = []
     for entry in entries:
         if entry.message.role == "user":
-            some = _asked(entry, ref)
+            some = _read_user_entry(entry, ref)
         elif entry.message.role == "tool":
             name = names.get((entry.unit, entry.message.tool_call_id or ""), entry.message.name or "")
-            some = [_own(entry, name, ref) if name in _ITS_OWN else _result(entry, name)]
+            some = [_read_own_result(entry, name, ref) if name in _ITS_OWN else _read_tool_result(entry, name)]
         else:
-            some = _served(entry) if entry.message.role == "assistant" else []
+            some = _read_provider_results(entry) if entry.message.role == "assistant" else []
         for one in some:
             if one.read:
                 origin, outside = brought.get(entry.turn_id, (one.origin, False))
@@ -124,7 +124,7 @@ def _said_in(entries: Sequence[Entry], ref: SessionRef, sees: Callable[[Entry], 
     return [one for one in found if one.read or one.outside or one.text.strip()]
 
 
-def _asked(entry: Entry, ref: SessionRef) -> list[_Said]:
+def _read_user_entry(entry: Entry, ref: SessionRef) -> list[_Said]:
     """A message of the user's role: the user's own, that of somebody who takes part, or of another agent; and what is attached to it."""
     if entry.erased:
         return []
@@ -133,31 +133,31 @@ def _asked(entry: Entry, ref: SessionRef) -> list[_Said]:
     if is_child(ref):
         origin = "tool"
     text = entry.message.text
-    found = [_Said(entry, text, origin, outside=origin != "user" and _tells(text))]
+    found = [_Said(entry, text, origin, outside=origin != "user" and _is_telling(text))]
     if any(part.type not in _SOUND for part in entry.message.media):
         found.append(_Said(entry, "", "import", outside=True))
     return found
 
 
-def _result(entry: Entry, name: str) -> _Said:
+def _read_tool_result(entry: Entry, name: str) -> _Said:
     """What a tool from outside said. Of what is no text, and of what was erased, nobody knows what stood there."""
     if entry.erased:
         return _Said(entry, "", tool_origin(name), read=True, outside=True)
     media = entry.message.media
-    text = "\n".join((entry.message.text, *map(_written, media)))
-    return _Said(entry, text, tool_origin(name), read=True, outside=bool(media) or _tells(text))
+    text = "\n".join((entry.message.text, *map(_encode_part, media)))
+    return _Said(entry, text, tool_origin(name), read=True, outside=bool(media) or _is_telling(text))
 
 
-def _own(entry: Entry, name: str, ref: SessionRef) -> _Said:
+def _read_own_result(entry: Entry, name: str, ref: SessionRef) -> _Said:
     """What a tool of Holdfast's own said; it may quote what came from elsewhere."""
     text = "" if entry.erased else entry.message.text
     quotes = name == _MEMORY and HELD_MARK in text
     if name == _SEARCH:
-        quotes = any(not is_users(by, ref.user_id) for by in _authors(text))
+        quotes = any(not is_users(by, ref.user_id) for by in _list_authors(text))
     return _Said(entry, text, tool_origin(name), outside=quotes or (entry.erased and name in (_MEMORY, _SEARCH)))
 
 
-def _authors(found: str) -> list[str]:
+def _list_authors(found: str) -> list[str]:
     """Who said what the tool `search_conversations` found; of what is not its result, nobody known."""
     if found == NOTHING:
         return []
@@ -170,12 +170,12 @@ def _authors(found: str) -> list[str]:
         return [""]
 
 
-def _served(entry: Entry) -> list[_Said]:
+def _read_provider_results(entry: Entry) -> list[_Said]:
     """What tools of the model's own provider brought while it made a reply, and the pages that this names."""
     message = entry.message
     parts = message.content if isinstance(message.content, tuple) else ()
     found = [
-        _Said(entry, _written(part), tool_origin(part.type), read=True, outside=True)
+        _Said(entry, _encode_part(part), tool_origin(part.type), read=True, outside=True)
         for part in parts
         if part.type in SERVER_TOOL_PARTS and part.type.endswith("_result")
     ]
@@ -190,7 +190,7 @@ def _served(entry: Entry) -> list[_Said]:
     return found
 
 
-def _written(part: Part) -> str:
+def _encode_part(part: Part) -> str:
     return _text_of(part.extra)
 
 
@@ -199,7 +199,7 @@ def _text_of(value: Any) -> str:
     return msgspec.json.encode(value).decode()[:ANALYSED_CHARS]
 
 
-def _tells(text: str) -> bool:
+def _is_telling(text: str) -> bool:
     """Whether a text may be told in other words."""
     return len(text) > _TELLING_CHARS or len(terms_of(text).counts) >= _TELLING
 
@@ -271,9 +271,11 @@ async def _remember(context: ToolContext, held: SessionMemories, told: dict[str,
     entries = await call.entries(max(0, call.unit - LOOKED_BACK), call.unit + 1)
     own = MemorySource(session_id=ref.id, user_id=ref.user_id, identity=identity, seqs=(call.unit,), origin="assistant")
     about = "\n".join((content, *told.get("tags", ())))
-    known = await run_cpu(partial(heard_in, entries, ref, identity, about, sees=call.sees, unit=call.unit))
+    known = await run_cpu(partial(collect_heard, entries, ref, identity, about, sees=call.sees, unit=call.unit))
     before = entries[0].seq if entries else call.unit
-    made = await held.remember(content, known, own, before=before, earlier=partial(_earlier, call, held), **told)
+    made = await held.remember(
+        content, known, own, before=before, earlier=partial(_has_earlier_outside, call, held), **told
+    )
     one = made.memory
     result: dict[str, Any] = {"ok": True, "id": one.id, "outcome": made.outcome, "origin": one.origin}
     if one.status == "quarantined":
@@ -285,11 +287,11 @@ async def _remember(context: ToolContext, held: SessionMemories, told: dict[str,
         result |= {"ok": False, "status": one.status, "note": "a review has rejected it: it is not kept"}
     if made.others and not held.shared:
         room = call.most // 2 // len(made.others)
-        result["similar"] = [_shown(other, held, room) for other in made.others]
+        result["similar"] = [_format_memory(other, held, room) for other in made.others]
     return as_line(result)
 
 
-async def _earlier(call: Call, held: SessionMemories, before: int) -> bool:
+async def _has_earlier_outside(call: Call, held: SessionMemories, before: int) -> bool:
     """Whether something from elsewhere stands in what was said before an entry; so long ago that nobody looks, it may."""
     least = max(0, before - LOOKED_OVER)
     while before > least:
@@ -309,7 +311,7 @@ async def _recall(context: ToolContext, held: SessionMemories, told: dict[str, A
     room = context.call.most - len(MEMORIES_OPENING) - len(CLOSING) - 2
     lines: list[str] = []
     for one in found.found:
-        line = as_line(_shown(one.memory, held, room // len(found.found), score=round(one.score, 3)))
+        line = as_line(_format_memory(one.memory, held, room // len(found.found), score=round(one.score, 3)))
         room -= len(line.encode()) + 1
         if room < 0:
             break
@@ -317,7 +319,7 @@ async def _recall(context: ToolContext, held: SessionMemories, told: dict[str, A
     return envelope(MEMORIES_OPENING, lines, CLOSING) if lines else "no memory answers that"
 
 
-def _shown(kept: Memory, held: SessionMemories, most: int, **more: Any) -> dict[str, Any]:
+def _format_memory(kept: Memory, held: SessionMemories, most: int, **more: Any) -> dict[str, Any]:
     """A memory as the model is told it: cut where it is long, and not again where the prompt has it."""
     told: dict[str, Any] = {"id": kept.id, "type": kept.type, "origin": kept.origin, **more}
     told |= {"held for review": True} if kept.status == "quarantined" else {}

@@ -1,4 +1,4 @@
-"""Every tool that runs here when a model calls it: functions of the program, built-in tools, those of MCP servers."""
+"""Registry of all tools: functions of the program, built-in tools, and tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from holdfast.tools.workspace import with_workspaces
 from holdfast.workspace import Workspaces
 
 
-class Workshop:
+class ToolRegistry:
     """The tools of a Holdfast, opened and closed with it.
 
     Attributes:
-        kernels: the processes of the tool `python`; None: there is no such tool.
+        kernels: processes of the tool `python`; None without that tool.
         mcp: servers of the Model Context Protocol.
 
     Args:
-        known: tools that there are already.
-        changed: given all tools, and given them again when there are others.
-        tools: functions or tools in place of those that are known; None: these stay.
-        limits: how far the tools of a turn may go; None: as they say already.
-        python: how far the tool `python` may go; None: there is none.
+        known: existing tools.
+        changed: called with all tools now, and again when they change.
+        tools: functions or tools that replace the known ones; None keeps them.
+        limits: limits of the tools of a turn; None keeps those of `known`.
+        python: settings of the tool `python`; None disables it.
         mcp_servers: servers whose tools agents may name.
         clock: milliseconds since the epoch.
-        guard: what happens to secrets in artifacts that a model saves.
-        artifact_tools: whether all have the tools for artifacts whose tools are not listed; else agents that name them.
-        workspaces: those of agents, whose tools agents may name; None: there are none.
+        guard: masks secrets in artifacts that a model saves.
+        artifact_tools: give artifact tools to all agents without a list of tools; otherwise only to agents that name them.
+        workspaces: workspaces of agents, whose tools agents may name; None for none.
 
     Raises:
-        InvalidRequest: one of them cannot be, or two have one name.
+        InvalidRequest: a tool is not valid, or two have the same name.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Workshop:
         changed(known)
 
     async def open(self) -> None:
-        """Start what has to run before a tool can be called; an MCP server that cannot be reached is tried again later.
+        """Start processes and connections. MCP servers that cannot be reached are retried later.
 
         Raises:
-            PythonUnavailable: the process of the tool `python` cannot be started, or not be held in.
+            PythonUnavailable: the process of the tool `python` cannot be started or sandboxed.
             MissingExtra: there are MCP servers, and the SDK is not installed.
         """
         if self.kernels is not None:
@@ -82,11 +82,11 @@ class Workshop:
             raise
 
     def limit(self, limits: ToolLimits) -> None:
-        """Have the tools of later turns go as far as these."""
+        """Apply limits to later turns."""
         self.mcp.limit(limits)
 
     async def close(self) -> None:
-        """End what was started."""
+        """Stop processes and connections."""
         await self.mcp.close()
         if self.kernels is not None:
             await self.kernels.close()

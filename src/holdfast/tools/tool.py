@@ -1,4 +1,4 @@
-"""Tools, the tools that a turn has, and running the calls of one assistant message side by side: the model can read every outcome."""
+"""Tools, the toolset of a turn, and running the calls of an assistant message in parallel. Every outcome is readable for the model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from holdfast.tools.context import ToolContext
 
 _NAME: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
 _LEAST_RESULT: Final = 1024
-"""Bytes: a result that is cut has its marker in it, and a few words of its own."""
+"""Minimum bytes of a cut result: the marker and a few words."""
 PYTHON: Final = "python"
-"""A built-in tool that is off unless it is turned on: an agent may name it either way."""
+"""A built-in tool that is off by default; agents may name it even then."""
 ELSEWHERE: Final = frozenset({"text_editor"})
-"""Tools that the systems have built in whose configurations load here, and this one has not: an agent may name them, and does
-without where no program gives it one of that name."""
+"""Tools of other systems whose configurations Holdfast loads. Agents may name them; without a tool of that name they are ignored."""
 
 
 def _check_least(value: Any, name: str, least: float) -> None:
@@ -35,18 +34,18 @@ def _check_least(value: Any, name: str, least: float) -> None:
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the tools of a turn may go.
+    """Limits of the tools of a turn.
 
     Raises:
-        InvalidRequest: a limit that cannot be one.
+        InvalidRequest: a limit is not valid.
     """
 
     rounds: int = 25
-    """Calls of the model whose tools run here, after which it has to answer without them; 0: no tool runs here."""
+    """Model calls with tools that run here, after which the model must answer without tools; 0: no tools run here."""
     result: int = 64 * 1024
-    """Bytes of a result; of a longer one the model is given head and tail."""
+    """Maximum bytes of a result; of a longer one the model gets head and tail."""
     timeout: float = 60.0
-    """Seconds that a call may take."""
+    """Time limit of a call, in seconds."""
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 0), ("result", _LEAST_RESULT), ("timeout", 0.001)):
@@ -54,36 +53,34 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the model may call, and that runs here. `tool_from` makes one from a function.
+    """A tool that runs here when the model calls it. `tool_from` creates one from a function.
 
     Raises:
-        InvalidRequest: a field that cannot be one.
+        InvalidRequest: a field is not valid.
     """
 
     name: str
-    """Letters, digits, `_` and `-`, at most 64."""
+    """1 to 64 letters, digits, `_` and `-`."""
     call: Callable[[ToolContext, dict[str, Any]], Awaitable[Any]]
-    """Given the session and the arguments, a JSON object. What it returns is told to the model: a text as it is, else as JSON.
-    What it raises is told as an error."""
+    """Called with the context and the arguments, a JSON object. The model gets the returned text, or the returned value as JSON.
+    An exception is reported to the model as an error."""
     description: str = ""
-    """For the model."""
+    """Description for the model."""
     parameters: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON Schema of the arguments."""
     timeout: float | None = None
-    """Seconds that a call may take; None: as `ToolLimits` says."""
+    """Time limit of a call in seconds; None: from `ToolLimits`."""
     max_result: int | None = None
-    """Bytes of a result; None: as `ToolLimits` says."""
+    """Maximum bytes of a result; None: from `ToolLimits`."""
     reads_state: bool = True
-    """Whether it may look at `user:` and `app:` keys of its context's state; else they are not read for it."""
+    """Read `user:` and `app:` keys of the state for the tool; otherwise it cannot access them."""
     named: bool = False
-    """Whether only agents have it that name it; else all whose tools are not listed have it, and whoever speaks to no agent."""
+    """Only agents that name the tool get it; otherwise all agents without a list of tools, and requests without an agent."""
 
     def __post_init__(self) -> None:
         name: Any = self.name
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            message = (
-                f"the name of a tool has 1 to 64 letters, digits, _ and -; {self.name!r:.80} is none: name it otherwise"
-            )
+            message = f"{self.name!r:.80} is not a valid tool name: use 1 to 64 letters, digits, _ and -"
             raise InvalidRequest(message, param="tools")
         if not callable(self.call):
             raise InvalidRequest(f"tool {self.name!r} cannot be called: it is {self.call!r:.80}", param="tools")
@@ -93,43 +90,43 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The tool as Chat Completions has it."""
+        """The tool in the format of Chat Completions."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools that run here for an agent; false when there are none."""
+    """The tools that run here for an agent; false if there are none."""
 
     tools: Mapping[str, Tool] = {}
-    """By name, in the order in which the model is told of them."""
+    """Tools by name, in the order in which the model sees them."""
     limits: ToolLimits = ToolLimits()
     groups: Mapping[str, tuple[str, ...]] = {}
-    """Names of tools by a name that stands for all of them: an MCP server's."""
+    """Names of tools by group name; the tools of an MCP server are a group."""
     away: tuple[str, ...] = ()
-    """What the names of tools begin with that may come yet: those of servers that have told none so far."""
+    """Prefixes of tools of MCP servers that have not reported their tools yet."""
     missing: tuple[str, ...] = ()
-    """Names that the agent has in its list, and no tool has."""
+    """Names in the agent's list without a tool."""
 
     def __bool__(self) -> bool:
         return bool(self.tools)
 
     @classmethod
-    def made(cls, tools: Iterable[Tool], limits: ToolLimits | None = None) -> Toolset:
-        """The set of these tools. Raises `InvalidRequest` where two have one name."""
+    def create(cls, tools: Iterable[Tool], limits: ToolLimits | None = None) -> Toolset:
+        """Create a toolset. Raise `InvalidRequest` if two tools have the same name."""
         named: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in named:
-                raise InvalidRequest(f"two tools are called {tool.name!r}: name one otherwise", param="tools")
+                raise InvalidRequest(f"two tools are named {tool.name!r}: rename one", param="tools")
             named[tool.name] = tool
         return cls(tools=named, limits=limits or ToolLimits())
 
     def of(self, names: Sequence[str] | None, also: Sequence[str] = ()) -> Toolset:
-        """Those of an agent.
+        """Return the tools of an agent.
 
         Args:
-            names: of tools, or of groups of them; None: all that need not be named.
-            also: of tools that it has besides, where they are there.
+            names: names of tools or groups; None: all tools that need not be named.
+            also: names of additional tools, if they exist.
         """
         if names is None:
             named = {name for name, tool in self.tools.items() if tool.named} - {*also}
@@ -144,10 +141,10 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         return Toolset(tools=found, limits=self.limits, groups=self.groups, missing=missing)
 
     def plus(self, tool: Tool) -> Toolset:
-        """These and one more, where tools run here at all; one of a server that is called like it gives way.
+        """Return these tools and one more, if tools run here at all. It replaces a tool of a server with the same name.
 
         Raises:
-            InvalidRequest: one of the program's own is called like it.
+            InvalidRequest: a tool of the program has the same name.
         """
         if not self.limits.rounds:
             return self
@@ -160,26 +157,26 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         return any(name.startswith(prefix) for prefix in self.away)
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Refuse a request that these tools cannot serve, before anything is written. Its `tools` have been looked at.
+        """Reject a request that these tools cannot serve, before anything is written. Its `tools` are valid already.
 
         Raises:
-            InvalidRequest: a tool of the request has the name of one of these, several choices are asked for, or the agent
-                names a tool that is not there.
+            InvalidRequest: the request has a tool with the same name, asks for several choices, or the agent names a missing
+                tool.
         """
         if self.missing:
-            message = f"the agent has tools that are not there: {', '.join(self.missing)}; there are: {self._names()}"
+            message = f"the agent's tools {', '.join(self.missing)} do not exist; available: {self._names()}"
             raise InvalidRequest(message, param="agent")
         if not self.tools:
             return
         for at, tool in enumerate(body.get("tools") or ()):
             if (name := name_of(tool)) in self.tools:
-                message = f"tools[{at}] is called {name!r}, and so is a tool that runs here: name it otherwise"
+                message = f"tools[{at}] has the name {name!r} of a tool that runs here: rename it"
                 raise InvalidRequest(message, param=f"tools[{at}]")
         if (body.get("n") or 1) != 1:
-            raise InvalidRequest("n must be 1 where tools run here: only one reply can go on", param="n")
+            raise InvalidRequest("n must be 1 if tools run here: only one reply can be continued", param="n")
 
-    def offered(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A request with these tools before its own; those of its own that have one of their names are left out."""
+    def add_to_request(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the request with these tools before its own. Its own tools with the same names are dropped."""
         if not self.tools:
             return body
         own = [tool for tool in body.get("tools") or () if name_of(tool) not in self.tools]
@@ -190,14 +187,14 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name_of(tool: Mapping[str, Any]) -> str | None:
-    """What a tool of a request is called; None where it has no name: a provider's own tools. Anthropic's have it outside."""
+    """Return the name of a tool of a request, or None for a provider's own tool. Anthropic's have the name at the top level."""
     told = tool.get("custom" if tool.get("type") == "custom" else "function", tool)
     name = told.get("name") if isinstance(told, Mapping) else None
     return name if isinstance(name, str) else None
 
 
-def relaxed(choice: Any) -> Any:
-    """A request's `tool_choice` for the calls behind the first one: what was forced is the model's own choice now."""
+def relax_choice(choice: Any) -> Any:
+    """Return `tool_choice` for later calls of the turn: a forced choice becomes the model's own choice."""
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         allowed = choice.get("allowed_tools")
         return {**choice, "allowed_tools": {**allowed, "mode": "auto"}} if isinstance(allowed, Mapping) else choice
@@ -211,90 +208,92 @@ _log = logging.getLogger("holdfast.tools")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a call."""
+    """Result of a call."""
 
     call: ToolCall
     content: str | tuple[Part, ...]
-    """For the model."""
+    """Content for the model."""
     failed: bool = False
     delta: Mapping[str, Any] = {}
-    """What the tool wrote to the session's state; nothing where it failed."""
+    """State changes of the tool; empty if it failed."""
     noted: Mapping[str, Any] = {}
-    """Of the metadata that the result is to have, likewise."""
+    """Metadata for the result; empty if it failed."""
 
     @property
     def message(self) -> Message:
-        """The result as a log has it."""
+        """The result as a message for the log."""
         return Message(role="tool", content=self.content, tool_call_id=self.call.id)
 
 
 def failure(call: ToolCall, why: str) -> Outcome:
-    """A call that came to nothing, in words for the model."""
-    said = why.encode("utf-8", "replace").decode()
-    return Outcome(call, msgspec.json.encode({"error": said[:ERROR_CHARS]}).decode(), failed=True)
+    """Create the outcome of a failed call, with an error for the model."""
+    text = why.encode("utf-8", "replace").decode()
+    return Outcome(call, msgspec.json.encode({"error": text[:ERROR_CHARS]}).decode(), failed=True)
 
 
 async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> Outcome:
-    """Run one call to its end, or to its time limit. Never raises for what the tool or the model did wrong.
+    """Run one call until it ends or its time limit is over. Errors of the tool or the model do not raise.
 
-    Cancelled, it cancels the tool and waits a moment for it. A thread cannot be stopped, and is left behind.
+    If it is cancelled, it cancels the tool and waits a moment for it. A thread cannot be stopped and continues.
 
     Raises:
-        BaseException: one that is no `Exception` came out of the tool.
+        BaseException: the tool raised one that is not an `Exception`.
     """
     tool = tools.tools.get(call.name)
     if tool is None:
         return failure(call, f"there is no tool {call.name!r:.80}; there are: {', '.join(tools.tools)}")
     try:
-        arguments = _arguments(call)
+        arguments = _parse_arguments(call)
     except InvalidRequest as exc:
         return failure(call, str(exc))
     limit = tools.limits.timeout if tool.timeout is None else tool.timeout
-    work = asyncio.ensure_future(_awaited(tool, context, arguments))
+    work = asyncio.ensure_future(_call_tool(tool, context, arguments))
     try:
         await asyncio.wait({work}, timeout=limit)
     except asyncio.CancelledError:
-        await _stopped(work, grace=TOOL_GRACE_SECONDS)
+        await _stop(work, grace=TOOL_GRACE_SECONDS)
         raise
     finally:
-        delta = context.state.sealed()
+        delta = context.state.seal()
     if not work.done():
-        await _stopped(work)
+        await _stop(work)
         return failure(
             call, f"the tool took longer than {limit:g} s, and was given up; it may have done its work or not"
         )
-    outcome = _outcome(tools, tool, call, work, delta)
+    outcome = _make_outcome(tools, tool, call, work, delta)
     return outcome if outcome.failed else msgspec.structs.replace(outcome, noted=context.noted)
 
 
-async def _awaited(tool: Tool, context: ToolContext, arguments: dict[str, Any]) -> Any:
+async def _call_tool(tool: Tool, context: ToolContext, arguments: dict[str, Any]) -> Any:
     try:
         return await tool.call(context, arguments)
-    except SystemExit as exc:  # of a command line's parser, say: the model's arguments must not end the process
+    except SystemExit as exc:  # for example from argparse: the model's arguments must not end the process
         raise RuntimeError(f"the tool wanted to end the process, with {exc.code!r}") from None
 
 
-async def _stopped(work: asyncio.Task[Any], *, grace: float = 0) -> None:
-    """Cancel `work`, and wait so many seconds for it; what it says later is not heard."""
+async def _stop(work: asyncio.Task[Any], *, grace: float = 0) -> None:
+    """Cancel `work` and wait up to `grace` seconds for it. Later results are ignored."""
     work.cancel()
     work.add_done_callback(lambda done: done.cancelled() or done.exception())
     if grace:
         await asyncio.wait({work}, timeout=grace)
 
 
-def _outcome(tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any], delta: Mapping[str, Any]) -> Outcome:
+def _make_outcome(
+    tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any], delta: Mapping[str, Any]
+) -> Outcome:
     if work.cancelled():
         return failure(call, "the tool cancelled itself")
     error = work.exception()
     if isinstance(error, Exception):
-        _note(call, error)
-        return failure(call, _words(error))
+        _log_failure(call, error)
+        return failure(call, _format_error(error))
     if error is not None:
         raise error
     try:
-        content = _content(work.result(), tools.limits.result if tool.max_result is None else tool.max_result)
+        content = _limit_content(work.result(), tools.limits.result if tool.max_result is None else tool.max_result)
     except UNWRITABLE as exc:
-        _note(call, exc)
+        _log_failure(call, exc)
         return failure(call, f"the tool's result is no text, and cannot be written as JSON: {type(exc).__name__}")
     return Outcome(call, content, delta=delta)
 
@@ -302,14 +301,14 @@ def _outcome(tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any]
 # -- arguments -------------------------------------------------------------------
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments as an object; nothing at all is an empty one. Raises `InvalidRequest`."""
+def _parse_arguments(call: ToolCall) -> dict[str, Any]:
+    """Parse the arguments. Empty text is an empty object. Raise `InvalidRequest`."""
     if not call.arguments.strip():
         return {}
     try:
         arguments = msgspec.json.decode(call.arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise InvalidRequest(f"wrong arguments: they are no JSON: {exc}") from exc
+        raise InvalidRequest(f"wrong arguments: not valid JSON: {exc}") from exc
     if arguments is None:
         return {}
     if not isinstance(arguments, dict):
@@ -320,29 +319,29 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 # -- results ---------------------------------------------------------------------
 
 
-def _content(result: Any, most: int) -> str | tuple[Part, ...]:
-    """A result for the model: in words, in at most `most` bytes; or the parts that a tool has made of it itself."""
+def _limit_content(result: Any, most: int) -> str | tuple[Part, ...]:
+    """Convert a result for the model to a text of at most `most` bytes, or return the message parts that the tool made."""
     if isinstance(result, tuple) and result and all(isinstance(part, Part) for part in result):
         return result
     return cut(_text(result), most)
 
 
 def _text(result: Any) -> str:
-    """A result in words: a text as it is, anything else as JSON. Raises what encoding raises."""
+    """Convert a result to text: a string unchanged, other values as JSON. Raise what encoding raises."""
     if isinstance(result, str):
         return result.encode("utf-8", "replace").decode()
     return msgspec.json.encode(result, enc_hook=_other).decode()
 
 
 def _other(value: Any) -> Any:
-    """What msgspec does not know: models of pydantic and of the SDKs."""
+    """Encode types that msgspec does not know: models of pydantic and of SDKs."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(type(value).__name__)
 
 
 def cut(text: str, most: int) -> str:
-    """`text` in at most `most` bytes: of a longer one the head (two thirds) and the tail, with a marker between them."""
+    """Cut `text` to at most `most` bytes: two thirds from its start, the rest from its end, with a marker between them."""
     data = text.encode()
     if len(data) <= most:
         return text
@@ -353,8 +352,8 @@ def cut(text: str, most: int) -> str:
     return kept[0] + MARKER.format(missing=missing, size=len(data)) + kept[1]
 
 
-def _words(error: Exception) -> str:
-    """An error without its traceback; one of Holdfast's own, and of arguments, says enough by itself."""
+def _format_error(error: Exception) -> str:
+    """Format an error without traceback. Holdfast's own errors need no type name."""
     try:
         said = str(error)
     except Exception:  # noqa: BLE001 - a tool's own error may break while it tells what happened
@@ -364,8 +363,8 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _note(call: ToolCall, error: Exception) -> None:
-    """For whoever runs the server: which error, and where; what it says may quote a secret."""
+def _log_failure(call: ToolCall, error: Exception) -> None:
+    """Log the type and place of an error. Its text is not logged because it may quote a secret."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     _log.warning("a tool failed", extra={"fields": {"tool": call.name, "error": type(error).__name__, "place": place}})

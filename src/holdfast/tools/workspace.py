@@ -1,4 +1,4 @@
-"""Built-in tools for an agent's workspace: commit it now, and see what was committed."""
+"""Built-in tools for an agent's workspace: commit it, and list its commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.workspace.files import LeftOut
 CHECKPOINT: Final = "checkpoint"
 HISTORY: Final = "memory_history"
 TOOLS: Final = (CHECKPOINT, HISTORY)
-"""What they are called."""
+"""Names of the tools."""
 _CHECKPOINTS: Final = "Commit the files of your workspace now, with a note why. Without changes nothing is committed."
 _HISTORIES: Final = """\
 Tell what was committed to your workspace, newest first, and on request what changed between the oldest of these commits and the \
@@ -29,10 +29,10 @@ _USER: Final = re.compile(r"^user=(.*)$", re.MULTILINE)
 
 
 class WorkspaceTools:
-    """What the tools do.
+    """Implements the tools.
 
     Args:
-        workspaces: where they are.
+        workspaces: the workspaces of agents.
     """
 
     def __init__(self, workspaces: Workspaces) -> None:
@@ -41,9 +41,9 @@ class WorkspaceTools:
     async def checkpoint(
         self, context: ToolContext, note: Annotated[str, Meta(description="why, in one line")] = ""
     ) -> dict[str, Any]:
-        """Commit; what became of it."""
+        """Commit the workspace and describe the result."""
         outcome = await self._of(context).checkpoint(note, session_id=context.session_id, user_id=context.user_id)
-        return told_of(outcome)
+        return describe_outcome(outcome)
 
     async def history(
         self,
@@ -52,45 +52,43 @@ class WorkspaceTools:
         *,
         include_diff: Annotated[bool, Meta(description="with what changed")] = False,
     ) -> dict[str, Any]:
-        """What was committed. Whose another user's commit is, is not told, nor what changed in the files of that user's own."""
+        """List commits. Users and changed files of other users' commits are left out."""
         found = await self._of(context).history(limit, include_diff=include_diff, user_id=context.user_id)
-        commits = [_for(context.user_id, commit) for commit in found.commits]
-        told: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, commits=commits))
-        return told
+        commits = [_mask_foreign(context.user_id, commit) for commit in found.commits]
+        history: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, commits=commits))
+        return history
 
     def _of(self, context: ToolContext) -> Workspace:
         return self._workspaces.workspace(context.call.tenant, context.agent)
 
 
-def told_of(outcome: Outcome) -> dict[str, Any]:
-    """What a checkpoint tells, to a model and over REST."""
-    more = {"left_out": left_out_to(outcome.left_out)} if outcome.left_out else {}
+def describe_outcome(outcome: Outcome) -> dict[str, Any]:
+    """Convert the result of a checkpoint for models and REST."""
+    more = {"left_out": list_left_out(outcome.left_out)} if outcome.left_out else {}
     if outcome.commit is None:
         return {"ok": True, "skipped": True, "reason": _NOTHING, **more}
     return {"ok": True, "oid": outcome.commit.short_oid, "subject": outcome.commit.subject, "skipped": False, **more}
 
 
-def left_out_to(left_out: Iterable[LeftOut]) -> list[dict[str, str]]:
-    """Files that are not in a commit."""
+def list_left_out(left_out: Iterable[LeftOut]) -> list[dict[str, str]]:
+    """Convert the files that were left out of a commit."""
     return [one._asdict() for one in left_out]
 
 
-def _for(user_id: str, commit: Commit) -> Commit:
-    """A commit as a user's session may see it: of one in another user's session, only what kind it was and when."""
-    said = _USER.findall(commit.body)
-    if not said or user_id in said:
+def _mask_foreign(user_id: str, commit: Commit) -> Commit:
+    """Return a commit as a user's session may see it: of another user's commit only its kind and time."""
+    users = _USER.findall(commit.body)
+    if not users or user_id in users:
         return commit
     return msgspec.structs.replace(commit, subject=commit.subject.partition(":")[0], body="")
 
 
 def with_workspaces(known: Toolset, workspaces: Workspaces | None) -> Toolset:
-    """Tools with those for workspaces among them, for agents that name them.
-
-    One of the program's own by the name of one of these stays in its place.
+    """Add the workspace tools, for agents that name them. A program's own tool with the same name takes precedence.
 
     Args:
-        known: the others.
-        workspaces: None: there are none, and no tools for them.
+        known: the other tools.
+        workspaces: None: no tools are added.
     """
     if workspaces is None:
         return known
@@ -99,7 +97,7 @@ def with_workspaces(known: Toolset, workspaces: Workspaces | None) -> Toolset:
 
 
 def workspace_tools(workspaces: Workspaces) -> list[Tool]:
-    """The tools; see `with_workspaces`."""
+    """Create the workspace tools."""
     tools = WorkspaceTools(workspaces)
     made = (
         tool_from(tools.checkpoint, name=CHECKPOINT, description=_CHECKPOINTS),

@@ -20,7 +20,7 @@ from holdfast.domain.session import TRANSFERRED, Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import SPEAKER_BEHIND, TRANSFERS
 from holdfast.models import origin_of
-from holdfast.tools.tool import Toolset, relaxed
+from holdfast.tools.tool import Toolset, relax_choice
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
 
@@ -154,7 +154,7 @@ def hand_over(turn: Turn) -> bool:
     turn.handover.transfers += 1
     turn.give_to(voice, learned)
     if voice.steps and (choice := turn.request.body.get("tool_choice")) is not None:
-        body = {**turn.request.body, "tool_choice": relaxed(choice)}
+        body = {**turn.request.body, "tool_choice": relax_choice(choice)}
         turn.request = msgspec.structs.replace(turn.request, body=body)
     return True
 

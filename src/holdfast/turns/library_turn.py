@@ -146,7 +146,7 @@ class OpenTurn:
     def end(self) -> None:
         """Take nothing more in."""
         self._ended = True
-        self.state.sealed()
+        self.state.seal()
 
     @property
     def interrupted(self) -> bool:
@@ -164,7 +164,7 @@ class OpenTurn:
             InvalidRequest: the store refuses what was written to the state; the messages are written without it.
         """
         added, self._added = self._added, []
-        delta = self.state.taken()
+        delta = self.state.take()
         if not added and not delta:
             return
         agent, calls = self._turn.request.voice.agent, self._call(added)

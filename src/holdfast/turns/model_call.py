@@ -131,7 +131,7 @@ async def _body(turn: Turn) -> dict[str, Any]:
     asked = turn.request.body
     if turn.request.api != llm.dialect == "openai":
         asked = fields_for_others(asked, llm.model)
-    body = {**llm.params, **turn.request.voice.tools.offered(asked)}
+    body = {**llm.params, **turn.request.voice.tools.add_to_request(asked)}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):

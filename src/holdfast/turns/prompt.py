@@ -214,7 +214,7 @@ def make_request(
         introduction: what is known since before the session, as `holdfast.turns.prompt` makes it.
     """
     voice, body = request.voice, request.body
-    tools = _read_tools(voice.tools.offered({**body, "tools": _read_tools(body)})) if body or voice.tools else ()
+    tools = _read_tools(voice.tools.add_to_request({**body, "tools": _read_tools(body)})) if body or voice.tools else ()
     base = voice.request(learned, read_reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
     policy = msgspec.structs.replace(base.policy, facts=False) if is_child(session.ref) else base.policy

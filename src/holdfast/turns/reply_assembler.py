@@ -21,7 +21,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
 from holdfast.numbers import is_number
-from holdfast.tools.tool import relaxed
+from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import message_to
 
@@ -93,8 +93,8 @@ class ReplyAssembler:
         if self._at_bound:
             return "none"
         if self._first:
-            return relaxed(self._turn.request.body.get("tool_choice"))
-        return relaxed(self._choice)
+            return relax_choice(self._turn.request.body.get("tool_choice"))
+        return relax_choice(self._choice)
 
     def switch_voice(self, voice: Voice) -> None:
         """Another agent answers from here on, with its own tools; what the client sees stays one reply."""

@@ -28,7 +28,7 @@ from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
 from holdfast.models import closing
 from holdfast.stores.walk import entries_to
-from holdfast.tools.tool import relaxed
+from holdfast.tools.tool import relax_choice
 from holdfast.turns.handover import may_share_key
 from holdfast.turns.replies import make_failure_text, say_failure
 from holdfast.turns.reply_assembler import Progress, ReplyAssembler, add_usage
@@ -217,7 +217,7 @@ class _Workflow:
         """One agent, whose text is handed over."""
         name, left_out = _agent_of(voice).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
-        if "tools" in body and (choice := relaxed(self._turn.request.body.get("tool_choice"))) is not None:
+        if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
             body["tool_choice"] = choice
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._make_part(voice, place, share, body)

@@ -150,7 +150,7 @@ def with_python(
     if not isinstance(given, PythonSettings):
         raise InvalidRequest(f"python must be PythonSettings, not {type(given).__name__}", param="python")
     kernels = Kernels(given, clock)
-    return kernels, Toolset.made([*known.tools.values(), python_tool(kernels, known.limits.result)], known.limits)
+    return kernels, Toolset.create([*known.tools.values(), python_tool(kernels, known.limits.result)], known.limits)
 
 
 def longest(settings: PythonSettings) -> float:
