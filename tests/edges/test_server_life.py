@@ -82,7 +82,11 @@ async def test_pages_of_this_machine_are_answered() -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "told"),
     [
-        ("", {}, "model   offline (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY to use a language model)"),
+        (
+            "",
+            {},
+            "model   offline (built in; set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY to use a language model)",
+        ),
         ("llms: {default: {provider: offline}}", {}, "model   offline (built in; chosen in llms.default)"),
         ("llms: {one: {provider: offline}}", {}, "model   offline (built in; chosen in llms.one)"),
         ("llms: {default: {base_url: 'http://x/v1'}}", {"model": "offline"}, "offline (built in; chosen with --model)"),
