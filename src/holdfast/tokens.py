@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.domain.images import Flat, Pricing, pricing_of
-from holdfast.domain.media.parts import picture_in, seen
+from holdfast.domain.media.parts import picture_in, show_to_model
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.errors import HoldfastError
 
@@ -145,7 +145,7 @@ class _Partial:
         self.tools = counter.tools
 
     def message(self, message: Message) -> int:
-        return self._counter.message(seen(message, self._inputs))
+        return self._counter.message(show_to_model(message, self._inputs))
 
 
 _KEPT, _KEPT_FROM = 64, 256

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as evolve
 
 from holdfast import limits
-from holdfast.domain.log import erased, extend
+from holdfast.domain.log import erase_content, extend
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession, TooLarge
@@ -258,7 +258,7 @@ async def test_erase_leaves_the_place_and_the_digest(store: Store) -> None:
     log = [user("q"), calls("x"), result("x", "secret", tokens=70, metadata={"original": "secret"}), assistant("a")]
     before = (await store.append(REF, Append(entries=log, timestamp=2))).entries
     entry = await store.erase(REF, 2, tokens=4)
-    assert entry.message == erased(before[2].message)
+    assert entry.message == erase_content(before[2].message)
     assert (entry.erased, entry.metadata, entry.tokens, entry.total) == (True, None, 4, 24)
     assert (entry.digest, entry.unit) == (before[2].digest, 1)
     await store.erase(REF, 1)

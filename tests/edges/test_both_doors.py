@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.log import as_sent
-from holdfast.domain.messages import GENESIS, chain, heard_chain
+from holdfast.domain.messages import GENESIS, chain, chain_as_before
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from holdfast.wire.openai import message_from
@@ -164,7 +164,7 @@ async def test_logs_whose_reasoning_counted_are_found(monkeypatch: pytest.Monkey
     async with doors((), ["Yes.", "Still yes.", "Edited."]) as both:
         handle = await both.served.hf.session("old")
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.domain.log.chain", heard_chain)
+            patched.setattr("holdfast.domain.log.chain", chain_as_before)
             await handle.append(old)
         (_, first, *_) = await handle.entries()
         told = as_sent(first.message, first.metadata)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config import load
-from holdfast.domain.history import OldEntry, relived
+from holdfast.domain.history import OldEntry, rebuild_log
 from holdfast.domain.messages import Message, canonical, decode_payload, encode_payload
 from holdfast.domain.session import Tail
 from holdfast.errors import ConfigError, HoldfastError
@@ -88,7 +88,7 @@ def check_import(data: bytes) -> None:
         for m, own in zip(read.messages, read.fields, strict=True)
     ]
     try:
-        entries, tail, live = relived(old)
+        entries, tail, live = rebuild_log(old)
     except HoldfastError:
         entries, tail, live = [], Tail(), 0
     assert tail.next_seq == len(entries) >= live == sum(entry.retired_by is None for entry in entries)

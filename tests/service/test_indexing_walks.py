@@ -13,7 +13,7 @@ from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import milliseconds
 from holdfast.indexes import rebuild
-from holdfast.indexes.sources import marked
+from holdfast.indexes.sources import mark_progress
 from holdfast.indexes.throttle import Leases
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
@@ -117,7 +117,7 @@ async def test_a_source_that_a_dead_process_was_at_is_looked_at_again() -> None:
             known = await one.index.progress(SPACE, ref.id)
             assert known is not None
             source = Source(ref.id, known.identity)
-            await one.index.write(SPACE, Batch(source=source, progress=marked(known), expect=known))
+            await one.index.write(SPACE, Batch(source=source, progress=mark_progress(known), expect=known))
         assert (await one.index.status()).incomplete == 2
         await one.another().walk()
         assert (await one.index.status()).incomplete == 0

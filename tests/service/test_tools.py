@@ -18,7 +18,7 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.config.build import build_tool_limits
 from holdfast.config.gateway import Gateway
 from holdfast.domain.messages import ToolCall
-from holdfast.domain.state import Extend, Increment, applied, joined, prefixed
+from holdfast.domain.state import Extend, Increment, add_prefix, apply_delta, join_deltas
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.tools.context import Standing, State, ToolContext
@@ -326,11 +326,11 @@ def test_state_is_a_mapping(own: Any, user: Any, app: Any, writes: list[tuple[st
     What cannot be done is refused, and changes nothing.
     """
     temp: dict[str, Any] = {}
-    stored = {**own, **prefixed(user, "user"), **prefixed(app, "app")}
+    stored = {**own, **add_prefix(user, "user"), **add_prefix(app, "app")}
     state, model = State(standing(own, user, app, temp)), dict(stored)
     for key, change in writes:
         try:
-            model = applied(model, {key: change})
+            model = apply_delta(model, {key: change})
         except InvalidRequest:
             with pytest.raises(InvalidRequest):
                 write(state, key, change)
@@ -339,7 +339,7 @@ def test_state_is_a_mapping(own: Any, user: Any, app: Any, writes: list[tuple[st
         assert dict(state) == model
         assert len(state) == len(model)
         assert (key in state) is (key in model)
-    committed = applied(stored, state.seal())
+    committed = apply_delta(stored, state.seal())
     assert committed == {key: value for key, value in model.items() if key != "temp:c"}
     assert temp == {key: value for key, value in model.items() if key == "temp:c"}
 
@@ -356,7 +356,7 @@ def test_what_adds_up_is_committed_as_such() -> None:
     calls[1].increment("other")
     assert calls[0]["user:n"] == 7
     assert calls[0]["user:l"] == [1, "x", "y", "z"]
-    delta = joined(call.seal() for call in calls)
+    delta = join_deltas(call.seal() for call in calls)
     assert delta == {"user:n": Increment(4), "user:l": Extend(("x", "y", "z") * 2), "other": 2}
 
 

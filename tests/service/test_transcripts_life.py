@@ -17,7 +17,7 @@ from holdfast.domain.session import EndReason
 from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.hooks import EndedSession
 from holdfast.hooks.transcript_files import earlier_name, file_name, session_from
-from holdfast.hooks.transcripts import Transcripts, held
+from holdfast.hooks.transcripts import Transcripts, hold_file
 from holdfast.stores import open_store
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user
@@ -144,7 +144,7 @@ async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: P
     async with kept(tmp_path) as (store, transcripts):
         await make(store, system_messages=(Message(role="system", content="Help."),))
         path = tmp_path / "t" / "s1.jsonl"
-        async with held(path):
+        async with hold_file(path):
             await say(store, user("one"))
             deleted = asyncio.ensure_future(transcripts(await end(store, "delete", withdrawn=True)))
         await deleted
@@ -273,14 +273,14 @@ async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         path = tmp_path / "t" / "s1.jsonl"
-        async with held(path) as file:
+        async with hold_file(path) as file:
             await say(store, user("one"))
             assert file.size == 0
         await transcripts.settled()
         assert told(path) == ["[s1]", "one"]
-        async with held(path):
+        async with hold_file(path):
             with pytest.raises(HookFailed, match="somebody else"):
-                async with held(path, patience=0.01):
+                async with hold_file(path, patience=0.01):
                     pass
 
 

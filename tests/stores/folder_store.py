@@ -16,11 +16,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.history import continued
-from holdfast.domain.log import erased, rewind
+from holdfast.domain.history import continue_log
+from holdfast.domain.log import erase_content, rewind
 from holdfast.domain.messages import GENESIS
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, Tail
-from holdfast.domain.state import merged
+from holdfast.domain.state import merge_delta
 from holdfast.errors import (
     AmbiguousSession,
     EntryNotFound,
@@ -110,7 +110,7 @@ class FolderStore:
             raise SessionExists(new.id)
         fields = {name: getattr(new, name) for name in ("user_id", "id", "agent", "identity", "metadata", "ttl")}
         fields |= dict.fromkeys(("created_at", "updated_at", "accessed_at"), new.timestamp)
-        state = merged({}, new.state)
+        state = merge_delta({}, new.state)
         session = Session(
             tenant=self.tenant,
             system_messages=new.system_messages,
@@ -156,7 +156,7 @@ class FolderStore:
         record = self._load(ref)
         old = _expected(record, expect)
         given = {name: value for name in patch.__struct_fields__ if (value := getattr(patch, name)) is not UNSET}
-        given["state"] = merged(old.state, given.get("state", {}))
+        given["state"] = merge_delta(old.state, given.get("state", {}))
         record.session = evolve(old, version=old.version + 1, updated_at=timestamp, accessed_at=timestamp, **given)
         self._save(record)
         return record.session
@@ -183,7 +183,7 @@ class FolderStore:
         tail, gone = session.tail, 0
         if write.retire_from is not None and (gone := _retire(record, write.retire_from)):
             tail = _tail_of(record, tail)
-        written, tail = continued(tail, write.entries)
+        written, tail = continue_log(tail, write.entries)
         record.entries += written
         record.calls += write.calls
         usage = session.usage
@@ -198,7 +198,7 @@ class FolderStore:
                 messages=session.messages + len(written) - gone,
                 bytes=session.bytes + sum(map(len, payloads)),
                 usage=usage,
-                state=merged(session.state, write.state_delta or {}),
+                state=merge_delta(session.state, write.state_delta or {}),
                 tail=tail,
             )
         record.session = evolve(session, reshaped=session.version) if gone else session
@@ -255,7 +255,7 @@ class FolderStore:
         """See `LogStore.erase`; the old count of tokens stays."""
         record = self._load(ref)
         old = _entry(record, ref, seq)
-        return self._changed(record, evolve(old, message=erased(old.message), metadata=None, erased=True))
+        return self._changed(record, evolve(old, message=erase_content(old.message), metadata=None, erased=True))
 
     def _changed(self, record: Record, entry: Entry) -> Entry:
         record.entries[entry.seq] = entry

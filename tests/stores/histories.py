@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.domain.log import erased
+from holdfast.domain.log import erase_content
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.stores.log import Append
@@ -86,7 +86,7 @@ async def grown(hf: Holdfast, seed: int, *, user_id: str = "ada", rounds: int = 
         if dice.random() < 0.2:
             seq = dice.randrange((await handle.info()).tail.next_seq)
             (entry,) = await hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
-            left = STORED.message(erased(entry.message))
+            left = STORED.message(erase_content(entry.message))
             await hf.erase(ref, seq, tokens=dice.choice([None, left]))
     if dice.random() < 0.3:
         await hf.store.update(ref, SessionPatch(metadata={"late": True}), timestamp=hf.clock())

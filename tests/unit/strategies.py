@@ -21,7 +21,7 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, ItemKind, Recall, RecalledItem
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.context.strategies import Policy, policy
-from holdfast.domain.log import erased, extend, rewind
+from holdfast.domain.log import erase_content, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.tokens import STORED, TokenCounter, counter_for
@@ -180,7 +180,7 @@ class Log:
         self, message: Message, *, pinned: bool = False, erase: bool = False, told: dict[str, Any] | None = None
     ) -> None:
         """Append one message, with what is told of it in metadata; an erased one as it looks afterwards."""
-        message = erased(message) if erase else message
+        message = erase_content(message) if erase else message
         by = self._by if told is None else {**self._by, "metadata": {**(self._by.get("metadata") or {}), **told}}
         new = NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=pinned, **by)
         entries, self.tail = extend(self.tail, [new])

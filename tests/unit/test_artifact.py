@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.artifacts.content import checked_type, type_of
-from holdfast.domain.artifact import checked_name, folded
+from holdfast.domain.artifact import check_name, fold_name
 from holdfast.errors import InvalidRequest
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
@@ -77,7 +77,7 @@ BAD_NAMES = [
 def test_tricks_with_names_are_refused(name: str) -> None:
     """With what would be right, in a message that can be printed."""
     with pytest.raises(InvalidRequest, match="letters, digits") as caught:
-        checked_name(name)
+        check_name(name)
     assert caught.value.param == "name"
     assert str(caught.value).isprintable()
 
@@ -99,18 +99,18 @@ def test_tricks_with_names_are_refused(name: str) -> None:
     ],
 )
 def test_names_that_are_fine(name: str) -> None:
-    assert checked_name(name) == name
+    assert check_name(name) == name
 
 
 @given(st.text(max_size=30))
 def test_a_name_is_refused_or_harmless(name: str) -> None:
     """Whatever it is: what passes is no path, on no system, and keeps its form."""
     try:
-        found = checked_name(name)
+        found = check_name(name)
     except InvalidRequest:
         return
-    assert checked_name(found) == found
-    assert folded(folded(found)) == folded(found)
+    assert check_name(found) == found
+    assert fold_name(fold_name(found)) == fold_name(found)
     plain = found.removeprefix("user:")
     assert not set(plain) & set('/\\:*?"<>|\0')
     assert plain.isprintable()
@@ -121,8 +121,8 @@ def test_a_name_is_refused_or_harmless(name: str) -> None:
 def test_names_that_fold_to_the_same_are_those_of_other_case(name: str) -> None:
     """Upper, lower and title case, and both forms of Unicode, are one."""
     for form in ("NFC", "NFD"):
-        assert folded(unicodedata.normalize(form, name)) == folded(name)
-    assert folded(name.casefold()) == folded(name)
+        assert fold_name(unicodedata.normalize(form, name)) == fold_name(name)
+    assert fold_name(name.casefold()) == fold_name(name)
 
 
 # -- types ---------------------------------------------------------------------

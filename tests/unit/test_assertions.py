@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.domain.memory import MemorySource
-from holdfast.memory.evidence import TYPED_CHARS, unasserted
-from holdfast.memory.provenance import Trace, heard, traced
+from holdfast.memory.evidence import TYPED_CHARS, find_unasserted
+from holdfast.memory.provenance import Trace, find_origin, make_heard
 from tests.unit import assertion_rounds as rounds
 from tests.unit.assertion_corpus import HELD, OWN
 
@@ -21,10 +21,10 @@ def source(seq: int) -> MemorySource:
 
 
 def trace(message: str, memory: str, *, tool: str = "") -> Trace:
-    known = [heard(message, "user", source(0))]
+    known = [make_heard(message, "user", source(0))]
     if tool:
-        known.append(heard(tool, "tool", source(1)))
-    return traced(memory, known, source(2))
+        known.append(make_heard(tool, "tool", source(1)))
+    return find_origin(memory, known, source(2))
 
 
 def is_own(made: Trace) -> bool:
@@ -103,7 +103,7 @@ def test_what_follows_a_pasted_letter_is_the_users_again() -> None:
 def test_nobody_types_a_book() -> None:
     """All after the first characters is text of others, and none of it is searched for its form."""
     long = "I am vegan. " + "A word. " * TYPED_CHARS
-    clauses = list(unasserted(long + "I live in Oslo."))
+    clauses = list(find_unasserted(long + "I live in Oslo."))
     assert sum(len(clause.text) for clause in clauses) < len(long) + 100
     assert is_own(trace(long, "User is vegan"))
     assert is_held(trace(long + "My code is 4711.", "User's code is 4711"))

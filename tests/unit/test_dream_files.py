@@ -11,7 +11,7 @@ from holdfast.consolidation.diary import (
     MOST_ITEMS,
     commit_lines,
     diary_file,
-    escaped,
+    escape_line,
     items_of,
     memory_file,
     one_line,
@@ -69,7 +69,7 @@ def test_what_is_read_back_is_what_was_remembered_one_line_each(contents: list[s
 
 @given(texts)
 def test_nothing_of_a_memory_begins_a_line_or_stays_markup(content: str) -> None:
-    line = escaped(content)
+    line = escape_line(content)
     assert len(line.splitlines()) <= 1
     unescaped = [char for at, char in enumerate(line) if char in "`*_[]<>#|~" and not _is_escaped(line, at)]
     assert not unescaped
@@ -108,7 +108,7 @@ def test_a_diary_tells_what_was_decided_and_of_what_is_forgotten_nothing(content
     entry = night(one.id, verdict)
     told = diary_file([entry], {one.id: one})
     forgotten = diary_file([entry], {})
-    assert escaped(FORGOTTEN) in forgotten
+    assert escape_line(FORGOTTEN) in forgotten
     assert "3 recalls, 3 questions, 2 days".replace(",", ",") in told
     assert f"1 {verdict}" in told
     assert len(told.splitlines()) == len(forgotten.splitlines()), "no memory adds a line"

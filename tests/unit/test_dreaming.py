@@ -14,10 +14,10 @@ from holdfast.consolidation.promotion import (
     Figures,
     Finding,
     Weights,
-    counted,
     figures_of,
     findings_of,
-    promoted,
+    promote,
+    select_recalls,
 )
 from holdfast.domain.memory import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
 from holdfast.errors import InvalidRequest
@@ -149,7 +149,7 @@ def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
 
 def test_what_is_promoted_is_not_promoted_again() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
-    once = promoted(memory(), found(memory(), *signals), NOW)
+    once = promote(memory(), found(memory(), *signals), NOW)
     assert once.promoted_at == NOW
     assert found(once, *signals).verdict == "already"
 
@@ -190,15 +190,15 @@ def test_recalls_of_one_session_and_day_never_pass_the_gates(
     session: str, recalls: list[tuple[float, int, float]]
 ) -> None:
     signals = [recall(days, f"q{query}", score, session) for days, query, score in recalls]
-    assert len(counted(memory(), signals)) == 1
+    assert len(select_recalls(memory(), signals)) == 1
     assert found(memory(), *signals).verdict == "gated"
 
 
 def test_in_the_session_it_was_made_in_the_day_it_was_made_counts_nothing() -> None:
     new = memory(created_at=NOW - 1000)
     own = [recall(0, f"q{n}", session="made") for n in range(5)]
-    assert counted(new, own) == []
-    assert len(counted(new, [recall(0, session="other"), *own])) == 1
+    assert select_recalls(new, own) == []
+    assert len(select_recalls(new, [recall(0, session="other"), *own])) == 1
 
 
 def test_one_long_session_may_promote_over_several_days() -> None:
@@ -208,9 +208,9 @@ def test_one_long_session_may_promote_over_several_days() -> None:
 
 def test_of_a_session_and_day_the_best_recall_counts_in_any_order() -> None:
     signals = [recall(0.1, "a", 0.2, "s"), recall(0.2, "b", 0.9, "s"), recall(0.0, "c", 0.5, "s")]
-    (one,) = counted(memory(), signals)
+    (one,) = select_recalls(memory(), signals)
     assert one.query == b"b"
-    assert counted(memory(), signals[::-1]) == [one]
+    assert select_recalls(memory(), signals[::-1]) == [one]
 
 
 # -- settings --------------------------------------------------------------------

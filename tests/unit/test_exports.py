@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.history import OldEntry, Past, old_entry, relived
+from holdfast.domain.history import OldEntry, Past, old_entry, rebuild_log
 from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage
@@ -65,7 +65,7 @@ def session(entries: Sequence[Entry], **fields: Any) -> Session:
 def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
     """Whatever was retired, when, and erased: equal entries, the live path's own tail, and as many of them."""
     log = grown(rounds, erase)
-    entries, tail, live = relived([old_entry(entry) for entry in log])
+    entries, tail, live = rebuild_log([old_entry(entry) for entry in log])
     kept = [one for one in log if one.retired_by is None]
     assert [(one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in entries] == [
         (one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in log
@@ -76,10 +76,10 @@ def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
 @given(st.lists(ROUND, max_size=6), st.frozensets(st.integers(0, 15)))
 def test_an_export_reads_back(rounds: list[Any], erase: frozenset[int]) -> None:
     """Through JSON, and twice over: the same log, the same export."""
-    log, _, _ = relived([old_entry(entry) for entry in grown(rounds, erase)])
+    log, _, _ = rebuild_log([old_entry(entry) for entry in grown(rounds, erase)])
     exported = json.loads(json.dumps(export_to(session(log), log, digests=True)))
     read = import_from(exported)
-    again, _, _ = relived(
+    again, _, _ = rebuild_log(
         [OldEntry(message=one, **{"tokens": 10, **own}) for one, own in zip(read.messages, read.fields, strict=True)]
     )
     assert again == log
@@ -270,6 +270,6 @@ def test_a_turn_that_goes_back_is_refused_on_its_path_alone() -> None:
     entry = NewEntry(message=Message(role="user", content="hi"), tokens=1, timestamp=1)
     old = [OldEntry(**{**msgspec.structs.asdict(entry), "turn_id": turn}) for turn in (2, 5, 3)]
     old[1] = msgspec.structs.replace(old[1], retired_by=2)
-    assert relived(old)[1].turn_id == 3
+    assert rebuild_log(old)[1].turn_id == 3
     with pytest.raises(InvalidMessage):
-        relived([*old, msgspec.structs.replace(old[0], turn_id=1)])
+        rebuild_log([*old, msgspec.structs.replace(old[0], turn_id=1)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.heard import SPEAKING_RATE, Cut, Heard, cut_at, heard_from, place_in, rounds_of, text_of
+from holdfast.domain.heard import SPEAKING_RATE, Cut, Heard, cut_at, parse_heard, place_in, rounds_of, text_of
 from holdfast.domain.log import as_sent, extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -20,7 +20,7 @@ HEARD = "Why did the scarecrow "
 
 
 def heard(**how: Any) -> str:
-    return JOKE[: place_in(JOKE, heard_from(how))]
+    return JOKE[: place_in(JOKE, parse_heard(how))]
 
 
 # -- how much --------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_any_beginning_is_found(text: str, cut: int, spaces: str) -> None:
 )
 def test_what_says_nothing_is_refused(given_: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        heard_from(given_)
+        parse_heard(given_)
     assert refused.value.param == param
 
 

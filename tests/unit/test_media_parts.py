@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.domain.media.checks import check_media, without_data
-from holdfast.domain.media.parts import hashes_of, marked, moved, put_back, readable, seen
-from holdfast.domain.media.placing import placed
-from holdfast.domain.medium import decoded
+from holdfast.domain.media.parts import hashes_of, mark_part, put_back, readable, show_to_model, take_out_data
+from holdfast.domain.media.placing import put_back_media
+from holdfast.domain.medium import decode_base64
 from holdfast.domain.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
@@ -30,7 +30,7 @@ def said(*parts: dict[str, Any], role: str = "user") -> Message:
 
 def apart(message: Message) -> tuple[Message, dict[bytes, bytes]]:
     contents: dict[bytes, bytes] = {}
-    (told,) = moved([message], contents)
+    (told,) = take_out_data([message], contents)
     return told, contents
 
 
@@ -123,7 +123,7 @@ def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
     assert decode_payload(encode_payload(told)) == told
     assert set(hashes_of([told])) == set(kept)
     assert canonical(told) == canonical(message)
-    assert moved([told], {}) == (told,)
+    assert take_out_data([told], {}) == (told,)
     for model in MODELS:
         assert counter_for(model).message(told) == counter_for(model).message(message)
     assert STORED.message(told) == STORED.message(message)
@@ -134,11 +134,11 @@ def test_before_secrets_are_looked_for_less_is_taken(parts: list[dict[str, Any]]
     """Of what a guard would read nothing: all that stays has its texts whole. The rest follows behind it."""
     message = said(*parts)
     first: dict[bytes, bytes] = {}
-    (early,) = moved([message], first, plain=False)
+    (early,) = take_out_data([message], first, plain=False)
     assert not any(one.text for part in early.media for one in part.held)
     assert put_back(early, first) == message
     assert canonical(early) == canonical(message)
-    (late,) = moved([early], first)
+    (late,) = take_out_data([early], first)
     assert late == apart(message)[0]
     assert put_back(late, first) == message
 
@@ -157,7 +157,7 @@ def test_data_are_gone_and_the_shape_stays() -> None:
 def test_the_same_picture_is_kept_once() -> None:
     """In one message and in several, whichever part brings it."""
     kept: dict[bytes, bytes] = {}
-    told = moved([said(image_url(png()), image_url(png())), said(anthropic(png()))], kept)
+    told = take_out_data([said(image_url(png()), image_url(png())), said(anthropic(png()))], kept)
     assert len(kept) == len(hashes_of(told)) == 1
 
 
@@ -165,14 +165,14 @@ def test_short_data_stay_where_they_are() -> None:
     """A reference would take more room."""
     fits = b"\1" * (MEDIA_INLINE * 3 // 4 - 30)
     message = said(image_url(fits))
-    assert moved([message], {})[0] is message
+    assert take_out_data([message], {})[0] is message
 
 
 def test_nobody_can_write_a_reference() -> None:
     """A field `held`, a mark, or what is stored: all of it is text of the client's, and stays so."""
     told, kept = apart(said(image_url(png())))
     stored = json.loads(encode_payload(told))["content"][1]
-    for part in (stored, {**image_url(b""), "held": stored["held"]}, {"type": "image_url", **marked(told.media[0])}):
+    for part in (stored, {**image_url(b""), "held": stored["held"]}, {"type": "image_url", **mark_part(told.media[0])}):
         message = said(part)
         assert not any(one.held for one in message.media)
         assert put_back(apart(message)[0], kept) == message
@@ -224,7 +224,7 @@ def test_a_mark_tells_what_is_kept() -> None:
     url = message_to(told)["content"][1]["image_url"]["url"]
     (sha256,) = kept
     assert url == f"data:image/png;base64,[image/png, 640x480, 31 kB, sha256:{sha256.hex()}]"
-    assert decoded(url.partition(",")[2]) is None
+    assert decode_base64(url.partition(",")[2]) is None
 
 
 PLACEHOLDERS = [
@@ -250,12 +250,12 @@ PLACEHOLDERS = [
 def test_who_cannot_see_is_told(part: dict[str, Any], words: str) -> None:
     """In the prompt and in its counts, whether the data are at hand or not."""
     for message in (said(part), apart(said(part))[0]):
-        blind = seen(message, {"text"})
+        blind = show_to_model(message, {"text"})
         assert blind.content == (Part("text", "see"), Part("text", words))
         assert partial_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
         kind = words[1:].partition(":")[0]
-        assert seen(message, {kind}) is message
-        assert seen(message, None) is message
+        assert show_to_model(message, {kind}) is message
+        assert show_to_model(message, None) is message
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def where_refused(body: dict[str, Any]) -> str | None:
     """None: it is taken."""
     try:
         check_media(body, SMALL)
-        placed(body)
+        put_back_media(body)
     except InvalidRequest as error:
         return error.param or ""
     return None
@@ -429,7 +429,7 @@ def test_the_size_of_a_message_is_without_its_media() -> None:
 def test_their_media_go_to_their_placeholders() -> None:
     """In order; what was given is not changed."""
     before = json.dumps(THEIRS)
-    messages = placed(THEIRS)["messages"]
+    messages = put_back_media(THEIRS)["messages"]
     assert messages[0]["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
     assert messages[2]["content"][0] == image_url(png(seed=1))
     assert messages[2]["tool_call_id"] == "a"
@@ -450,7 +450,7 @@ def test_their_media_go_to_their_placeholders() -> None:
 def test_media_and_placeholders_have_to_agree(change: dict[str, Any], param: str, words: str) -> None:
     """Else it is said which do not."""
     with pytest.raises(InvalidRequest) as refused:
-        placed({**THEIRS, **change})
+        put_back_media({**THEIRS, **change})
     assert refused.value.param == param
     assert words in str(refused.value)
 
@@ -462,4 +462,4 @@ def test_what_has_nothing_beside_it_stays_as_it_is() -> None:
         {"messages": [], "images": [{"seq": 0}]},
         {"messages": 7, "images": []},
     ):
-        assert placed(data) is data
+        assert put_back_media(data) is data

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.memory import HELD, ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
 from holdfast.limits import MEMORY_BYTES, MEMORY_TAGS
-from holdfast.memory.similarity import Decision, decided
+from holdfast.memory.similarity import Decision, decide_merge
 
 NOW = 1_700_000_000_000
 ANN = Owner("user", "ann")
@@ -34,7 +34,7 @@ def memory(content: str = "Ada likes tea", *, origin: Origin = "user", number: i
 
 
 def decide(new: Memory, *known: Memory) -> Decision:
-    return decided(replace(new, id="mem_" + "f" * 32), known, NOW + 5)
+    return decide_merge(replace(new, id="mem_" + "f" * 32), known, NOW + 5)
 
 
 def test_it_stands_by_itself_and_what_is_alike_is_told() -> None:
@@ -173,7 +173,7 @@ def test_nothing_is_trusted_more_than_the_least_of_its_sources(said: list[tuple[
     kept: dict[str, Memory] = {}
     for number, (text, origin) in enumerate(said, 1):
         new = memory(text, origin=origin, number=number)
-        made = decided(new, list(kept.values()), NOW + number)
+        made = decide_merge(new, list(kept.values()), NOW + number)
         kept |= {one.id: one for one in made.put}
     for one in kept.values():
         assert one.trust <= min(TRUST[source.origin] for source in one.sources)
@@ -192,7 +192,7 @@ def test_nobody_but_the_user_changes_what_is_the_users_or_a_reviews(said: list[t
     for number, (text, origin) in enumerate(said, 4):
         if origin != "user":
             new = memory(text, origin=origin, number=number, tags=("x",), importance=1.0, type="procedural")
-            made = decided(replace(new, supersedes=tuple(kept)), list(kept.values()), NOW + number)
+            made = decide_merge(replace(new, supersedes=tuple(kept)), list(kept.values()), NOW + number)
             kept |= {one.id: one for one in made.put}
     assert [kept[one.id] for one in (*mine, rejected)] == [*mine, rejected]
     assert not [one for one in kept.values() if one.status == "active" and one.content == rejected.content]
@@ -202,6 +202,6 @@ def test_nobody_but_the_user_changes_what_is_the_users_or_a_reviews(said: list[t
 def test_what_the_user_said_is_never_lost_to_what_others_say(said: list[tuple[str, Origin]]) -> None:
     kept: dict[str, Memory] = {}
     for number, (text, origin) in enumerate([("Ada likes tea", "user"), *said], 1):
-        made = decided(memory(text, origin=origin, number=number), list(kept.values()), NOW + number)
+        made = decide_merge(memory(text, origin=origin, number=number), list(kept.values()), NOW + number)
         kept |= {one.id: one for one in made.put}
     assert any(one.status == "active" and one.content.startswith("Ada likes") for one in kept.values())

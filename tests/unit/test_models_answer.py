@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.models.answer import AnswerReader
 from holdfast.models.collect import Collector
-from holdfast.models.failures import error_object, failed, retry_after, scrubbed, worth_retrying
+from holdfast.models.failures import error_object, make_upstream_error, retry_after, scrub, worth_retrying
 from holdfast.models.sse import Event, EventReader, EventTooLong
 
 # -- events -----------------------------------------------------------------------
@@ -197,20 +197,20 @@ def test_whatever_comes_is_an_answer_or_an_error_that_says_so(data: bytes, step:
     ],
 )
 def test_the_status_decides_the_kind(status: int, kind: type[ModelError]) -> None:
-    error = failed(status, {"message": "m"}, where="http://model", headers={"retry-after": "7"})
+    error = make_upstream_error(status, {"message": "m"}, where="http://model", headers={"retry-after": "7"})
     assert type(error) is kind
     assert error.status == status
     assert kind is ModelProtocolError or (error.retry_after, error.body) == (7, {"message": "m"})
 
 
 def test_the_upstreams_word_on_retrying_is_believed() -> None:
-    busy = failed(503, None, where="w")
+    busy = make_upstream_error(503, None, where="w")
     assert worth_retrying(busy, {})
     assert not worth_retrying(busy, {"x-should-retry": "false"})
-    refused = failed(400, None, where="w")
+    refused = make_upstream_error(400, None, where="w")
     assert not worth_retrying(refused, {})
     assert worth_retrying(refused, {"x-should-retry": "true"})
-    assert not worth_retrying(failed(429, {"code": "insufficient_quota"}, where="w"), {})
+    assert not worth_retrying(make_upstream_error(429, {"code": "insufficient_quota"}, where="w"), {})
 
 
 @pytest.mark.parametrize(
@@ -253,4 +253,4 @@ def test_the_error_object_is_found_in_every_shape(data: Any, expected: Any) -> N
 
 def test_secrets_are_blotted_out_but_words_stay() -> None:
     data = {"a": ["key sk-0123456789 is bad"], "sk-0123456789": "none"}
-    assert scrubbed(data, ["sk-0123456789", "none"]) == {"a": ["key [redacted] is bad"], "[redacted]": "none"}
+    assert scrub(data, ["sk-0123456789", "none"]) == {"a": ["key [redacted] is bad"], "[redacted]": "none"}

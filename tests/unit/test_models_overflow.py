@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ContextTooLong, ModelError, ModelRejected
 from holdfast.models.answer import AnswerReader
-from holdfast.models.failures import failed, given_up
+from holdfast.models.failures import make_too_long_error, make_upstream_error
 from holdfast.models.overflow import Overflow, overflow_in
 
 # Each: the words, the limit in them, the tokens of the prompt in them.
@@ -268,18 +268,18 @@ OTHERS = [
 def test_every_wording_is_recognised(
     wording: str, limit: int | None, requested: int | None, status: int | None
 ) -> None:
-    error = failed(status, {"message": wording}, where="http://model")
+    error = make_upstream_error(status, {"message": wording}, where="http://model")
     assert isinstance(error, ContextTooLong)
     assert (error.context_limit, error.requested) == (limit, requested)
 
 
 @pytest.mark.parametrize("wording", OTHERS)
 def test_what_no_shorter_prompt_heals_is_something_else(wording: str) -> None:
-    assert type(failed(400, {"message": wording}, where="http://model")) is ModelRejected
+    assert type(make_upstream_error(400, {"message": wording}, where="http://model")) is ModelRejected
 
 
 def test_a_rate_is_a_rate_whatever_its_words() -> None:
-    assert not isinstance(failed(429, {"message": WORDINGS[0][0]}, where="w"), ContextTooLong)
+    assert not isinstance(make_upstream_error(429, {"message": WORDINGS[0][0]}, where="w"), ContextTooLong)
 
 
 BODIES: list[tuple[dict[str, Any], Overflow]] = [
@@ -301,7 +301,7 @@ def test_the_code_alone_and_the_fields_of_llama_cpp_are_enough(body: dict[str, A
 def test_what_a_router_hands_on_is_read() -> None:
     raw = msgspec.json.encode({"error": {"message": WORDINGS[0][0], "code": 400}}).decode()
     body = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw, "provider_name": "Nvidia"}}
-    error = failed(400, body, where="http://router")
+    error = make_upstream_error(400, body, where="http://router")
     assert isinstance(error, ContextTooLong)
     assert (error.context_limit, error.requested) == (8_192, 9_001)
 
@@ -335,16 +335,16 @@ def test_an_overflow_told_in_an_answer_that_began_well(event: dict[str, Any], st
     st.dictionaries(st.sampled_from(["code", "type", "n_ctx", "metadata"]), st.none() | st.text()),
 )
 def test_no_error_is_too_odd_to_be_told(words: str, body: dict[str, Any]) -> None:
-    assert isinstance(failed(400, {**body, "message": words}, where="w"), ModelError)
+    assert isinstance(make_upstream_error(400, {**body, "message": words}, where="w"), ModelError)
 
 
 # -- the end of it -----------------------------------------------------------------------
 
 
 def test_giving_up_names_the_numbers() -> None:
-    refusal = failed(400, {"message": MESSAGE, "type": "invalid_request_error"}, where="http://model")
+    refusal = make_upstream_error(400, {"message": MESSAGE, "type": "invalid_request_error"}, where="http://model")
     assert isinstance(refusal, ContextTooLong)
-    error = given_up(refusal, [185_664, 167_097])
+    error = make_too_long_error(refusal, [185_664, 167_097])
     for said in ("185,664, 167,097", "200,000", "205,001", MESSAGE, "http://model"):
         assert said in str(error)
     assert (error.status, error.body, error.code) == (400, refusal.body, "context_length_exceeded")

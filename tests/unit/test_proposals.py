@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.consolidation.proposals import CLOSING, OPENING, Merge, mergeable, merges_in, proposed, question, seen
+from holdfast.consolidation.proposals import (
+    CLOSING,
+    OPENING,
+    Merge,
+    digest_memories,
+    make_proposals,
+    mergeable,
+    merges_in,
+    question,
+)
 from holdfast.domain.memory import HELD, TRUST, Memory, MemorySource, Origin, Owner
 from holdfast.limits import MERGE_CHARS, MERGE_MEMORIES, MERGES
 
@@ -37,7 +46,7 @@ def memory(number: int, content: str = "", **fields: Any) -> Memory:
 
 def made(merges: list[Merge], memories: list[Memory], before: list[Memory] | None = None) -> list[Memory]:
     ids = (f"mem_{number:032x}" for number in itertools.count(1000))
-    return proposed(merges, memories, before or [], NOW, ids)
+    return make_proposals(merges, memories, before or [], NOW, ids)
 
 
 OLD, NEW, OTHER = memory(1, "Ann lives in Porto"), memory(2, "Ann lives in Lisbon now"), memory(3, "Ann owns a kayak")
@@ -184,8 +193,8 @@ def test_only_so_many_of_the_best_are_asked_about() -> None:
 
 
 def test_the_same_memories_look_the_same_and_others_do_not() -> None:
-    assert seen([OLD, NEW]) == seen([OLD, NEW])
-    assert len({seen([OLD, NEW]), seen([OLD]), seen([OLD, OTHER])}) == 3
+    assert digest_memories([OLD, NEW]) == digest_memories([OLD, NEW])
+    assert len({digest_memories([OLD, NEW]), digest_memories([OLD]), digest_memories([OLD, OTHER])}) == 3
 
 
 @given(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.config import list_warnings, load
 from holdfast.config.build import build_python_settings
-from holdfast.domain.artifact import checked_name
+from holdfast.domain.artifact import check_name
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.tools.python.calls import Ran
 from holdfast.tools.python.files import Kept, artifact_name
@@ -46,7 +46,7 @@ def test_what_a_file_is_called(path: str, name: str) -> None:
     """By its path where that is a name, and else by what is left of it, with its ending."""
     called = artifact_name(path)
     assert called.startswith(name)
-    assert checked_name(called) == called
+    assert check_name(called) == called
     assert called.endswith(path[path.rindex(".") :] if path.count(".") == 1 and not path.startswith(".") else "")
 
 
@@ -55,7 +55,7 @@ def test_every_path_has_a_name_of_its_own(one: str, other: str) -> None:
     """An artifact's name, whatever the path; never one of a plot; equal for equal paths alone."""
     names = artifact_name(one), artifact_name(other)
     for name in names:
-        assert checked_name(name) == name
+        assert check_name(name) == name
     assert (names[0] == names[1]) == (one == other)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.memory import TYPES, Memory, MemoryType, Owner
-from holdfast.memory.ranking import DAY, HALF_LIVES, asked, matches, recency, standing
+from holdfast.memory.ranking import DAY, HALF_LIVES, digest_question, matches, recency, standing
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import question_of
 from holdfast.recall.scoring import WEIGHTS
@@ -99,7 +99,7 @@ def test_importance_and_trust_weigh_mildly(importance: float, trust: float) -> N
 
 def test_a_question_is_known_by_its_terms_whatever_their_order_and_inflection() -> None:
     def digest(query: str) -> bytes:
-        return asked(query, question_of(query, now=NOW, narrow=False))
+        return digest_question(query, question_of(query, now=NOW, narrow=False))
 
     assert digest("Peanut allergies?") == digest("the allergy ... PEANUTS")
     assert digest("peanut allergy") != digest("peanut butter")

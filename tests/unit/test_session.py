@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.log import as_sent, erased, extend, rewind
+from holdfast.domain.log import as_sent, erase_content, extend, rewind
 from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, alias, canonical, chain
 from holdfast.domain.reconcile import Plan, mode_of, reconcile_delta
 from holdfast.domain.session import (
@@ -276,11 +276,11 @@ def _fields(tail: Tail) -> dict[str, Any]:
 @given(some_message)
 def test_an_erased_message_is_still_of_its_kind(message: Message) -> None:
     """It keeps its place in its unit, and erasing it again changes nothing."""
-    gone = erased(message)
+    gone = erase_content(message)
     assert kind_of(gone) == kind_of(message)
     assert gone.tool_call_id == message.tool_call_id
     assert [call.id for call in gone.tool_calls] == [call.id for call in message.tool_calls]
-    assert erased(gone) == gone
+    assert erase_content(gone) == gone
 
 
 def test_an_erased_message_says_nothing() -> None:
@@ -288,9 +288,9 @@ def test_an_erased_message_says_nothing() -> None:
     call = ToolCall("c", "f", '{"secret":1}', extra={"secret": 1}, function_extra={"secret": 1})
     parts = (Part("text", "secret"), Part("image_url", extra={"secret": 1}))
     message = Message(role="assistant", content=parts, tool_calls=(call,), name="secret", extra={"secret": 1})
-    assert b"secret" not in canonical(erased(message))
-    assert erased(message) == Message(role="assistant", content=None, tool_calls=(ToolCall("c", "f", "{}"),))
-    assert erased(u("secret")) == u(ERASED)
+    assert b"secret" not in canonical(erase_content(message))
+    assert erase_content(message) == Message(role="assistant", content=None, tool_calls=(ToolCall("c", "f", "{}"),))
+    assert erase_content(u("secret")) == u(ERASED)
 
 
 # -- reconcile: a delta ------------------------------------------------------

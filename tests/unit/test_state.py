@@ -14,17 +14,17 @@ from holdfast.domain.state import (
     MOST_NUMBER,
     Extend,
     Increment,
-    applied,
+    add_prefix,
+    apply_change,
+    apply_delta,
     bare,
-    changed,
     check_delta,
     check_key,
     check_room,
-    combined,
-    encoded,
-    merged,
+    combine_changes,
+    encode_value,
+    merge_delta,
     names_of,
-    prefixed,
     same,
     scope_of,
     split,
@@ -51,7 +51,7 @@ deltas = st.dictionaries(keys, changes, max_size=6)
 @given(keys)
 def test_a_key_is_its_scope_and_a_name(key: str) -> None:
     scope = scope_of(key)
-    assert prefixed({bare(key): 1}, scope) == {key: 1}
+    assert add_prefix({bare(key): 1}, scope) == {key: 1}
     assert (scope == "session") == (bare(key) == key)
     assert not key.startswith(("user:", "app:", "temp:")) or scope == key.partition(":")[0]
 
@@ -59,7 +59,7 @@ def test_a_key_is_its_scope_and_a_name(key: str) -> None:
 @given(deltas)
 def test_changes_are_split_by_scope_and_put_together_again(delta: dict[str, Any]) -> None:
     parts = split(delta)
-    assert {key: change for scope, part in parts.items() for key, change in prefixed(part, scope).items()} == delta
+    assert {key: change for scope, part in parts.items() for key, change in add_prefix(part, scope).items()} == delta
     assert all(parts.values())
     for scope, part in parts.items():
         assert names_of(delta, scope) == list(part)
@@ -95,13 +95,13 @@ def test_a_keys_length_does_not_count_its_prefix(prefix: str) -> None:
 @given(values, st.none() | values)
 def test_a_value_takes_the_place_of_what_stands(value: Any, old: Any) -> None:
     check_delta({"k": value})
-    assert changed("k", old, value) == value
+    assert apply_change("k", old, value) == value
 
 
 @given(st.none() | numbers, numbers)
 def test_an_increment_adds(old: Any, by: float) -> None:
     check_delta({"k": Increment(by)})
-    assert changed("k", old, Increment(by)) == (0 if old is None else old) + by
+    assert apply_change("k", old, Increment(by)) == (0 if old is None else old) + by
 
 
 @given(st.lists(numbers, max_size=6), st.randoms())
@@ -112,7 +112,7 @@ def test_increments_add_up_in_any_order(parts: list[float], random: Any) -> None
     for some in (parts, shuffled):
         total: Any = None
         for part in some:
-            total = changed("n", total, Increment(part))
+            total = apply_change("n", total, Increment(part))
         sums.append(total)
     assert sums[0] == sums[1]
 
@@ -120,14 +120,14 @@ def test_increments_add_up_in_any_order(parts: list[float], random: Any) -> None
 @given(st.none() | st.lists(values, max_size=3), st.lists(values, max_size=3))
 def test_an_extension_adds_to_the_end(old: list[Any] | None, items: list[Any]) -> None:
     kept = None if old is None else list(old)
-    assert changed("k", old, Extend(tuple(items))) == [*(old or []), *items]
+    assert apply_change("k", old, Extend(tuple(items))) == [*(old or []), *items]
     assert old == kept
 
 
 @pytest.mark.parametrize("old", [True, False, "1", [1], {}, 2**53, -(2**53), 2**70, float("1e300")])
 def test_what_is_no_number_is_not_added_to(old: Any) -> None:
     with pytest.raises(InvalidRequest, match="'n'"):
-        changed("n", old, Increment())
+        apply_change("n", old, Increment())
 
 
 @pytest.mark.parametrize("by", [True, "1", None, math.nan, math.inf, -math.inf, 10**400, MOST_NUMBER])
@@ -139,14 +139,14 @@ def test_what_is_no_number_is_not_added(by: Any) -> None:
 @pytest.mark.parametrize(("old", "by"), [(MOST_NUMBER - 1, 1), (1 - MOST_NUMBER, -1), (MOST_NUMBER - 2, 2.0)])
 def test_a_sum_that_is_not_exact_is_refused(old: int, by: float) -> None:
     with pytest.raises(InvalidRequest, match="not exact"):
-        changed("n", old, Increment(by))
-    assert abs(changed("n", old, Increment(-by))) < MOST_NUMBER
+        apply_change("n", old, Increment(by))
+    assert abs(apply_change("n", old, Increment(-by))) < MOST_NUMBER
 
 
 @pytest.mark.parametrize("old", [True, 0, "", {}, {"a": []}])
 def test_what_is_no_list_is_not_extended(old: Any) -> None:
     with pytest.raises(InvalidRequest, match="'l'"):
-        changed("l", old, Extend((1,)))
+        apply_change("l", old, Extend((1,)))
 
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", {"k": "\udfff"}, [object()], {(1, 2): 3}])
@@ -167,7 +167,7 @@ def test_a_number_that_json_has_not_is_no_deletion(value: float) -> None:
 def test_errors_do_not_quote_what_stands(old: Any) -> None:
     """They are results of tools, and lines of logs."""
     with pytest.raises(InvalidRequest, match="'temp:n'") as refused:
-        changed("temp:n", old, Increment())
+        apply_change("temp:n", old, Increment())
     assert not any(said in str(refused.value) for said in ("hunter2", str(2**60)))
 
 
@@ -175,7 +175,7 @@ def test_errors_do_not_quote_what_stands(old: Any) -> None:
 def test_increments_are_not_added_up_before_they_are_looked_at(by: Any) -> None:
     for both in ((Increment(by), Increment(1)), (Increment(1), Increment(by))):
         with pytest.raises(InvalidRequest, match="by "):
-            combined("n", *both)
+            combine_changes("n", *both)
 
 
 def test_depth_is_no_crash() -> None:
@@ -186,7 +186,7 @@ def test_depth_is_no_crash() -> None:
     with pytest.raises(InvalidRequest):
         check_delta({"k": deep})
     with pytest.raises(InvalidRequest):
-        encoded("k", deep)
+        encode_value("k", deep)
     less: Any = [1]
     for _ in range(STATE_DEPTH - 1):
         less = [less]
@@ -206,7 +206,7 @@ def test_values_are_limited() -> None:
         check_delta({"k": "x" * (STATE_VALUE_BYTES - 1)})
     half = "x" * (STATE_VALUE_BYTES // 2)
     with pytest.raises(TooLarge):
-        changed("k", [half], Extend((half,)))
+        apply_change("k", [half], Extend((half,)))
     with pytest.raises(TooLarge, match=f"at most {STATE_KEYS:,}"):
         check_delta(dict.fromkeys(map(str, range(STATE_KEYS + 1))))
 
@@ -218,7 +218,7 @@ def test_values_are_limited() -> None:
 def test_changes_are_of_the_keys_that_they_name(state: dict[str, Any], delta: dict[str, Any]) -> None:
     before = json.dumps(state)
     try:
-        after = applied(state, delta)
+        after = apply_delta(state, delta)
     except InvalidRequest:
         return
     finally:
@@ -227,28 +227,28 @@ def test_changes_are_of_the_keys_that_they_name(state: dict[str, Any], delta: di
         key: state[key] for key in state.keys() - delta.keys()
     }
     for key, change in delta.items():
-        assert after.get(key) == changed(key, state.get(key), change)
+        assert after.get(key) == apply_change(key, state.get(key), change)
         assert (key in after) == (after.get(key) is not None)
 
 
 @given(st.dictionaries(texts, values.filter(lambda value: value is not None), max_size=6))
 def test_weights_add_up_to_the_json_of_all(state: dict[str, Any]) -> None:
-    whole = len(encoded("all", state))
-    assert sum(weight(key, encoded(key, value)) for key, value in state.items()) + (1 if state else 2) == whole
+    whole = len(encode_value("all", state))
+    assert sum(weight(key, encode_value(key, value)) for key, value in state.items()) + (1 if state else 2) == whole
 
 
 def test_a_sessions_own_state_has_limits() -> None:
     """What is another scope's does not count; a state that is over them already may shrink."""
     full = {str(at): 0 for at in range(STATE_KEYS)}
-    assert merged(full, {"user:more": 1, "app:more": 1, "temp:more": 1}) == full
-    assert len(merged(full, {"0": None, "more": 1})) == STATE_KEYS
+    assert merge_delta(full, {"user:more": 1, "app:more": 1, "temp:more": 1}) == full
+    assert len(merge_delta(full, {"0": None, "more": 1})) == STATE_KEYS
     over = {**full, "more": 0}
-    assert len(merged(over, {"1": 2})) == len(over)
+    assert len(merge_delta(over, {"1": 2})) == len(over)
     with pytest.raises(TooLarge, match=f"{STATE_KEYS + 1:,} keys"):
-        merged(full, {"more": 1})
+        merge_delta(full, {"more": 1})
     many = {str(at): "x" * (STATE_VALUE_BYTES - 2) for at in range(4)}
     with pytest.raises(TooLarge, match=f"{STATE_BYTES:,}"):
-        merged({}, many)
+        merge_delta({}, many)
 
 
 def test_room_says_whose() -> None:
@@ -264,7 +264,7 @@ def test_room_says_whose() -> None:
 def test_a_state_of_which_nothing_changes_is_the_same_object() -> None:
     """Then it is neither written nor counted anew, however large it is."""
     state = {"a": 1}
-    assert merged(state, {"user:a": 2, "app:a": Increment()}) is state
+    assert merge_delta(state, {"user:a": 2, "app:a": Increment()}) is state
 
 
 # -- comparing -------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_a_state_of_which_nothing_changes_is_the_same_object() -> None:
 @given(values)
 def test_a_value_is_the_same_as_it_comes_back(value: Any) -> None:
     assert same(value, json.loads(json.dumps(value)))
-    assert same(value, json.loads(encoded("k", value)))
+    assert same(value, json.loads(encode_value("k", value)))
 
 
 @given(values, values)

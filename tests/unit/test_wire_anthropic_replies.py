@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.messages import GENESIS, canonical, chain, former_chains, heard_chain
+from holdfast.domain.messages import GENESIS, canonical, chain, chain_as_before, former_chains
 from holdfast.errors import InvalidRequest
 from holdfast.models import Collector
 from holdfast.models.anthropic_stream import ReplyChunks
@@ -309,7 +309,7 @@ def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
     assert canonical(message) == canonical(spoken)
     former = former_chains(GENESIS, message)
     assert (len(former) == 1) == (len(said) > len(spoken.content or ()))
-    assert heard_chain(GENESIS, message) == next(iter(former), chain(GENESIS, message))
+    assert chain_as_before(GENESIS, message) == next(iter(former), chain(GENESIS, message))
     assert chain(GENESIS, message) not in former
     user = message_from({"role": "user", "content": said})
     assert not former_chains(GENESIS, user)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.log import erased, extend
+from holdfast.domain.log import erase_content, extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import InvalidMessage, InvalidMetadata
@@ -106,7 +106,7 @@ def test_an_erased_message_is_told_as_one() -> None:
     (entry,) = entries({"role": "assistant", "content": "secret", "metadata": {"source": "greeting"}})
     import msgspec
 
-    gone = msgspec.structs.replace(entry, message=erased(entry.message), metadata=None, erased=True)
+    gone = msgspec.structs.replace(entry, message=erase_content(entry.message), metadata=None, erased=True)
     assert contents([gone])[0]["content"] == "[erased]"
 
 

@@ -22,7 +22,7 @@ from holdfast.domain.artifact import (
     NewArtifact,
     Scope,
     UserRef,
-    checked_name,
+    check_name,
     scope_of,
 )
 from holdfast.domain.session import SessionRef
@@ -111,7 +111,7 @@ class ArtifactService:
 
         `identity`: the session's that it is meant for; another one of its name is `SessionNotFound`. None: whichever there is.
         """
-        name = checked_name(name)
+        name = check_name(name)
         if not isinstance(metadata, Mapping | None):
             raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
         session = await self._store.get(ref)  # before its content is sent: there is nothing to name it in
@@ -167,7 +167,7 @@ class ArtifactService:
 
     async def get(self, ref: SessionRef, name: str, version: int | None = None) -> Artifact:
         """What is known of an artifact, without its content. Raises `ArtifactNotFound`, `SessionNotFound`."""
-        name = checked_name(name)
+        name = check_name(name)
         return await self._store.artifact(scope_of(ref, name), name, version)
 
     @asynccontextmanager
@@ -219,7 +219,7 @@ class ArtifactService:
             limit: 1 to `PAGE`.
             after: continue behind this name.
         """
-        after = None if after is None else checked_name(after)
+        after = None if after is None else check_name(after)
         found: tuple[Artifact, ...] = ()
         if after is None or not after.startswith(USER):
             page = await self._store.artifacts(ref, limit=limit, after=after)
@@ -234,12 +234,12 @@ class ArtifactService:
         self, ref: SessionRef, name: str, *, limit: int = PAGE, after: int | None = None
     ) -> ArtifactPage:
         """The versions of an artifact, oldest first, behind `after`. Raises `ArtifactNotFound`, `SessionNotFound`."""
-        name = checked_name(name)
+        name = check_name(name)
         return await self._store.artifact_versions(scope_of(ref, name), name, limit=limit, after=after)
 
     async def delete(self, ref: SessionRef, name: str, version: int | None = None) -> tuple[Artifact, ...]:
         """See `SessionArtifacts.delete`."""
-        name = checked_name(name)
+        name = check_name(name)
         gone = await self._store.drop_artifacts(scope_of(ref, name), name, version)
         await self._remove([one.blob for one in gone])
         return gone

@@ -157,10 +157,10 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
 @output_options
 def recall(query: Sequence[str], *, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:
     """Find memories that answer QUERY, of the user, the agent and all users. Consolidation does not count this recall."""
-    from holdfast.memory.checks import seen_by
+    from holdfast.memory.checks import find_owners
 
     first = parse_owner(options)
-    owners = (first,) if options["app"] else seen_by(first.id if first.kind == "user" else None, options["agent"])
+    owners = (first,) if options["app"] else find_owners(first.id if first.kind == "user" else None, options["agent"])
 
     async def run(hf: Holdfast) -> RecalledMemories:
         await wait_for_vectors(hf)
@@ -490,9 +490,9 @@ def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, *
 
 
 def _build_report(one: Dreamt) -> dict[str, Any]:
-    from holdfast.consolidation.sweeps import shown
+    from holdfast.consolidation.sweeps import show_report
 
-    return {"written": one.written, "promotions": one.promotions, **shown(one.report, one.memories)}
+    return {"written": one.written, "promotions": one.promotions, **show_report(one.report, one.memories)}
 
 
 def _show_report(report: Mapping[str, Any], *, dry_run: bool = False) -> None:

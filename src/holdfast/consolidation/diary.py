@@ -38,7 +38,7 @@ def one_line(text: str, limit: int = ITEM_CHARS) -> str:
     return plain if len(plain) <= limit else plain[:limit].rstrip() + _CUT
 
 
-def escaped(text: str, limit: int = ITEM_CHARS) -> str:
+def escape_line(text: str, limit: int = ITEM_CHARS) -> str:
     """A text as one line of Markdown that says just that."""
     return _SPECIAL.sub(r"\\\1", one_line(text, limit))
 
@@ -56,7 +56,7 @@ def memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
         title: of the file.
     """
     ranked = sorted(memories, key=lambda one: (-(one.score or 0.0), one.owner, one.number))
-    lines = [f"# {escaped(title)}", "", *map(_memory_line, ranked[:MOST_ITEMS])]
+    lines = [f"# {escape_line(title)}", "", *map(_memory_line, ranked[:MOST_ITEMS])]
     if len(ranked) > MOST_ITEMS:
         lines += ["", f"{len(ranked) - MOST_ITEMS} more are not listed here."]
     return "\n".join(lines) + "\n"
@@ -70,7 +70,7 @@ def diary_file(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], ti
         memories: by id, those that there still are.
         title: of the file.
     """
-    lines, size = [f"# {escaped(title)}"], 0
+    lines, size = [f"# {escape_line(title)}"], 0
     for entry in entries[:MOST_ITEMS]:
         night = ["", f"## {_time(entry.at)}", "", *_night(entry.report, memories)]
         size += sum(len(line.encode()) + 1 for line in night)
@@ -97,7 +97,7 @@ def figures_of(candidate: Mapping[str, Any]) -> str:
 
 def _memory_line(memory: Memory) -> str:
     notes = [f"score {memory.score or 0.0:.2f}", memory.type, f"promoted {_day(memory.promoted_at or 0)}"]
-    return f"- **{memory.id}** {escaped(memory.content)} _({', '.join(notes)})_"
+    return f"- **{memory.id}** {escape_line(memory.content)} _({', '.join(notes)})_"
 
 
 def _night(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> Iterable[str]:
@@ -112,7 +112,7 @@ def _night(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> Iterabl
     if report.get("themes"):
         yield from ("", "### Themes", "")
         yield from (
-            f"- {', '.join(escaped(word, 64) for word in theme['terms'])} ({theme['size']})"
+            f"- {', '.join(escape_line(word, 64) for word in theme['terms'])} ({theme['size']})"
             for theme in report["themes"]
         )
 
@@ -128,12 +128,12 @@ _HEADINGS: Final = {
 
 def _candidate_line(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> str:
     why = "; ".join([f"score {one['score']:.2f}, {figures_of(one)}", *one["gates"]])
-    return f"- **{one['memory_id']}** {_said(one['memory_id'], memories, 120)} _({escaped(why)})_"
+    return f"- **{one['memory_id']}** {_said(one['memory_id'], memories, 120)} _({escape_line(why)})_"
 
 
 def _said(memory_id: str, memories: Mapping[str, Memory], limit: int) -> str:
     memory = memories.get(memory_id)
-    return escaped(FORGOTTEN if memory is None else memory.content, limit)
+    return escape_line(FORGOTTEN if memory is None else memory.content, limit)
 
 
 def _time(at: int) -> str:

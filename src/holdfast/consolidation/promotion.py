@@ -152,7 +152,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def counted(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
+def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
     """The recalls of a memory that count, oldest first: the best of each session and day, of no session that of each question and day."""
     sources = {source.session_id for source in memory.sources}
     best: dict[tuple[Any, ...], Signal] = {}
@@ -171,7 +171,7 @@ def figures_of(
     memory: Memory, signals: Iterable[Signal], now: int, half_lives: Mapping[str, float] = HALF_LIVES
 ) -> Figures:
     """What is known of a memory's recalls at `now`, milliseconds since the epoch; none: all zeros."""
-    own = counted(memory, signals)
+    own = select_recalls(memory, signals)
     if not own:
         return Figures()
     recalls, queries = len(own), len({signal.query for signal in own})
@@ -214,7 +214,7 @@ def findings_of(
     return [msgspec.structs.replace(one, verdict="over", gates=why) if one.memory_id in over else one for one in found]
 
 
-def promoted(memory: Memory, finding: Finding, now: int) -> Memory:
+def promote(memory: Memory, finding: Finding, now: int) -> Memory:
     """A memory as it is when a sweep has promoted it."""
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 

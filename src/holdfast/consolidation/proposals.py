@@ -39,8 +39,8 @@ from holdfast.limits import (
     MERGES,
 )
 from holdfast.memory.memories import proposals
-from holdfast.memory.similarity import united
-from holdfast.models import Collector, OfflineModel, closing, used
+from holdfast.memory.similarity import unite_sources
+from holdfast.models import Collector, OfflineModel, closing, read_usage
 from holdfast.recall.terms import terms_of
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore
@@ -97,7 +97,7 @@ def question(memories: Sequence[Memory]) -> list[dict[str, Any]]:
     return [{"role": "system", "content": PROMPT}, {"role": "user", "content": asked}]
 
 
-def seen(memories: Sequence[Memory]) -> str:
+def digest_memories(memories: Sequence[Memory]) -> str:
     """What stands for these memories as they are now: whoever was asked about them need not be asked again."""
     said = [(one.id, one.digest.hex()) for one in memories]
     return hashlib.blake2b(json.dumps(said).encode(), digest_size=12).hexdigest()
@@ -116,7 +116,7 @@ def merges_in(text: str) -> tuple[Merge, ...] | Flaw:
     return merges if len(merges) == len(found) else "not_merges"
 
 
-def proposed(
+def make_proposals(
     merges: Iterable[Merge], memories: Sequence[Memory], before: Iterable[Memory], now: int, new_ids: Iterable[str]
 ) -> list[Memory]:
     """The proposals that merges become: those of present memories of at least two, none in two, and none that was made before.
@@ -192,7 +192,7 @@ def _proposal(memory_id: str, content: str, sources: Sequence[Memory], now: int)
     agents, types = {one.agent for one in sources}, {one.type for one in sources}
     origins: Collection[MemorySource] = ()
     for one in sources:
-        origins = united(tuple(origins), one.sources)
+        origins = unite_sources(tuple(origins), one.sources)
     return Memory(
         id=memory_id,
         owner=first.owner,
@@ -282,7 +282,7 @@ class Proposer:
         """
         llm = self._resolve()
         memories = _fitting(llm, memories)
-        told: dict[str, Any] = {"seen": seen(memories), "memories": len(memories)}
+        told: dict[str, Any] = {"seen": digest_memories(memories), "memories": len(memories)}
         if isinstance(llm.client, OfflineModel) or len(memories) < 2:
             return Asked(status="none")
         if told["seen"] == last:
@@ -368,7 +368,7 @@ class Proposing:
             total = (await self._store.memories(owner, limit=1)).total
             before = await proposals(self._store, owner)
             ids = iter(self._new_id, None)
-            found = proposed(asked.merges, memories, before, now, ids)[: max(0, min(room, MEMORIES - total))]
+            found = make_proposals(asked.merges, memories, before, now, ids)[: max(0, min(room, MEMORIES - total))]
         told = [{"memory_id": one.id, "merges": list(one.merges)} for one in found]
         return found, {"model": asked.to_wire(), "proposals": told}
 
@@ -405,7 +405,7 @@ async def _said(llm: Llm, messages: list[dict[str, Any]]) -> tuple[str, tuple[in
                 raise Failed("too_long")
     completion = collector.partial()
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
-    content, tokens = (choice.get("message") or {}).get("content"), used(completion.get("usage"))
+    content, tokens = (choice.get("message") or {}).get("content"), read_usage(completion.get("usage"))
     if choice.get("finish_reason") in ("length", "content_filter"):
         raise Failed("cut_off" if choice["finish_reason"] == "length" else "filtered")
     if not isinstance(content, str) or not content.strip():

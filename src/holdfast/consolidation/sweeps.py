@@ -34,7 +34,7 @@ from holdfast.consolidation.diary import (
     items_of,
     memory_file,
 )
-from holdfast.consolidation.promotion import DreamSettings, Finding, findings_of, promoted, themes_of
+from holdfast.consolidation.promotion import DreamSettings, Finding, findings_of, promote, themes_of
 from holdfast.consolidation.proposals import Proposer, Proposing
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
@@ -144,7 +144,7 @@ class Dreams:
         """The newest sweeps, newest first, as `shown` tells them: with what memories say that there still are."""
         entries = await self._store.diary(owner, limit=limit)
         memories = await self.named(owner, entries)
-        return [{"id": entry.id, "at": entry.at, **shown(entry.report, memories)} for entry in entries]
+        return [{"id": entry.id, "at": entry.at, **show_report(entry.report, memories)} for entry in entries]
 
     async def named(self, owner: Owner, entries: Sequence[DiaryEntry]) -> dict[str, Memory]:
         """The memories that diary entries tell of and that there still are, by id."""
@@ -176,7 +176,7 @@ class Dreams:
             return findings, self._report(owner, findings, memories, signals, now)
 
         findings, report = await run_cpu(decided, long=len(signals) > _LONG)
-        best = [promoted(memories[one.memory_id], one, now) for one in findings if one.verdict == "promoted"]
+        best = [promote(memories[one.memory_id], one, now) for one in findings if one.verdict == "promoted"]
         if dry_run or not (best or await self._is_news(owner, report["through"])):
             return Dreamt(owner, report, memories, written=False)
         proposals: list[Memory] = []
@@ -219,7 +219,7 @@ class Dreams:
             "owner": {"kind": owner.kind, "id": owner.id},
             "verdicts": dict(Counter(one.verdict for one in findings)),
             "candidates": [one.to_wire() for one in told],
-            "themes": [_kept(theme.to_wire()) for theme in themes_of(list(memories.values()), day)],
+            "themes": [_strip_theme(theme.to_wire()) for theme in themes_of(list(memories.values()), day)],
             "agents": sorted({memories[one.memory_id].agent or "" for one in findings if one.verdict == "promoted"}),
             "through": max((signal.at for signal in signals), default=None),
         }
@@ -232,16 +232,16 @@ class Dreams:
                 _log.error("behind a dream about %s memories: not done", dreamt.owner.kind, exc_info=exc)
 
 
-def shown(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
+def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
     """A report as people read it: with what each memory says, None where it is forgotten, and the words of each theme."""
     candidates = [{**one, "content": _said(one["memory_id"], memories)} for one in report.get("candidates", ())]
     themes = [_told(theme, memories) for theme in report.get("themes", ())]
-    proposals = [_proposed(one, memories) for one in report.get("proposals", ())]
+    proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
     told = {**report, "candidates": candidates, "themes": [theme for theme in themes if theme["terms"]]}
     return {**told, "proposals": proposals, "model": report.get("model")}
 
 
-def _proposed(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
+def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
     """A proposal with what it would say, and what became of it; None where it is gone."""
     memory = memories.get(one["memory_id"])
     return {**one, "content": _said(one["memory_id"], memories), "status": None if memory is None else memory.status}
@@ -252,7 +252,7 @@ def _said(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
     return None if memory is None else memory.content
 
 
-def _kept(theme: Mapping[str, Any]) -> dict[str, Any]:
+def _strip_theme(theme: Mapping[str, Any]) -> dict[str, Any]:
     """A theme as the diary keeps it: without words, which come from the memories that there still are when it is read."""
     return {name: value for name, value in theme.items() if name != "terms"}
 
@@ -364,7 +364,7 @@ class DreamFiles:
             if before == text:
                 continue
             wrote = True
-            gone |= _told_in(before or "") - _told_in(text)
+            gone |= _find_told(before or "") - _find_told(text)
             await workspace.write(file, text)
         return len(gone) if wrote else None
 
@@ -376,7 +376,9 @@ class DreamFiles:
             memories |= await self._dreams.named(owner, some)
             entries += some
         entries.sort(key=lambda entry: (-entry.at, entry.id))
-        told = [msgspec.structs.replace(entry, report=shown(entry.report, memories)) for entry in entries[:NIGHTS]]
+        told = [
+            msgspec.structs.replace(entry, report=show_report(entry.report, memories)) for entry in entries[:NIGHTS]
+        ]
         return diary_file(told, memories)
 
     async def _agents(self, owner: Owner) -> list[str]:
@@ -409,7 +411,7 @@ def _agent_of(memory: Memory) -> str:
     return memory.owner.id if memory.owner.kind == "agent" else memory.agent or DEFAULT
 
 
-def _told_in(file: str) -> set[str]:
+def _find_told(file: str) -> set[str]:
     """Ids of the memories whose words a file has."""
     return {name for name, text in items_of(file) if text != FORGOTTEN}
 

@@ -86,7 +86,7 @@ def scope_of(ref: SessionRef, name: str) -> Scope:
     return UserRef(ref.user_id) if name.startswith(USER) else ref
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """`name` in Unicode's form NFC, if it may be an artifact's.
 
     A name is never a path: its content lies under a key that says nothing of it. What would trip whoever writes it to
@@ -124,7 +124,7 @@ def _wrong(name: str) -> str | None:
     """Why `name` cannot be one; None when it can."""
     if not name:
         return "it is empty"
-    odd = next((sign for sign in name if not _allowed(sign)), None)
+    odd = next((sign for sign in name if not _is_allowed(sign)), None)
     if odd is not None:
         called = repr(odd) if odd.isprintable() else f"U+{ord(odd):04X}"
         return f"it has {called} in it"
@@ -138,11 +138,11 @@ def _wrong(name: str) -> str | None:
     return "it is the name of a device on Windows" if _RESERVED.fullmatch(name) else None
 
 
-def _allowed(sign: str) -> bool:
+def _is_allowed(sign: str) -> bool:
     return sign in _MARKS or unicodedata.category(sign)[0] in "LMN"
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """What is equal for names that differ in case or Unicode form alone: of those there may be one at a time."""
     bare = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", bare))

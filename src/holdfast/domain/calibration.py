@@ -132,11 +132,11 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
 
     def taught(self, pair: Pair) -> Calibration:
         """With one more pair; the same where that teaches nothing."""
-        return Calibration(_kept([*self.pairs, pair])) if believable(pair.counted, pair.reported) else self
+        return Calibration(_select_kept([*self.pairs, pair])) if believable(pair.counted, pair.reported) else self
 
     def merged(self, other: Calibration) -> Calibration:
         """With what another process has learned."""
-        return Calibration(_kept([*self.pairs, *other.pairs])) if other.pairs else self
+        return Calibration(_select_kept([*self.pairs, *other.pairs])) if other.pairs else self
 
     def measure(self, *, exact: bool) -> Measure:
         """What the pairs say by now.
@@ -154,7 +154,7 @@ _NOTHING_LEARNED: Final = Measure()
 @lru_cache(maxsize=256)
 def _measure(pairs: tuple[Pair, ...], exact: bool) -> Measure:  # noqa: FBT001 - see `Calibration.measure`
     largest = max((pair.counted for pair in pairs), default=0)
-    alike = _trusted([pair for pair in pairs if pair.counted * ALIKE >= largest])
+    alike = _select_trusted([pair for pair in pairs if pair.counted * ALIKE >= largest])
     if not alike:
         return Measure()
     ordered = sorted(alike, key=lambda pair: pair.doubt if exact else pair.ratio)
@@ -167,7 +167,7 @@ def _measure(pairs: tuple[Pair, ...], exact: bool) -> Measure:  # noqa: FBT001 -
     return Measure(top, margin, len(ratios))
 
 
-def _trusted(pairs: Sequence[Pair]) -> list[Pair]:
+def _select_trusted(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs that count: ratios above `HIGH` only where a refusal, or `AGREEING` in a row, confirm them."""
     if all(pair.ratio <= HIGH for pair in pairs):
         return list(pairs)
@@ -180,7 +180,7 @@ def _trusted(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if pair.ratio <= limit]
 
 
-def _kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+def _select_kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     ordered = sorted(set(pairs))
     since = ordered[-1].at - DAY
     highest = sorted((pair for pair in ordered if pair.at > since), key=lambda pair: (pair.ratio, pair))[-HIGHEST:]

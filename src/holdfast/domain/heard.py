@@ -61,7 +61,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
         return self.content is None and self.chars is None and self.ms is None
 
 
-def heard_from(given: dict[str, Any]) -> Heard:
+def parse_heard(given: dict[str, Any]) -> Heard:
     """What somebody says was heard, checked. Raises `InvalidRequest`."""
     told = {name: value for name, value in given.items() if value is not None}
     for name, value in told.items():
@@ -87,7 +87,7 @@ def place_in(text: str, heard: Heard) -> int:
         HeardMismatch: it does not begin with what is said to have been heard.
     """
     if heard.content is not None:
-        return _shared(text, heard.content)
+        return _find_shared_end(text, heard.content)
     if heard.chars is not None:
         return min(heard.chars, len(text))
     if heard.ms is None:
@@ -96,7 +96,7 @@ def place_in(text: str, heard: Heard) -> int:
     return _words_within(text, whole * heard.ms // (heard.total_ms or 1000))
 
 
-def _shared(text: str, heard: str) -> int:
+def _find_shared_end(text: str, heard: str) -> int:
     """Where `heard` ends in `text`, however both set their words apart."""
     said, words = "".join(text.split()), "".join(heard.split())
     if not said.startswith(words):
@@ -191,7 +191,7 @@ def rounds_of(entries: Sequence[Entry]) -> list[Round]:
 
 def text_of(rounds: Sequence[Round]) -> str:
     """What was generated of a reply, as its client was sent it."""
-    return _joined("", rounds)
+    return _join_texts("", rounds)
 
 
 def cut_at(rounds: Sequence[Round], at: int, now: int) -> Cut | None:
@@ -204,12 +204,12 @@ def cut_at(rounds: Sequence[Round], at: int, now: int) -> Cut | None:
     """
     whole, sent, number = text_of(rounds), "", 0
     for number, one in enumerate(rounds):  # noqa: B007 - the last one where none reaches so far
-        sent = _joined(sent, [one])
+        sent = _join_texts(sent, [one])
         if len(sent) > at:
             break
     one, before = rounds[number], sent[: len(sent) - len(rounds[number].text)]
     if len(before) + len(one.text) > at:
-        cut = _shortened(one, (before, whole), max(0, at - len(before)), now)
+        cut = _shorten(one, (before, whole), max(0, at - len(before)), now)
     else:
         cut = _without_open_calls(one, (before, whole), now) if one.open else None
     while cut is not None and cut.message is None and number and rounds[number - 1].open:
@@ -229,14 +229,14 @@ _Around = tuple[str, str]
 """What the client was sent before a round, and all that was generated of the reply, the same at its beginning."""
 
 
-def _shortened(one: Round, around: _Around, length: int, now: int) -> Cut | None:
+def _shorten(one: Round, around: _Around, length: int, now: int) -> Cut | None:
     """What stays of a round of whose text `length` characters were heard."""
     if one.cut and length >= len(one.head.message.text):
         return None  # it was cut there, or before, already
     if not one.text[:length].strip():
         return Cut(head=one.head, message=None, metadata=None)
     message = _beginning(one.head.message, length)
-    return Cut(head=one.head, message=message, metadata=_marked(one, around, now))
+    return Cut(head=one.head, message=message, metadata=_mark_interrupted(one, around, now))
 
 
 def _without_open_calls(one: Round, around: _Around, now: int) -> Cut:
@@ -247,7 +247,7 @@ def _without_open_calls(one: Round, around: _Around, now: int) -> Cut:
     if not calls and unheard:
         return Cut(head=one.head, message=None, metadata=None)
     returned = (one.head.metadata or {}).get("returned")
-    metadata = _marked(one, around, now)
+    metadata = _mark_interrupted(one, around, now)
     if calls and not isinstance(returned, list):
         metadata.pop("preface", None)  # of a message with calls, whose client has seen none of it
     if calls and isinstance(returned, list):
@@ -256,7 +256,7 @@ def _without_open_calls(one: Round, around: _Around, now: int) -> Cut:
     return Cut(head=one.head, message=message, metadata=metadata, results=one.results if calls else ())
 
 
-def _joined(before: str, rounds: Sequence[Round]) -> str:
+def _join_texts(before: str, rounds: Sequence[Round]) -> str:
     """What a client was sent: the texts of `rounds` behind `before`."""
     for text in (one.text for one in rounds if one.text):
         apart = APART if before and not before[-1].isspace() and not text[0].isspace() else ""
@@ -284,7 +284,7 @@ def _first(content: Content, length: int) -> Content:
     return tuple(parts)
 
 
-def _marked(one: Round, around: _Around, now: int) -> dict[str, Any]:
+def _mark_interrupted(one: Round, around: _Around, now: int) -> dict[str, Any]:
     """A round's metadata where it was interrupted: with all that was generated from there on.
 
     What came before is needed to know it again where the client sends all of the reply as one. What would not fit into an entry's metadata is left out: first what came before, then what was generated.

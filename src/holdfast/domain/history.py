@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.log import erased as erased_message
+from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import extend_by_one
 from holdfast.domain.session import EndReason, Entry, ModelCall, NewEntry, Tail, Usage
 from holdfast.errors import InvalidMessage
@@ -103,7 +103,7 @@ def _said(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in names}
 
 
-def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
+def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
     """The log that `new` becomes, from its first entry on: its entries, its tail, and how many of them are live.
 
     Raises:
@@ -117,7 +117,7 @@ def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
         entry, tail = extend_by_one(evolve(base, next_seq=seq), item)
         check_turn(entry.turn_id, base.turn_id, f"messages[{seq}]")
         if isinstance(item, OldEntry) and item.stands_for is not None:
-            entry, tail = _erased(entry, item.stands_for, base, tail)
+            entry, tail = _make_erased(entry, item.stands_for, base, tail)
         if leaves != math.inf:
             entry = evolve(entry, retired_by=int(leaves))
         path.grow(tail, leaves)
@@ -126,7 +126,7 @@ def relived(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
     return entries, evolve(path.tail, next_seq=len(new)), path.live
 
 
-def continued(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
+def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     """The entries that `new` becomes behind a log's `tail`, and the tail after them. What was erased before stays so.
 
     Raises:
@@ -139,7 +139,7 @@ def continued(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
         if entry.turn_id < base.turn_id or entry.turn_id < 0:
             check_turn(entry.turn_id, base.turn_id, f"messages[{at}]")
         if isinstance(item, OldEntry) and item.stands_for is not None:
-            entry, tail = _erased(entry, item.stands_for, base, tail)
+            entry, tail = _make_erased(entry, item.stands_for, base, tail)
         entries.append(entry)
     return entries, tail
 
@@ -165,7 +165,7 @@ def _leaves(item: NewEntry, seq: int, count: int, path: LivePath) -> float:
     raise InvalidMessage(said, param=param)
 
 
-def _erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tuple[Entry, Tail]:
+def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tuple[Entry, Tail]:
     """An erased entry: its digest stands for what it said, and what comes after is chained to that."""
     message = erased_message(entry.message)
     digest = stands_for if message.visible else base.digest

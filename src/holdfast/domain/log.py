@@ -135,7 +135,7 @@ def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | 
     )
 
 
-def erased(message: Message) -> Message:
+def erase_content(message: Message) -> Message:
     """What stays of `message` when its content is erased: enough that its unit is still legal."""
     calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
     content = None if calls else ERASED

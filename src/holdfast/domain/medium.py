@@ -164,14 +164,14 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
         text = self.whole[self.start :] if self.start else self.whole
         if self.form == "plain":
             return text.encode(errors="surrogatepass")
-        return _unquoted(text) if self.form == "percent" else decoded(text)
+        return _unquote(text) if self.form == "percent" else decode_base64(text)
 
 
-def _unquoted(text: str) -> bytes:
+def _unquote(text: str) -> bytes:
     return unquote_to_bytes(text.encode(errors="surrogatepass"))
 
 
-def decoded(text: str) -> bytes | None:
+def decode_base64(text: str) -> bytes | None:
     """What `text` is in base64, of either alphabet, with line breaks, with padding or without; None when it is none."""
     try:
         return base64.b64decode(text, validate=True)
@@ -329,7 +329,7 @@ def apart(
         if taken is not None:
             left, one = taken
             found.append(one)
-            extra = replaced(extra, path, left)
+            extra = replace_at(extra, path, left)
     return extra, tuple(sorted((*held, *found), key=_place)) if found else held
 
 
@@ -376,7 +376,7 @@ def _taken(
     except UnicodeEncodeError:
         return None
     raw = text[start:]
-    medium_ = decoded(raw) if encoded else _unquoted(raw)
+    medium_ = decode_base64(raw) if encoded else _unquote(raw)
     count = len(raw) if medium_ is None else len(medium_)
     sha256 = _kept(content, contents)
     return "", Held(sha256=sha256, size=len(content), text=True, says=_says(medium_, raw), length=count, **about)
@@ -412,20 +412,20 @@ def _says(content: bytes | None, raw: str) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def replaced(value: Any, path: Path, text: str) -> Any:
+def replace_at(value: Any, path: Path, text: str) -> Any:
     """`value` with `text` at `path`; what is on the way there is copied, the rest is shared."""
     if not path:
         return text
     key, *behind = path
     copy: Any = dict(value) if isinstance(value, Mapping) else list(value)
-    copy[key] = replaced(value[key], tuple(behind), text)
+    copy[key] = replace_at(value[key], tuple(behind), text)
     return copy
 
 
 # -- what a part says --------------------------------------------------------
 
 
-def said(part_type: str, extra: dict[str, Any], held: tuple[Held, ...]) -> dict[str, Any] | None:
+def write_identity(part_type: str, extra: dict[str, Any], held: tuple[Held, ...]) -> dict[str, Any] | None:
     """What a part of media says, as JSON: equal for equal content of one kind, whatever brought it, kept apart or not.
 
     A link is what it is. Of what cannot be read, all of it counts. None for a part that is not of media.

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.medium import Held
-from holdfast.domain.medium import said as said_by
+from holdfast.domain.medium import write_identity as said_by
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -139,7 +139,7 @@ def canonical(message: Message) -> bytes:
         text = content.rstrip()
         told: list[Any] = [message.role, [text] if text else []]
         return _encoder.encode(told if message.tool_call_id is None else [*told, message.tool_call_id])
-    return _encoder.encode(_told(message, _segments(_spoken(message))))
+    return _encoder.encode(_told(message, _segments(_find_content(message))))
 
 
 def _told(message: Message, segments: list[Any]) -> list[Any]:
@@ -169,15 +169,15 @@ def alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | No
         else None.
     """
     if message.tool_calls:
-        return asked(previous, message)
+        return digest_calls(previous, message)
     if not message.visible:
         return None
     if message.role == "assistant":
-        return cut_off(previous) if cut else said(message)
+        return cut_off(previous) if cut else digest_reply(message)
     return unseen(previous, message) if message.media else None
 
 
-def said(message: Message) -> bytes | None:
+def digest_reply(message: Message) -> bytes | None:
     """The digest of what a reply says, whatever came before it: for clients that leave out older messages. None: nothing."""
     return _digest(canonical(message), b"said") if message.text.strip() or _shows(message) else None
 
@@ -192,7 +192,7 @@ def cut_off(previous: bytes) -> bytes:
     return _digest(previous, b"cut")
 
 
-def asked(previous: bytes, message: Message) -> bytes:
+def digest_calls(previous: bytes, message: Message) -> bytes:
     """The digest of tool calls behind `previous`, whatever their ids: for clients that run their tools before any reply."""
     return _digest(previous + calls_in(message), b"asked")
 
@@ -227,12 +227,12 @@ def former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
     return tuple(_former_chain(previous, message, former=former) for former in forms)
 
 
-def heard_chain(previous: bytes, message: Message) -> bytes:
+def chain_as_before(previous: bytes, message: Message) -> bytes:
     """The chain as it was when a reply's unspoken parts counted: logs of that time are found by it."""
     return _former_chain(previous, message) if unspoken_in(message) else chain(previous, message)
 
 
-def heard_said(message: Message) -> bytes | None:
+def digest_reply_as_before(message: Message) -> bytes | None:
     """`said` of that time; None where it is the same as today's."""
     if not unspoken_in(message):
         return None
@@ -253,7 +253,7 @@ def _former_chain(previous: bytes, message: Message, *, former: bool = False) ->
     return hashlib.blake2b(previous + _encoder.encode(told), digest_size=DIGEST_SIZE).digest()
 
 
-def _spoken(message: Message) -> Content:
+def _find_content(message: Message) -> Content:
     """What of the content counts."""
     if not unspoken_in(message):
         return message.content

@@ -46,6 +46,6 @@ def check_participants(metadata: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{where}[{at}] must be a user id of 1 to {ID_BYTES} bytes", param=where)
 
 
-def said_by(metadata: Mapping[str, Any] | None, user_id: str) -> dict[str, Any]:
+def with_speaker(metadata: Mapping[str, Any] | None, user_id: str) -> dict[str, Any]:
     """`metadata` of a message that is this user's, whatever it said of that."""
     return {**(metadata or {}), SPEAKER: user_id}

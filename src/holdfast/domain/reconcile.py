@@ -80,7 +80,7 @@ def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:
     Stored tool messages there stay, and the client's copies of them are not doubled; where the client brings others, those
     take their place. What the log has behind them is retired, and the rest of the request follows.
     """
-    kept, used, renamed = _aligned(behind.tools, rest)
+    kept, used, renamed = _align_tools(behind.tools, rest)
     rest = tuple(rest[used:])
     if rest and not rest[0].visible and kept < len(behind.tools):
         return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
@@ -130,18 +130,18 @@ def saw(entry: Entry, message: Message) -> bool:
 
 def resent(behind: Behind, rest: Sequence[Message]) -> bool:
     """Whether of the tool messages of both, up to the next visible one, all that one side has the other has, too."""
-    kept, used, _ = _aligned(behind.tools, rest)
+    kept, used, _ = _align_tools(behind.tools, rest)
     return kept == len(behind.tools) or used == len(rest) or rest[used].visible
 
 
-def _aligned(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
+def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
     """How far tool messages go together on both sides, whatever ids the client gave the calls, and how it renamed them.
 
     Returns:
         How many of `stored` and of `sent` are the same, and the stored id of each call that the client calls otherwise.
         What ran here counts with what stands before it: the client was never sent it.
     """
-    shown = _shown(stored)
+    shown = _show_to_client(stored)
     messages = [message for _, message in shown]
     kept = used = 0
     renamed: dict[str, str] = {}
@@ -151,14 +151,14 @@ def _aligned(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int
         kept, used = kept + 1, used + 1
         results = _run(messages[kept:])
         told = _run(sent[used:])
-        found = _shared_results(results, told, renamed)
+        found = _count_shared_results(results, told, renamed)
         kept, used = kept + found, used + found
         if found < len(results):
             break
     return shown[kept][0] if kept < len(shown) else len(stored), used, renamed
 
 
-def _shown(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
+def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
     """Tool messages as the client was sent them, each with its index: without the calls that ran here, and their results."""
     shown: list[tuple[int, Message]] = []
     hidden: set[tuple[int, str | None]] = set()
@@ -184,7 +184,7 @@ def _open_from(tools: Sequence[Entry], kept: int) -> int:
     return at
 
 
-def _shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
+def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
     """How many of the first stored results the client resends, in any order, before others of its own."""
     said = [_result(message, renamed) for message in sent]
     ours = [_result(message, {}) for message in stored]

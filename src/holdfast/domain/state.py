@@ -92,7 +92,7 @@ def check_delta(delta: Mapping[str, Change]) -> None:
             _check_size(key, list(change.values) if isinstance(change, Extend) else change)
 
 
-def changed(key: str, old: Any, change: Change) -> Any:
+def apply_change(key: str, old: Any, change: Change) -> Any:
     """What stands under `key` after `change`; None: nothing.
 
     Raises:
@@ -113,11 +113,11 @@ def changed(key: str, old: Any, change: Change) -> Any:
     return change
 
 
-def applied(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
+def apply_delta(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
     """`state` after the changes of `delta`, in its order. Raises as `changed` does."""
     after = dict(state)
     for key, change in delta.items():
-        value = changed(key, after.get(key), change)
+        value = apply_change(key, after.get(key), change)
         if value is None:
             after.pop(key, None)
         else:
@@ -125,7 +125,7 @@ def applied(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, 
     return after
 
 
-def merged(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
+def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
     """A session's own state after those changes of `delta` that are of it, within its limits; the same object if none are.
 
     Raises:
@@ -135,7 +135,7 @@ def merged(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]
     own = own_of(delta)
     if not own:
         return state
-    after = applied(state, own)
+    after = apply_delta(state, own)
     check_room("session", keys=len(after), size=len(_encode(after)), grown=len(after) > len(state))
     return after
 
@@ -181,7 +181,7 @@ def weight(name: str, value: bytes) -> int:
     return len(_encode(name)) + len(value) + 2
 
 
-def combined(key: str, first: Change, second: Change) -> Change:
+def combine_changes(key: str, first: Change, second: Change) -> Change:
     """The one change that does what two of a key do, one after the other. Raises as `changed` does."""
     if isinstance(first, Increment) and isinstance(second, Increment):
         for one in (first, second):
@@ -194,15 +194,15 @@ def combined(key: str, first: Change, second: Change) -> Change:
     if isinstance(first, Increment | Extend):
         message = f"state[{key!r:.80}] cannot be a number to add to and a list to add to at once"
         raise InvalidRequest(message, param="state")
-    return changed(key, first, second)
+    return apply_change(key, first, second)
 
 
-def joined(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
+def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
     """One delta that does what these do, one after the other. Raises as `changed` does."""
     whole: dict[str, Change] = {}
     for delta in deltas:
         for key, change in delta.items():
-            whole[key] = combined(key, whole[key], change) if key in whole else change
+            whole[key] = combine_changes(key, whole[key], change) if key in whole else change
     return whole
 
 
@@ -214,7 +214,7 @@ def split(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]]:
     return parts
 
 
-def prefixed(values: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+def add_prefix(values: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     """The values of a scope by keys with its prefix."""
     prefix = "" if scope == "session" else f"{scope}:"
     return {prefix + key: value for key, value in values.items()}
@@ -229,7 +229,7 @@ def same(one: Any, other: Any) -> bool:
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
-def encoded(key: str, value: Any) -> bytes:
+def encode_value(key: str, value: Any) -> bytes:
     """`value` as JSON. Raises `InvalidRequest` for what is none."""
     try:
         written = _encode(value)
@@ -262,7 +262,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_size(key: str, value: Any) -> None:
-    written = encoded(key, value)
+    written = encode_value(key, value)
     if len(written) > STATE_VALUE_BYTES:
         message = f"state[{key[:80]!r}] has {len(written):,} bytes as JSON; at most {STATE_VALUE_BYTES:,} are taken"
         raise TooLarge(message, param="state")

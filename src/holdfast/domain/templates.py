@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.artifact import checked_name
-from holdfast.domain.state import encoded
+from holdfast.domain.artifact import check_name
+from holdfast.domain.state import encode_value
 from holdfast.errors import InvalidRequest, MissingState
 
 ARTIFACT: Final = "artifact."
@@ -88,13 +88,13 @@ class Template:
             if strict and not part.optional:
                 raise MissingState(part.name, agent=agent, what=what)
             return ""
-        return value if isinstance(value, str) else encoded(part.name, value).decode()
+        return value if isinstance(value, str) else encode_value(part.name, value).decode()
 
 
 @lru_cache(maxsize=1024)
-def parsed(text: str) -> Template:
+def parse_template(text: str) -> Template:
     """The template in `text`; read once for equal texts. Any text is one."""
-    return Template(list(_joined(_parts(text))))
+    return Template(list(_join_texts(_parts(text))))
 
 
 def _parts(text: str) -> Iterator[str | Place]:
@@ -145,13 +145,13 @@ def _place(text: str, start: int) -> tuple[Place, int] | None:
     name = found[1]
     if name.startswith(ARTIFACT):
         try:
-            name = ARTIFACT + checked_name(name.removeprefix(ARTIFACT))
+            name = ARTIFACT + check_name(name.removeprefix(ARTIFACT))
         except InvalidRequest:
             return None
     return Place(name, bool(found[2])), found.end()
 
 
-def _joined(parts: Iterator[str | Place]) -> Iterator[str | Place]:
+def _join_texts(parts: Iterator[str | Place]) -> Iterator[str | Place]:
     """The same with texts that follow each other in one."""
     said = ""
     for part in parts:

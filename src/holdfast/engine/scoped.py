@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.domain.session import Session, SessionRef
-from holdfast.domain.state import Change, Scope, bare, check_delta, names_of, prefixed, scope_of, split
+from holdfast.domain.state import Change, Scope, add_prefix, bare, check_delta, names_of, scope_of, split
 from holdfast.errors import InvalidRequest, StaleSession, StoreError
 from holdfast.limits import STATE_REMEMBERED, STATE_REMEMBERED_BYTES
 from holdfast.overlays.session_cache import TenantCache
@@ -83,7 +83,7 @@ class Scopes:
         """A session's state and what it shares, by key with the prefix of its scope. Not to be changed either."""
         found = dict(session.state)
         for scope, values in (await self.shared(session.user_id)).items():
-            found |= prefixed(values, scope)
+            found |= add_prefix(values, scope)
         return found
 
     async def named(self, user_id: str, keys: Iterable[str]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Scopes:
         for scope in SHARED:
             if names := names_of(keys, scope):
                 values = await self.some(user_id if scope == "user" else None, names)
-                found |= prefixed({name: values[name] for name in names if name in values}, scope)
+                found |= add_prefix({name: values[name] for name in names if name in values}, scope)
         return found
 
     async def some(self, user_id: str | None, names: Collection[str]) -> Mapping[str, Any]:
@@ -194,7 +194,7 @@ class Scopes:
         user_id = ref.user_id if scope == "user" else None
         bare_expect = {bare(key): value for key, value in (expect or {}).items()}
         changed = await self._store.change_state(user_id, delta, timestamp=self._clock(), values=bare_expect or None)
-        return Changed(session.version, prefixed(changed.values or {}, scope))
+        return Changed(session.version, add_prefix(changed.values or {}, scope))
 
     async def _at_version(self, ref: SessionRef, version: int | None) -> int:
         session = await self._store.get(ref)
@@ -234,7 +234,7 @@ class Scopes:
             expect=version,
             values={bare(key): value for key, value in (expect or {}).items()} or None,
         )
-        return ScopedState(changed.version, prefixed(changed.values or {}, scope))
+        return ScopedState(changed.version, add_prefix(changed.values or {}, scope))
 
     async def drop(self, user_id: str | None, *, version: int | None = None) -> int:
         """Delete all that a scope holds; how many keys there were.

@@ -15,7 +15,7 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.escaping import marker_of
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import encode_state
-from holdfast.domain.history import continued
+from holdfast.domain.history import continue_log
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.engine.engine import Markers
@@ -145,7 +145,7 @@ class PromptSession(Generic[_T]):
         """Build a prompt with a message after the log, as `holdfast.sessions.looking` builds one without."""
         engine, voice = self.hf.engine, handle.voice
         view = await read_view(engine.store, self.ref, voice.view_key)
-        entries, tail = continued(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
+        entries, tail = continue_log(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
         request = make_request(

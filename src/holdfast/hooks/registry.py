@@ -262,7 +262,7 @@ def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # of an object that can be called
 
 
-def told_of(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Why a hook failed, in short: what kind of error, and its words."""
     words = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return " ".join(words.split())

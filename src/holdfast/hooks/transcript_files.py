@@ -149,10 +149,10 @@ def entry_line(entry: Entry, redactor: Redactor | None = None) -> bytes:
             data[name] = metadata[of]
     if extra:
         data["extra"] = extra
-    return _encode({**line, **(_redacted(data, redactor) if redactor else data)}) + b"\n"
+    return _encode({**line, **(_redact(data, redactor) if redactor else data)}) + b"\n"
 
 
-def retired_line(retired: Retired) -> bytes:
+def make_retired_line(retired: Retired) -> bytes:
     """The line that says that entries left the live path."""
     return _encode({"type": "retired", "from": retired.first, "by": retired.by}) + b"\n"
 
@@ -198,7 +198,7 @@ def moment(timestamp: int) -> str | int:
         return timestamp
 
 
-def _redacted(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+def _redact(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     """A line's fields without secrets; the arguments of calls are JSON inside of JSON."""
     told = {}
     for name, value in data.items():

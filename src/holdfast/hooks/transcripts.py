@@ -39,8 +39,8 @@ from holdfast.hooks.transcript_files import (
     file_name,
     header_line,
     header_start,
+    make_retired_line,
     moment,
-    retired_line,
     sync_folder,
 )
 from holdfast.off_loop import off_loop
@@ -61,7 +61,7 @@ Log = Callable[[int], AsyncIterator[Entry]]
 
 
 @asynccontextmanager
-async def held(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[TranscriptFile]:
+async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[TranscriptFile]:
     """The file, made if need be, and nobody else's meanwhile.
 
     Raises:
@@ -118,7 +118,7 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
     while True:
         page = await store.entries(session.ref, start=after + 1, limit=PAGE, retired=True)
         # Read behind the page: what its entries retired while they were read is seen.
-        walk, known = Walk(await _retired_up_to(after, store, session.ref), known), None
+        walk, known = Walk(await _find_retired(after, store, session.ref), known), None
         next_seq = page[-1].seq + 1 if page else after + 1
         last = len(page) < PAGE
         data = await off_loop(_told, walk, page, next_seq if last else None, redactor)
@@ -137,7 +137,7 @@ async def _check(end: End, store: Store, ref: SessionRef) -> None:
             raise Strange
 
 
-async def _retired_up_to(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
+async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
     """Entries up to a place that later ones have retired, the last one first."""
     if seq < 0:
         return []
@@ -160,10 +160,10 @@ def _told(walk: Walk, page: Sequence[Entry], next_seq: int | None, redactor: Red
     """The lines of some entries. Args: `next_seq`: what comes behind the log, where this is its end."""
     lines: list[bytes] = []
     for entry in page:
-        lines += [retired_line(retired) for retired in walk.over(entry)]
+        lines += [make_retired_line(retired) for retired in walk.over(entry)]
         lines.append(entry_line(entry, redactor))
     behind: Sequence[Retired] = [] if next_seq is None else list(walk.behind(next_seq))
-    return b"".join((*lines, *map(retired_line, behind)))
+    return b"".join((*lines, *map(make_retired_line, behind)))
 
 
 async def revise(
@@ -315,7 +315,7 @@ class Transcripts:
                 note = msgspec.json.encode(_Stale(tenant, ref.user_id, ref.id, how))
                 self._stale(path).write_bytes(note)
         except OSError as exc:
-            _told_failure("could not be noted as stale", ref, exc)
+            _log_failure("could not be noted as stale", ref, exc)
 
     def changed(self, tenant: str, ref: SessionRef, how: Change) -> None:
         """See `Observer.changed`."""
@@ -377,7 +377,7 @@ class Transcripts:
     async def _concluded(self, path: Path, ended: EndedSession) -> bool:
         """Complete or remove a file; False, and nothing done, when it is another session's."""
         sync = self._fsync != "never"
-        async with held(path) as file:
+        async with hold_file(path) as file:
             if not await off_loop(file.begins, header_start(ended.session)):
                 return False
             if ended.reason != "delete":
@@ -459,7 +459,7 @@ class Transcripts:
             self._busy.discard(key)
 
     def _put_off(self, key: _Key, how: Change | None, exc: Exception) -> None:
-        _told_failure("could not be written", key.ref, exc)
+        _log_failure("could not be written", key.ref, exc)
         if key in self._behind:  # noted again meanwhile: it is tried again once
             how = max(how, self._behind.pop(key), key=_SERIOUS.__getitem__)
         failures = self._failures.get(key, 0)
@@ -484,7 +484,7 @@ class Transcripts:
 
     async def _brought_up(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
         """Bring it up to date; False when an earlier session's had to go first, and it is to be tried again."""
-        async with held(path) as file:
+        async with hold_file(path) as file:
             # Behind the lock: what is deleted meanwhile is deleted from the file when it is free.
             try:
                 session = await store.get(ref)
@@ -596,7 +596,7 @@ def _begins(path: Path, session: Session) -> bool | None:
     return None if len(there) < len(start) and start.startswith(there) else there == start
 
 
-def _told_failure(what: str, ref: SessionRef, exc: Exception) -> None:
+def _log_failure(what: str, ref: SessionRef, exc: Exception) -> None:
     """Log a failure: whose, and of what kind; what the session says stands in no log."""
     reason = exc.strerror if isinstance(exc, OSError) else None
     fields = {"session_id": ref.id, "error": reason or type(exc).__name__}

@@ -28,7 +28,7 @@ from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.limits import WEBHOOK_BYTES
 from holdfast.models.failures import retry_after
-from holdfast.models.http import checked_headers, proxy_for
+from holdfast.models.http import check_headers, proxy_for
 from holdfast.secrets import Redactor
 from holdfast.wire.voice import contents
 
@@ -91,7 +91,7 @@ class Webhook:
         self._sha1 = include_sha1
         self._timeout = timeout
         self._max_history = max_history
-        self._headers = {key: value for key, value in checked_headers(headers or {}).items() if key not in _OWN}
+        self._headers = {key: value for key, value in check_headers(headers or {}).items() if key not in _OWN}
         self._redactor = redactor
         self._clock = clock
         self._gone = False
@@ -153,7 +153,7 @@ class Webhook:
         session = ended.session
         payload = {
             "agent_id": session.id,
-            **(self._redactor.redacted_value(_known(session)) if self._redactor else _known(session)),
+            **(self._redactor.redacted_value(_read_known(session)) if self._redactor else _read_known(session)),
             "start_ts": session.created_at // 1000,
             "stop_ts": ended.ended_at // 1000,
             "session_id": session.id,
@@ -245,7 +245,7 @@ def _address(url: str) -> tuple[str, str]:
     return url, f"{parts.scheme}://{host}{port}"
 
 
-def _known(session: Session) -> dict[str, Any]:
+def _read_known(session: Session) -> dict[str, Any]:
     """What Agora's payload has besides, where the session says it: the agent's name, channel and labels."""
     channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
     found: dict[str, Any] = {"name": session.agent} if session.agent else {}

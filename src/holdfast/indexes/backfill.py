@@ -17,7 +17,7 @@ import msgspec
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import HoldfastError, SessionNotFound, StoreCorrupt
-from holdfast.indexes.memories import bring_stored, brought
+from holdfast.indexes.memories import bring_stored, bring_up_to_date
 from holdfast.indexes.sources import Feeder, space_of
 from holdfast.indexes.tombstones import Departures
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
@@ -200,7 +200,7 @@ class Walker:
             if space.kind == "talk":
                 yield SessionRef(space.name, source_id)
             else:
-                await brought(self._index, self._memories, Owner(space.kind, space.name))
+                await bring_up_to_date(self._index, self._memories, Owner(space.kind, space.name))
 
     async def _sources(
         self, *, space: Space | None = None, incomplete: bool = False

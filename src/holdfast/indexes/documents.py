@@ -27,7 +27,7 @@ class Said(NamedTuple):
     digest: bytes
 
 
-def said_in(entries: Iterable[Entry]) -> Iterator[Said]:
+def find_said(entries: Iterable[Entry]) -> Iterator[Said]:
     """Those of some entries that can be found, with their words, and those that were erased.
 
     An erased one keeps its place, empty: so an index made anew has the neighbours that it had, and gives the same answers.

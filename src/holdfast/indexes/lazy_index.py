@@ -47,11 +47,11 @@ class IndexFile:
     def opened(self) -> None:
         """It has just been opened: what lies there is it."""
         if self._path is not None:
-            self._opened, self._shared = _known(f"{self._path}"), _known(f"{self._path}-shm")
+            self._opened, self._shared = _identify_file(f"{self._path}"), _identify_file(f"{self._path}-shm")
 
     def gone(self) -> bool:
         """Whether the file that was opened is there no more."""
-        return self._path is not None and _known(f"{self._path}") != self._opened
+        return self._path is not None and _identify_file(f"{self._path}") != self._opened
 
     def delete(self) -> bool:
         """Delete the file with what SQLite keeps next to it; False, and nothing is done, where it holds more than the index."""
@@ -72,14 +72,14 @@ class IndexFile:
         if not self._path.exists():
             for left in ("-wal", "-shm"):
                 Path(f"{self._path}{left}").unlink(missing_ok=True)
-        elif self._shared is not None and _known(f"{self._path}-shm") == self._shared:
+        elif self._shared is not None and _identify_file(f"{self._path}-shm") == self._shared:
             raise StoreUnavailable(
                 f"{self._path}: the index was removed in part while it was open, and made again by another program;"
                 f" end all that use it, remove {self._path.name}, {self._path.name}-wal and {self._path.name}-shm, and start again"
             )
 
 
-def _known(path: str) -> tuple[int, int] | None:
+def _identify_file(path: str) -> tuple[int, int] | None:
     """What tells a file from another one at the same place; None: there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116  # asked for at every use of an index: two microseconds

@@ -24,7 +24,7 @@ def space_of_owner(owner: Owner) -> Space:
     return Space(owner.kind, owner.id)
 
 
-async def brought(
+async def bring_up_to_date(
     index: Index,
     store: MemoryStore,
     owner: Owner,
@@ -60,7 +60,7 @@ async def brought(
 async def bring_stored(index: Index, store: MemoryStore, owner: Owner, *, anew: int | None = None) -> None:
     """Do what `brought` does for an owner found in the store. A damaged row of that owner is logged and left out."""
     try:
-        await brought(index, store, owner, anew=anew)
+        await bring_up_to_date(index, store, owner, anew=anew)
     except InvalidRequest as exc:
         _log.error("not indexed: the memories of %s %r are damaged: %s", owner.kind, owner.id, exc)
 
@@ -97,7 +97,7 @@ class _Owned:
             return await self._in_steps(page, gone)
         # By one write: of many who are at it at once somebody always gets through.
         number = max([self._before, *(one.number + 1 for one in page.memories)])
-        documents, drop = _taken(page.memories)
+        documents, drop = _split_findable(page.memories)
         drop = sorted({*drop, *lost, *gone} - {one.seq for one in documents})
         progress = _progress(page.version, number, page.total, self._epoch)
         return await self._written(
@@ -147,7 +147,7 @@ class _Owned:
 
     async def _wrote(self, memories: Sequence[Memory], number: int) -> bool:
         assert self._known is not None  # it was opened
-        documents, drop = _taken(memories)
+        documents, drop = _split_findable(memories)
         if not memories:
             return True
         known = self._known
@@ -188,7 +188,7 @@ class _Owned:
         return True
 
 
-def _taken(memories: Sequence[Memory]) -> tuple[list[Document], list[int]]:
+def _split_findable(memories: Sequence[Memory]) -> tuple[list[Document], list[int]]:
     """The documents of those that can be found, and the numbers of the others."""
     documents = [document_of_memory(one) for one in memories if one.is_recalled]
     return documents, [one.number for one in memories if not one.is_recalled]

@@ -24,7 +24,7 @@ from holdfast.indexes.backfill import NOTE as WALKS
 from holdfast.indexes.backfill import FirstWalk, Rested, Walked, Walker
 from holdfast.indexes.embeddings import Embedding, Vectors
 from holdfast.indexes.lazy_index import LazyIndex, discard_damaged
-from holdfast.indexes.memories import brought
+from holdfast.indexes.memories import bring_up_to_date
 from holdfast.indexes.rebuild import IndexReport, LastError, Progressed, Rebuilder, Rebuilt
 from holdfast.indexes.sources import Change, Feeder, Marks, Told, Waiting, space_of
 from holdfast.indexes.throttle import Leases, Pace
@@ -208,7 +208,7 @@ class IndexService:
     async def _distrust(self, space: Space, source_id: str) -> None:
         """Have a source compared with its log."""
         if space.kind != "talk":
-            await brought(self.index, self._memories, Owner(space.kind, space.name), compare=True)
+            await bring_up_to_date(self.index, self._memories, Owner(space.kind, space.name), compare=True)
             return
         await self._marks.mark(SessionRef(space.name, source_id), None, Change())
         self._told(SessionRef(space.name, source_id), entries=0)
@@ -342,7 +342,7 @@ class IndexService:
         """
         if gone:
             await self._departures.tell()
-        version = await brought(self.index, self._memories, owner, gone=gone)
+        version = await bring_up_to_date(self.index, self._memories, owner, gone=gone)
         if self._vectors is not None:
             self._vectors.soon()
         return version

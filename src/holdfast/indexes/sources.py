@@ -25,7 +25,7 @@ import msgspec
 from holdfast.accounting import Owner, charge_to, run_cpu
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import Places, Said, channel_of, documents_of, said_in
+from holdfast.indexes.documents import Places, Said, channel_of, documents_of, find_said
 from holdfast.indexes.throttle import Pace
 from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE, INDEX_TERMS
 from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
@@ -68,7 +68,7 @@ def space_of(ref: SessionRef) -> Space:
     return Space("talk", ref.user_id)
 
 
-def marked(known: Progress) -> Progress:
+def mark_progress(known: Progress) -> Progress:
     """The progress of a source that something is about to be done to, another one than it had."""
     return msgspec.structs.replace(known, version=min(known.version, 0) + INVALID, complete=False)
 
@@ -213,7 +213,7 @@ class _Run:
             self.entries += len(page)
             last = len(page) < INDEX_PAGE
             end = self._end(page, at, last=last)
-            documents, behind = await self._feeder.analysed(list(said_in(page)), places)
+            documents, behind = await self._feeder.analysed(list(find_said(page)), places)
             for part in _parts(documents)[:-1]:
                 places = _behind(part, places)
                 progress = self._progress(version, part[-1].seq + 1, places, complete=False)
@@ -277,7 +277,7 @@ class _Run:
             self.entries += len(page)
             last = len(page) < INDEX_PAGE
             end = self._end(page, at, last=last)
-            said = list(said_in(page))
+            said = list(find_said(page))
             there = await held.to(None if last else end)
             found = {one.entry.seq: one.digest for one in said if one.words}
             drop = sorted(there.keys() - found.keys())
@@ -297,7 +297,7 @@ class _Run:
         known, parts = self._known, _parts(documents) or ([[]] if drop else [])
         for number, part in enumerate(parts):
             open_ = msgspec.structs.replace(
-                marked(known) if known.version >= 0 else known,
+                mark_progress(known) if known.version >= 0 else known,
                 complete=False,
                 next_seq=max(known.next_seq, end),
                 talk=max(known.talk, places.talk),
@@ -432,7 +432,7 @@ class Marks:
         for _ in range(_TRIES):
             known = await self._index.progress(space, ref.id)
             if known is not None:
-                progress, was = marked(known), known.identity
+                progress, was = mark_progress(known), known.identity
             elif identity is not None:
                 progress, was = Progress(identity=identity, version=INVALID, complete=False), identity
             else:
@@ -453,7 +453,7 @@ class Marks:
             except SessionNotFound:
                 return
             # Another progress than any feeder goes on from: what it has read may have the entry still.
-            progress = change.after(known, session) or marked(known)
+            progress = change.after(known, session) or mark_progress(known)
             batch = Batch(source=Source(ref.id, known.identity), progress=progress, drop=[seq], expect=known)
             if await self._index.write(space, batch):
                 return

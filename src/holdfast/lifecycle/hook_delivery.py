@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.domain.session import Ending
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
-from holdfast.hooks.registry import EndedSession, Hook, Hooks, told_of
+from holdfast.hooks.registry import EndedSession, Hook, Hooks, describe_failure
 from holdfast.stores.base import Store
 from holdfast.stores.lease import leased
 
@@ -286,7 +286,7 @@ class Teller:
             return None
         _log.warning("hook %r failed to be told of the end %s", hook.name, ended.delivery_id, exc_info=error)
         asked = error.retry_after if isinstance(error, HookFailed) else None
-        return _Failure(told_of(error), int(1000 * max(0.0, min(asked or 0.0, self.patience.asked))))
+        return _Failure(describe_failure(error), int(1000 * max(0.0, min(asked or 0.0, self.patience.asked))))
 
     def _stray(self, task: asyncio.Task[Any]) -> None:
         self._strays.discard(task)

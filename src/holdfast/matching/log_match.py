@@ -19,10 +19,10 @@ from holdfast.domain.messages import (
     GENESIS,
     Message,
     chain,
+    chain_as_before,
     cut_off,
-    heard_chain,
-    heard_said,
-    said,
+    digest_reply,
+    digest_reply_as_before,
     unseen,
     unspoken_in,
 )
@@ -270,7 +270,7 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
     for at in range(start, min(start + count, len(trail.messages))):
         message, same = trail.messages[at], former == digest
         digest = chain(digest, message)
-        former = digest if same and not unspoken_in(message) else heard_chain(former, message)
+        former = digest if same and not unspoken_in(message) else chain_as_before(former, message)
         found.append((at, digest))
         if former != digest:
             found.append((at, former))
@@ -363,7 +363,7 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[La
 
 def _saying(message: Message) -> list[bytes]:
     """By what a reply is found whatever came before it."""
-    return [mark for mark in (said(message), heard_said(message)) if mark is not None]
+    return [mark for mark in (digest_reply(message), digest_reply_as_before(message)) if mark is not None]
 
 
 async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec.structs import replace as evolve
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.messages import GENESIS, Message, asked, calls_in, canonical, chain, heard_chain
+from holdfast.domain.messages import GENESIS, Message, calls_in, canonical, chain, chain_as_before, digest_calls
 from holdfast.domain.reconcile import resent
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import SessionNotFound
@@ -261,7 +261,7 @@ class MatchFinder:
         for at, message in enumerate(self._trail.messages):
             same = digest == former
             digest, before = chain(digest, message), former
-            former = heard_chain(before, message)
+            former = chain_as_before(before, message)
             if same and former == chain(before, message):
                 former = digest
             if at >= first:
@@ -449,7 +449,7 @@ class MatchFinder:
             if message.visible:
                 digest, at, sent = chain(digest, message), at + 1, place + 1
             elif message.tool_calls:
-                marks.append((asked(digest, message), at, sent, message))
+                marks.append((digest_calls(digest, message), at, sent, message))
         return marks
 
     async def _first_tool(self, place: Sighting) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.media.parts import hashes_of, put_back, seen
+from holdfast.domain.media.parts import hashes_of, put_back, show_to_model
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
@@ -66,5 +66,7 @@ async def for_model(
         as_chat: with the parts of other dialects as Chat Completions have them.
     """
     many = len(messages) > INLINE_MESSAGES
-    told = await whole(store, ref, await run_cpu(lambda: [seen(message, inputs) for message in messages], long=many))
+    told = await whole(
+        store, ref, await run_cpu(lambda: [show_to_model(message, inputs) for message in messages], long=many)
+    )
     return await run_cpu(lambda: tuple(map(chat, told)), long=many) if as_chat else told

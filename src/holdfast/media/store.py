@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.media.parts import chars_of, hashes_of, moved
+from holdfast.domain.media.parts import chars_of, hashes_of, take_out_data
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
 from holdfast.limits import INLINE_MESSAGES, MEDIA_CACHE_BYTES
@@ -81,7 +81,7 @@ async def taken_apart(
     many = len(messages) > INLINE_MESSAGES
     if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
         return tuple(messages), contents
-    taken = partial(moved, messages, contents, plain=plain)
+    taken = partial(take_out_data, messages, contents, plain=plain)
     return await run_cpu(taken, long=many or chars_of(messages) >= THREAD_CHARS), contents
 
 

@@ -32,7 +32,7 @@ def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Ow
     return Owner("user", DEFAULT_USER if user_id is None else user_id)
 
 
-def seen_by(user_id: str | None, agent: str | None) -> tuple[Owner, ...]:
+def find_owners(user_id: str | None, agent: str | None) -> tuple[Owner, ...]:
     """Whose memories are recalled for a user and an agent: theirs, and everybody's."""
     for name, value in (("user_id", user_id), ("agent", agent)):
         check_text(value, name, none=True)

@@ -159,7 +159,7 @@ class Clause(NamedTuple):
     kind: Literal["claimed", "asked", "denied", "wished"]
 
 
-def unasserted(text: str) -> Iterator[Clause]:
+def find_unasserted(text: str) -> Iterator[Clause]:
     """Yield the clauses of a message that its user does not simply assert.
 
     All after `TYPED_CHARS` is one of them: nobody types so much.
@@ -276,22 +276,22 @@ class Voiced(NamedTuple):
     """Those that stand in nothing but such clauses and wishes."""
 
 
-def negated(text: str) -> bool:
+def is_negated(text: str) -> bool:
     """Whether there is a negation in a text."""
     return not NOT.isdisjoint(words_of(text))
 
 
-def voiced(text: str) -> Voiced:
+def read_voiced(text: str) -> Voiced:
     """What a message states, asks and denies."""
     text = normal(text)
     language = language_of(token.text.casefold() for token in tokens_of(text)) or ENGLISH
     found: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     for sentence in _SENTENCE.findall(_NEGATION.sub("", _SPACES.sub(" ", text))):
-        for part, into in _parted(_NEGATION.sub("", _NOT_FORGET.sub("remember", sentence))):
+        for part, into in _split_parts(_NEGATION.sub("", _NOT_FORGET.sub("remember", sentence))):
             found[into].update(*(terms_in(token.text, language) for token in tokens_of(part)))
     whole = Counter(term for sentence in _SENTENCE.findall(text) for term in _terms_of(sentence, language))
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in ("claimed", "asked", "denied", "wished")}
-    for clause in unasserted(text):
+    for clause in find_unasserted(text):
         counts[clause.kind].update(_terms_of(clause.text, language))
 
     def only_in(*kinds: str) -> frozenset[str]:
@@ -316,7 +316,7 @@ def _terms_of(text: str, language: str) -> Iterator[str]:
     return (term for token in tokens_of(text) for term in terms_in(token.text, language))
 
 
-def _parted(sentence: str) -> Iterator[tuple[str, int]]:
+def _split_parts(sentence: str) -> Iterator[tuple[str, int]]:
     """The parts of a sentence, each with which field of `Voiced` it is for."""
     keep = _KEEP.search(sentence) is not None and _RECALLS.match(sentence) is None
     asking = _ASKING.search(sentence) is not None
@@ -330,5 +330,5 @@ def _parted(sentence: str) -> Iterator[tuple[str, int]]:
             asked = False
         else:
             asked = begins or whole or (asking and at == len(parts)) or (behind and _OWN.search(part) is None)
-        denies = negated(part) or (denies and _ANEW.match(part) is None)
+        denies = is_negated(part) or (denies and _ANEW.match(part) is None)
         yield part, 1 if asked and not keep else 2 if denies else 0

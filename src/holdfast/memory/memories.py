@@ -26,7 +26,7 @@ from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
 from holdfast.memory.checks import check_words, list_of, metadata_of, owner_of, said_by, tags_of, without
 from holdfast.memory.lookup import IndexService, MemorySettings
 from holdfast.memory.reader import Recollection
-from holdfast.memory.similarity import Decision, Outcome, decided, may_replace, same
+from holdfast.memory.similarity import Decision, Outcome, decide_merge, may_replace, same
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.stores.walk import owners
@@ -38,7 +38,7 @@ AT_ONCE: Final = 200
 """Rejected memories that are compared at once with what is said again, in a thread."""
 
 
-def reviewed(old: Memory, beside: Sequence[Memory], decision: Decide, now: int) -> tuple[Memory, ...]:
+def plan_review(old: Memory, beside: Sequence[Memory], decision: Decide, now: int) -> tuple[Memory, ...]:
     """What is to be written when somebody decides about `old`; it comes first, and alone unless it is a merge.
 
     A merge that is accepted takes the place of those that it merges, and is promoted where any of these was; one that is
@@ -87,7 +87,7 @@ async def proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str]
     return found if naming is None else [one for one in found if not set(naming).isdisjoint(one.merges)]
 
 
-async def rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
+async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
     """What a review has rejected that says the same, however long ago; of several the newest.
 
     Args:
@@ -422,7 +422,7 @@ class Memories(Forgetting):
         async with self._alone(new.owner):
             for _ in range(TRIES):
                 version, known = await self._known(new)
-                decision = decided(new, known, now)
+                decision = decide_merge(new, known, now)
                 if not decision.put:
                     return Remembered(decision.memory, decision.outcome, decision.others)
                 delta = MemoryDelta(put=decision.put)
@@ -432,7 +432,7 @@ class Memories(Forgetting):
                     stale = exc
                     continue
                 await self._changed(new.owner)
-                return _remembered(decision, stored)
+                return _make_remembered(decision, stored)
             raise stale
 
     async def _known(self, new: Memory) -> tuple[int, list[Memory]]:
@@ -446,7 +446,7 @@ class Memories(Forgetting):
                 if memory_id not in found:
                     raise MemoryNotFound(memory_id)
         if new.origin != "user":
-            found |= {one.id: one for one in await rejected(self.store, new.owner, new.content)}
+            found |= {one.id: one for one in await find_rejected(self.store, new.owner, new.content)}
         return version, list(found.values())
 
     async def update(
@@ -501,7 +501,7 @@ class Memories(Forgetting):
         words = None if isinstance(content, UnsetType) else (content, origin, sources)
         if words is not None and origin != "user":
             owner = (await self.get(memory_id, owners=owners)).owner
-            if again := await rejected(self.store, owner, words[0]):
+            if again := await find_rejected(self.store, owner, words[0]):
                 return Remembered(again[0], "merged")
         first, *rest = await self._change(
             memory_id, lambda read, now: self._altered(read[0], now, changes, words), owners=owners, expect=expect
@@ -561,7 +561,7 @@ class Memories(Forgetting):
             raise InvalidRequest(f"decision must be accept or reject, not {decision!r:.80}", param="decision")
         merges = (await self.get(memory_id, owners=owners)).merges
         memory, *_ = await self._change(
-            memory_id, lambda read, now: reviewed(read[0], read[1:], decision, now), owners=owners, beside=merges
+            memory_id, lambda read, now: plan_review(read[0], read[1:], decision, now), owners=owners, beside=merges
         )
         return memory
 
@@ -618,7 +618,7 @@ class Memories(Forgetting):
         return made
 
 
-def _remembered(decision: Decision, stored: OwnedMemories) -> Remembered:
+def _make_remembered(decision: Decision, stored: OwnedMemories) -> Remembered:
     return Remembered(_stored(decision.memory, stored), decision.outcome, decision.others)
 
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.domain.memory import MemorySource, Origin, origin_of
-from holdfast.memory.evidence import Voiced, has_same_sense, negated, voiced
+from holdfast.memory.evidence import Voiced, has_same_sense, is_negated, read_voiced
 from holdfast.memory.similarity import visible
 from holdfast.recall.terms import stem, terms_of
 from holdfast.recall.word_tables import ENGLISH
@@ -99,7 +99,7 @@ class Trace(NamedTuple):
     """Whether it may be something from elsewhere in the model's own words: it is its own, and nobody can tell whose thought."""
 
 
-def heard(
+def make_heard(
     text: str,
     origin: Origin,
     source: MemorySource,
@@ -120,13 +120,13 @@ def heard(
     """
     if origin in ("user", "assistant"):
         plain = plainly(text)
-        made = Heard(origin, frozenset(terms_of(plain).counts), source, read, negated(plain))
-        return made._replace(voiced=voiced(plain)) if origin == "user" else made
+        made = Heard(origin, frozenset(terms_of(plain).counts), source, read, is_negated(plain))
+        return made._replace(voiced=read_voiced(plain)) if origin == "user" else made
     plain = plainly(text[:analysed])
-    inside = "\n".join(decoded(text))
+    inside = "\n".join(decode_encodings(text))
     terms = terms_of(plain).counts.keys() | terms_of(plainly(inside[:analysed])).counts.keys()
-    terms |= _hidden(text, about or {}) | _hidden(inside, about or {})
-    return Heard(origin, frozenset(terms), source, read, negated(plain))
+    terms |= _find_hidden(text, about or {}) | _find_hidden(inside, about or {})
+    return Heard(origin, frozenset(terms), source, read, is_negated(plain))
 
 
 def tool_origin(name: str) -> Origin:
@@ -140,7 +140,7 @@ def terms_in(content: str) -> frozenset[str]:
     return terms - _NEUTRAL or terms
 
 
-def traced(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterable[str] = ()) -> Trace:
+def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterable[str] = ()) -> Trace:
     """Where a memory comes from: `user`, `assistant`, or where tools, or others, had it.
 
     Args:
@@ -161,11 +161,11 @@ def traced(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterab
     )
     users = _vouching(content, terms, [_asserting(one, content, terms, others) for one in users], others)
     missing = terms - _union(users)
-    if negated(plainly(content)) and not any(_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users):
+    if is_negated(plainly(content)) and not any(_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users):
         missing |= {"not"}
         terms |= {"not"}
         others = [one._replace(terms=one.terms | {"not"}) if one.negated else one for one in others]
-    if terms and _said(content, terms, missing, users, others):
+    if terms and _is_said_by_user(content, terms, missing, users, others):
         return Trace("user", _sources(users, terms))
     planted = missing & _union(others)
     at_once = max((_share(one, terms) for one in others), default=0.0)
@@ -212,7 +212,7 @@ def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], other
     elsewhere = max((_share(one, terms) for one in others), default=0.0)
     named = not (_striking(content) - {"not"}).isdisjoint(_union(others))
     asked = not others or not (named or elsewhere >= SAID_AT_ONCE or terms - _union(users))
-    denied = not others or not (named or elsewhere >= SAID) or negated(plainly(content))
+    denied = not others or not (named or elsewhere >= SAID) or is_negated(plainly(content))
     if asked and denied:
         return list(users)
     found: list[Heard] = []
@@ -225,7 +225,7 @@ def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], other
     return found
 
 
-def _said(
+def _is_said_by_user(
     content: str, terms: frozenset[str], missing: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]
 ) -> bool:
     """Whether the user said it, as far as words can tell."""
@@ -243,10 +243,10 @@ def _foreign(tags: str, known: frozenset[str], others: Sequence[Heard]) -> froze
     if not tags:
         return frozenset()
     found = (frozenset(terms_of(plainly(tags)).counts) - _NEUTRAL - known) & _union(others)
-    return found if len(found) >= FOREIGN_TAGS or found & _numbered(tags) else frozenset()
+    return found if len(found) >= FOREIGN_TAGS or found & _find_numbers(tags) else frozenset()
 
 
-def _numbered(text: str) -> frozenset[str]:
+def _find_numbers(text: str) -> frozenset[str]:
     """The terms of words with digits, and of addresses."""
     words = [word for word in plainly(text).split() if any(map(str.isdigit, word)) or not {"@", "/"}.isdisjoint(word)]
     return frozenset().union(*(terms_of(word).counts for word in words))
@@ -319,7 +319,7 @@ def forms_of(content: str) -> Forms:
     return {term: frozenset(forms) for term, forms in found.items() if forms}
 
 
-def _hidden(text: str, about: Forms) -> set[str]:
+def _find_hidden(text: str, about: Forms) -> set[str]:
     """The terms of a memory whose words stand in a text, whatever is between their letters, before and behind them."""
     if not about:
         return set()
@@ -338,7 +338,7 @@ def _letters(text: str) -> str:
 _NO_LETTER: Final = re.compile(r"[\W_]+")
 
 
-def decoded(text: str, depth: int = _NESTED) -> Iterator[str]:
+def decode_encodings(text: str, depth: int = _NESTED) -> Iterator[str]:
     """What stands in a text in base64 or base32, hexadecimal digits, codes of characters, percent signs, HTML entities or JSON escapes.
 
     Args:
@@ -349,7 +349,7 @@ def decoded(text: str, depth: int = _NESTED) -> Iterator[str]:
     for found in _all_decoded(text):
         yield found
         if depth > 1:
-            yield from decoded(found, depth - 1)
+            yield from decode_encodings(found, depth - 1)
 
 
 def _all_decoded(text: str) -> Iterator[str]:

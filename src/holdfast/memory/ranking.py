@@ -73,19 +73,21 @@ def matches(
     if floor > 0:
         least = WEIGHTS.beside * floor if max(vectors.values()) >= floor else math.inf
         vectors = {number: share for number, share in vectors.items() if share >= least or words.get(number, 0.0) > 0}
-    made = _made(words, vectors, by_words=found is not None, by_vectors=similar is not None)
+    made = _make_matches(words, vectors, by_words=found is not None, by_vectors=similar is not None)
     if floor > 0:
         made = [msgspec.structs.replace(one, sure=_is_sure(one, floor)) for one in made]
     return sorted((one for one in made if one.relevance > 0), key=lambda one: (-one.relevance, -one.number))
 
 
-def _made(words: Mapping[int, float], vectors: Mapping[int, float], *, by_words: bool, by_vectors: bool) -> list[Match]:
+def _make_matches(
+    words: Mapping[int, float], vectors: Mapping[int, float], *, by_words: bool, by_vectors: bool
+) -> list[Match]:
     """Matches of what was looked at, by words, by vectors or by both."""
     if not by_vectors:
         return [Match(number, min(share, 1.0), keyword=min(share, 1.0)) for number, share in words.items()]
     if not by_words:
         return [Match(number, share, vector=share) for number, share in vectors.items()]
-    return _fused(words, vectors)
+    return _fuse(words, vectors)
 
 
 def _is_sure(match: Match, floor: float) -> bool:
@@ -111,7 +113,7 @@ def _by_words(question: Question, found: Candidates) -> dict[int, float]:
     return shares
 
 
-def _fused(words: Mapping[int, float], vectors: Mapping[int, float]) -> list[Match]:
+def _fuse(words: Mapping[int, float], vectors: Mapping[int, float]) -> list[Match]:
     best = 2 / (RRF + 1)
     ranks: dict[int, float] = {}
     for shares in (words, vectors):
@@ -147,7 +149,7 @@ def standing(memory: Memory) -> float:
     return (1 - IMPORTANCE * (1 - memory.importance)) * (1 - TRUST * (1 - memory.trust))
 
 
-def asked(text: str, question: Question) -> bytes:
+def digest_question(text: str, question: Question) -> bytes:
     """16 bytes that stand for a question by its terms, whatever their order; of one without terms by its words."""
     terms = sorted({concept.variants[0][0] for concept in question.concepts}) or text.casefold().split()
     return hashlib.blake2b("\0".join(terms).encode("utf-8", "surrogatepass"), digest_size=16).digest()

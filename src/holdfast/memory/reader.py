@@ -16,9 +16,9 @@ from typing import Any
 from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound
 from holdfast.limits import PAGE, SEARCH_VECTOR_SECONDS, SIGNALS_WAITING
-from holdfast.memory.checks import list_of, seen_by
+from holdfast.memory.checks import find_owners, list_of
 from holdfast.memory.lookup import IndexService, MemorySettings, Recalled, RecalledMemories, Recaller, Wanted
-from holdfast.memory.ranking import asked
+from holdfast.memory.ranking import digest_question
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.questions import question_of
@@ -226,7 +226,7 @@ class Recollection:
             raise InvalidRequest("query is empty: say what is to be recalled", param="query")
         wanted = Wanted(**filters)
         strict, mode = mode == "vector", self._mode(mode)
-        owners = seen_by(user_id, agent) if owners is None else list_of(owners, Owner, "owners")
+        owners = find_owners(user_id, agent) if owners is None else list_of(owners, Owner, "owners")
         check_text(session, "session")
         if now is not None:
             check_whole(now, "now", -MOST)
@@ -247,7 +247,7 @@ class Recollection:
         now = self.clock()
         question = question_of(query, now=now, narrow=False)
         if question.terms:  # else nothing in particular was asked for
-            digest = asked(query, question)
+            digest = digest_question(query, question)
             self._signals.soon((one.memory.owner, _signal(one, digest, now, session)) for one in found)
 
     async def settled(self) -> None:

@@ -12,10 +12,10 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.memory import MemorySource, MemoryType, Origin, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
-from holdfast.memory.checks import seen_by
+from holdfast.memory.checks import find_owners
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories, Remembered
-from holdfast.memory.provenance import SAID_AT_ONCE, Heard, heard, terms_in, traced
+from holdfast.memory.provenance import SAID_AT_ONCE, Heard, find_origin, make_heard, terms_in
 from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode, Space
 
 USUAL: Final = 5
@@ -82,7 +82,7 @@ class SessionMemories:
     @property
     def owners(self) -> tuple[Owner, ...]:
         """Whose memories are seen."""
-        return seen_by(None if self.shared else self.ref.user_id, self._agent)
+        return find_owners(None if self.shared else self.ref.user_id, self._agent)
 
     async def remember(
         self,
@@ -107,7 +107,7 @@ class SessionMemories:
             fields: `type`, `importance`.
         """
         elsewhere = await self._elsewhere("\n".join((content, *tags)), before)
-        trace = traced(content, [*known, *elsewhere], own, tags)
+        trace = find_origin(content, [*known, *elsewhere], own, tags)
         doubtful = trace.doubtful or (trace.origin == "assistant" and (self._quotes() or await earlier(before)))
         return await self._service.remember(
             content,
@@ -186,4 +186,4 @@ class SessionMemories:
         text = await self._read(one.session, one.identity, one.seq)
         if text is None:
             return made._replace(terms=frozenset())
-        return await run_cpu(heard, text, origin, source)
+        return await run_cpu(make_heard, text, origin, source)

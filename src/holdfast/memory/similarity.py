@@ -231,7 +231,7 @@ class Decision(NamedTuple):
     """Those that are alike, the likest first, and stay as they are."""
 
 
-def decided(new: Memory, known: Sequence[Memory], now: int) -> Decision:
+def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     """What becomes of `new`.
 
     Args:
@@ -251,9 +251,9 @@ def decided(new: Memory, known: Sequence[Memory], now: int) -> Decision:
             new.status == "quarantined" and kept.status == "active"
         )  # that somebody has accepted: its tags nobody has
         stays = held or kept.status == "rejected" or kept.trust > new.trust
-        put = () if stays else (merged(kept, new, now),)
+        put = () if stays else (merge_memories(kept, new, now),)
         memory = put[0] if put else kept
-        gone = tuple(_superseded(one, memory, now) for one in weaker if memory.status == "active")
+        gone = tuple(_supersede(one, memory, now) for one in weaker if memory.status == "active")
         return Decision("merged", memory, (*put, *gone), _alike(new, known, [kept, *weaker]))
     old = [*weaker, *(one for one in known if one not in weaker and _older_value(new, one))]
     if old:
@@ -261,12 +261,12 @@ def decided(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     return Decision("new", new, (new,), _alike(new, known, ()))
 
 
-def merged(kept: Memory, new: Memory, now: int) -> Memory:
+def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
     """A memory that was said again: its words stay, tags and sources are united, the greater importance counts.
 
     It is trusted as the least of both, and of another kind than `semantic` where either said so.
     """
-    sources = united(kept.sources, new.sources)
+    sources = unite_sources(kept.sources, new.sources)
     made = msgspec.structs.replace(
         kept,
         tags=tuple(dict.fromkeys((*kept.tags, *new.tags)))[:MEMORY_TAGS],
@@ -287,11 +287,11 @@ def merged(kept: Memory, new: Memory, now: int) -> Memory:
 def _in_place_of(new: Memory, old: Sequence[Memory], known: Sequence[Memory], now: int) -> Decision:
     ids = dict.fromkeys((*new.supersedes, *(one.id for one in old)))
     made = msgspec.structs.replace(new, supersedes=tuple(ids))
-    gone = tuple(_superseded(one, made, now) for one in old)
+    gone = tuple(_supersede(one, made, now) for one in old)
     return Decision("superseded", made, (made, *gone), _alike(new, known, old))
 
 
-def _superseded(old: Memory, by: Memory, now: int) -> Memory:
+def _supersede(old: Memory, by: Memory, now: int) -> Memory:
     return msgspec.structs.replace(old, status="superseded", superseded_by=by.id, updated_at=max(now, old.updated_at))
 
 
@@ -362,7 +362,7 @@ def _alike(new: Memory, known: Sequence[Memory], without: Sequence[Memory]) -> t
     return tuple(one for _, one in near[:OTHERS])
 
 
-def united(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
+def unite_sources(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
     """Sources of both; those of one session and origin as one."""
     found = {(one.session_id, one.user_id, one.identity, one.origin): one for one in sources}
     for one in others:

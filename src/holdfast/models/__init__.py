@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model, closing
-from holdfast.models.collect import Collector, Used, as_chunks, collect, says_something, used
+from holdfast.models.collect import Collector, Used, as_chunks, collect, read_usage, says_something
 from holdfast.models.count_endpoints import endpoint_of
 from holdfast.models.counting import PromptCounter, ProviderCounter
-from holdfast.models.failures import given_up
+from holdfast.models.failures import make_too_long_error
 from holdfast.models.health import Call, Upstream
 from holdfast.models.limited import Limited, origin_of
 from holdfast.models.offline import OfflineModel
@@ -41,9 +41,9 @@ __all__ = [
     "closing",
     "collect",
     "endpoint_of",
-    "given_up",
+    "make_too_long_error",
     "origin_of",
+    "read_usage",
     "retire",
     "says_something",
-    "used",
 ]

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.collect import as_chunks
-from holdfast.models.failures import error_object, failed, is_error, scrubbed
+from holdfast.models.failures import error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
 
 if TYPE_CHECKING:
@@ -171,11 +171,11 @@ class AnswerReader:
         try:
             return msgspec.json.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-            shown = scrubbed(_shown(data), self._secrets)
+            shown = scrub(_shown(data), self._secrets)
             raise ModelProtocolError(f"{self._where} sent something that is no JSON: {shown}") from exc
 
     def _reported(self, data: Any) -> Exception:
-        return failed(None, error_object(scrubbed(data, self._secrets)), where=self._where)
+        return make_upstream_error(None, error_object(scrub(data, self._secrets)), where=self._where)
 
 
 def _shown(data: bytes) -> str:

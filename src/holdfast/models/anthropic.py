@@ -12,7 +12,7 @@ from holdfast.models.answer import AnswerReader
 from holdfast.models.anthropic_access import HOST, credentials_of, headers_of, path_of
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.http import address_of, checked_headers
+from holdfast.models.http import address_of, check_headers
 from holdfast.wire.anthropic_requests import betas_in, body_to
 
 GOES_ON: Final = 10
@@ -53,7 +53,7 @@ class AnthropicModel(UpstreamClient):
         url, where = address_of(base_url, lambda path: f"{path_of(path)}/messages")
         self._host = urlsplit(url).hostname or ""
         own = headers_of(self._host, api_key)
-        super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
+        super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
         self._max_tokens = max_tokens
         self._clock = clock
 
@@ -64,7 +64,7 @@ class AnthropicModel(UpstreamClient):
     def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         named = request if self._model is None else {**request, "model": self._model}
         body = body_to(named, max_tokens=self._max_tokens)
-        return PreparedRequest.of({**body, "stream": True}, self._sent(checked_headers(headers), betas_in(request)))
+        return PreparedRequest.of({**body, "stream": True}, self._sent(check_headers(headers), betas_in(request)))
 
     def _sent(self, handed: dict[str, str], betas: list[str]) -> dict[str, str]:
         """The headers of one call. With a key of its own, none of ours goes along."""
@@ -75,7 +75,7 @@ class AnthropicModel(UpstreamClient):
             sent = {**self._headers, **handed}
         told = (self._headers.get("anthropic-beta", ""), handed.get("anthropic-beta", ""), *betas)
         named = dict.fromkeys(name.strip() for text in told for name in text.split(",") if name.strip())
-        return sent | checked_headers({"anthropic-beta": ",".join(named)} if named else {})
+        return sent | check_headers({"anthropic-beta": ",".join(named)} if named else {})
 
     def _reader(self, call: PreparedRequest) -> AnswerReader:
         reply = ReplyChunks(int(self._clock()), pauses=GOES_ON)

@@ -16,7 +16,7 @@ from holdfast.context.dialects import THINKING
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader
-from holdfast.models.failures import error_object, failed, is_error, scrubbed
+from holdfast.models.failures import error_object, is_error, make_upstream_error, scrub
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
 
@@ -108,9 +108,9 @@ class MessageReader(AnswerReader):
             yield from self._told(event)
 
     def _reported(self, data: Any) -> Exception:
-        error = error_object(scrubbed(data, self._secrets))
+        error = error_object(scrub(data, self._secrets))
         kind = (error or {}).get("type")
-        return failed(STATUSES.get(kind) if isinstance(kind, str) else None, error, where=self._where)
+        return make_upstream_error(STATUSES.get(kind) if isinstance(kind, str) else None, error, where=self._where)
 
 
 class ReplyChunks:
@@ -304,7 +304,7 @@ def _told(parts: list[_Usage]) -> Json:
     """Usage as OpenAI tells it, and Anthropic's own numbers under their names, all parts added up."""
     own = parts[0].told
     for part in parts[1:]:
-        own = _added(own, part.told)
+        own = _add_numbers(own, part.told)
     prompt, written = parts[0].prompt, _number(own.get("output_tokens"))
     cached = min(prompt, _number(parts[0].told.get("cache_read_input_tokens")))
     details = own.get("output_tokens_details")
@@ -325,13 +325,13 @@ def _number(value: Any) -> int:
     return value if is_whole(value) else 0
 
 
-def _added(one: Json, other: Json) -> Json:
+def _add_numbers(one: Json, other: Json) -> Json:
     """Numbers added up, also in objects; of all else the later one."""
     made = dict(one)
     for name, value in other.items():
         before = one.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
-            made[name] = _added(before, value)
+            made[name] = _add_numbers(before, value)
         elif type(value) is int and type(before) is int:
             made[name] = before + value
         else:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelReplyTooLarge, ModelUnavailable
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
-from holdfast.models.failures import error_from, failed, worth_retrying
+from holdfast.models.failures import error_from, make_upstream_error, worth_retrying
 from holdfast.models.http import SECRET_HEADERS, proxy_for
 from holdfast.models.retiring import close_behind
 
@@ -262,7 +262,7 @@ class UpstreamClient(ABC):
         if 200 <= response.status < 300:
             return _Failure(ModelProtocolError(f"{self._where} answered {response.status}", status=response.status))
         body = error_from(bytes(data), secrets)
-        error = failed(response.status, body, where=self._where, headers=response.headers)
+        error = make_upstream_error(response.status, body, where=self._where, headers=response.headers)
         return _Failure(error, again=worth_retrying(error, response.headers))
 
     async def _read_before(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:

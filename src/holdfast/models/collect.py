@@ -158,7 +158,7 @@ class Collector:
         """Later chunks repeat these fields or know better; but Azure's first chunk has an empty id and model."""
         fixed = key in ("id", "created", "model") and self._top.get(key)
         if key not in self._top or (value is not None and not fixed):
-            self._top[key] = _started(value, growing=False)
+            self._top[key] = _start_growing(value, growing=False)
 
     def _measure(self, choice: dict[str, Any]) -> None:
         """Count what a chunk says, hidden reasoning and arguments included, before it is kept."""
@@ -276,7 +276,7 @@ def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = 
     old = target.get(key)
     if old is None:
         if new is not None or key not in target:
-            target[key] = _started(new, key, growing=growing)
+            target[key] = _start_growing(new, key, growing=growing)
     elif isinstance(old, _Pieces) and isinstance(new, str):
         old.append(new)
     elif isinstance(old, dict) and isinstance(new, dict):
@@ -289,7 +289,7 @@ def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = 
         target[key] = [{"type": "text", "text": text}] if text else []
         _extend(target[key], new, growing=growing)
     elif new is not None and not (growing and key in KEPT and old != ""):
-        target[key] = _started(new, key, growing=growing)
+        target[key] = _start_growing(new, key, growing=growing)
 
 
 def _extend(old: list[Any], new: Any, *, growing: bool) -> None:
@@ -298,7 +298,7 @@ def _extend(old: list[Any], new: Any, *, growing: bool) -> None:
     for item in new if isinstance(new, list) else ():
         same = _same_item(old, item)
         if same is None:
-            old.append(_started(item, growing=growing))
+            old.append(_start_growing(item, growing=growing))
         else:
             for key, value in item.items():
                 _merge_field(same, key, value, growing=growing)
@@ -314,14 +314,14 @@ def _same_item(items: list[Any], item: Any) -> dict[str, Any] | None:
     return None
 
 
-def _started(value: Any, key: str = "", *, growing: bool = True) -> Any:
+def _start_growing(value: Any, key: str = "", *, growing: bool = True) -> Any:
     """A copy of `value` that can grow without changing the chunk it came from."""
     if isinstance(value, str):
         return _Pieces(value) if growing and key and key not in KEPT else value
     if isinstance(value, dict):
-        return {inner: _started(item, inner, growing=growing) for inner, item in value.items()}
+        return {inner: _start_growing(item, inner, growing=growing) for inner, item in value.items()}
     if isinstance(value, list):
-        return [_started(item, growing=growing) for item in value]
+        return [_start_growing(item, growing=growing) for item in value]
     return value
 
 
@@ -345,7 +345,7 @@ class Used(NamedTuple):
     """Part of `prompt_tokens` that the provider read from its cache."""
 
 
-def used(usage: object) -> Used:
+def read_usage(usage: object) -> Used:
     """What `usage` of a completion says, whatever it is."""
     if not isinstance(usage, Mapping):
         return Used()

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.models.count_endpoints import Endpoint
-from holdfast.models.failures import error_from, scrubbed
-from holdfast.models.http import SECRET_HEADERS, checked_headers, proxy_for
+from holdfast.models.failures import error_from, scrub
+from holdfast.models.http import SECRET_HEADERS, check_headers, proxy_for
 from holdfast.models.retiring import close_behind
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ProviderCounter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._endpoint = endpoint
-        self._headers = endpoint.headers | checked_headers(headers or {})
+        self._headers = endpoint.headers | check_headers(headers or {})
         self._secrets = tuple(value for name, value in self._headers.items() if name in SECRET_HEADERS)
         self._secrets += tuple(value.removeprefix("Bearer ") for value in self._secrets)
         self._seconds = seconds
@@ -184,7 +184,7 @@ class ProviderCounter:
             return response.status, bytes(answer)
 
     def _note(self, why: _NoCountError) -> None:
-        self._failure = str(scrubbed(f"{self._endpoint.kind}'s count endpoint: {why}", self._secrets))
+        self._failure = str(scrub(f"{self._endpoint.kind}'s count endpoint: {why}", self._secrets))
         self._silent_until = self._clock() + why.pause
         if why.pause:
             _log.warning("%s; prompts are counted here for %g s", self._failure, why.pause)

@@ -30,7 +30,7 @@ SECRET_CHARS: Final = 8
 """Shortest credential that is blotted out. Local servers take keys such as `none`, a word that errors need."""
 
 
-def failed(
+def make_upstream_error(
     status: int | None, body: dict[str, Any] | None, *, where: str, headers: Mapping[str, str] | None = None
 ) -> ModelError:
     """The error for an upstream that said `body`, with an HTTP `status` or in the middle of its answer.
@@ -46,7 +46,7 @@ def failed(
     said = f"{where} answered {status}" if status else f"{where} reported an error"
     message = f"{said}: {words[:MESSAGE_CHARS]}" if words else said
     wait = retry_after(headers or {})
-    overflow = None if status == 429 else overflow_in(" ".join([words, _quoted(body)]), body or {})
+    overflow = None if status == 429 else overflow_in(" ".join([words, _find_quoted(body)]), body or {})
     if overflow is not None:
         limit, requested = overflow
         return ContextTooLong(
@@ -59,7 +59,7 @@ def failed(
     return kind(message, status=status, body=body, retry_after=wait)
 
 
-def given_up(refusal: ContextTooLong, tried: Sequence[int]) -> ContextTooLong:
+def make_too_long_error(refusal: ContextTooLong, tried: Sequence[int]) -> ContextTooLong:
     """The error for a prompt that was refused at every size, with the numbers.
 
     Args:
@@ -144,10 +144,10 @@ def error_from(text: bytes, secrets: Iterable[str]) -> dict[str, Any] | None:
         data = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return error_object(scrubbed(data, secrets))
+    return error_object(scrub(data, secrets))
 
 
-def scrubbed(value: Any, secrets: Iterable[str]) -> Any:
+def scrub(value: Any, secrets: Iterable[str]) -> Any:
     """`value` without `secrets`: there are upstreams that quote the key they refuse."""
     if isinstance(value, str):
         for secret in secrets:
@@ -155,9 +155,9 @@ def scrubbed(value: Any, secrets: Iterable[str]) -> Any:
                 value = value.replace(secret, "[redacted]")
         return value
     if isinstance(value, dict):
-        return {scrubbed(key, secrets): scrubbed(item, secrets) for key, item in value.items()}
+        return {scrub(key, secrets): scrub(item, secrets) for key, item in value.items()}
     if isinstance(value, list):
-        return [scrubbed(item, secrets) for item in value]
+        return [scrub(item, secrets) for item in value]
     return value
 
 
@@ -171,7 +171,7 @@ def _words(body: dict[str, Any] | None) -> str:
     return " ".join(message[:SCANNED_CHARS].split())
 
 
-def _quoted(body: dict[str, Any] | None) -> str:
+def _find_quoted(body: dict[str, Any] | None) -> str:
     """What a router (OpenRouter: `metadata.raw`) hands on of the error of whoever it asked."""
     metadata = (body or {}).get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None

@@ -51,7 +51,7 @@ def address_of(base_url: str, path: Callable[[str], str]) -> tuple[str, str]:
     return url, f"{parts.scheme}://{parts.netloc}"
 
 
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """`headers` under lower-case names, without those the connection looks after."""
     checked: dict[str, str] = {}
     for name, value in headers.items():

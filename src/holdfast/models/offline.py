@@ -47,7 +47,7 @@ Request = dict[str, Any]
 Count = Callable[[dict[str, Any]], int]
 
 
-def estimated(data: dict[str, Any]) -> int:
+def estimate_tokens(data: dict[str, Any]) -> int:
     """Tokens of a message or a tool schema, roughly: a quarter of its JSON's bytes, at least 1."""
     return max(1, len(msgspec.json.encode(data)) // 4)
 
@@ -67,7 +67,7 @@ class OfflineModel:
     """
 
     def __init__(
-        self, name: str = "offline", *, count: Count = estimated, clock: Callable[[], float] | None = None
+        self, name: str = "offline", *, count: Count = estimate_tokens, clock: Callable[[], float] | None = None
     ) -> None:
         self._name = name
         self._count = count
@@ -178,22 +178,22 @@ def _report(prompt: _Prompt, said: list[str]) -> Iterator[str]:
     yield f"I was given {_number(len(prompt.messages), 'message')} ({counted or 'none'}), about {prompt.tokens:,} tokens."
     system = prompt.texts("system", "developer")
     if system:
-        yield f"The system prompt begins: {_quoted(system[0].strip().partition(chr(10))[0])}"
+        yield f"The system prompt begins: {_quote(system[0].strip().partition(chr(10))[0])}"
     if prompt.tools:
         yield f"Tools I may call: {', '.join(prompt.tool_names)}."
     theirs = [text for text in said if text.startswith(_ATTRIBUTED)]
     yours = [text for text in said if not text.startswith(_ATTRIBUTED)]
     if len(yours) > 1:
-        yield f"The task, your first message that I see: {_quoted(yours[0])}"
+        yield f"The task, your first message that I see: {_quote(yours[0])}"
     if prompt.condensed:
         yield "An earlier part of our conversation reached me only in condensed form."
     if (recalled := prompt.recalled) is not None:
-        told = "; ".join(_quoted(text, LISTED_CHARS) for text in recalled)
+        told = "; ".join(_quote(text, LISTED_CHARS) for text in recalled)
         yield f"Recalled for me from earlier, {_number(len(recalled), 'item')}: {told}"
     if theirs:
-        yield f"Of other agents I was told {_number(len(theirs), 'message')}, the last one: {_quoted(theirs[-1])}"
+        yield f"Of other agents I was told {_number(len(theirs), 'message')}, the last one: {_quote(theirs[-1])}"
     if yours:
-        yield f"You just said: {_quoted(yours[-1])}"
+        yield f"You just said: {_quote(yours[-1])}"
 
 
 def _items(block: str) -> Iterator[str]:
@@ -213,7 +213,7 @@ def _listing(prompt: _Prompt) -> list[str]:
         calls = [str((call.get("function") or {}).get("name")) for call in _calls(message)]
         called = f" calls {', '.join(calls)}" if calls else ""
         text = _text(message)
-        shown = f" {_quoted(text, LISTED_CHARS)}" if text else ""
+        shown = f" {_quote(text, LISTED_CHARS)}" if text else ""
         lines.append(f"{at}. {message.get('role')}{called}{shown} ({size:,} tokens)")
     return lines
 
@@ -229,7 +229,7 @@ def _results(prompt: _Prompt) -> Iterator[str]:
     for message in reversed(results):
         text = _text(message)
         name = names.get(message.get("tool_call_id")) or message.get("name") or "a tool"
-        yield f"{name} answered with {_number(len(text), 'character')}: {_quoted(text)}"
+        yield f"{name} answered with {_number(len(text), 'character')}: {_quote(text)}"
 
 
 def _call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _text(message: dict[str, Any]) -> str:
     return "".join(part["text"] if isinstance(part.get("text"), str) else f"[{part.get('type')}]" for part in parts)
 
 
-def _quoted(text: str, chars: int = SHOWN_CHARS) -> str:
+def _quote(text: str, chars: int = SHOWN_CHARS) -> str:
     text = " ".join(text.split())
     return f'"{text}"' if len(text) <= chars else f'"{text[:chars]}…"'
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.http import address_of, checked_headers, key_of
+from holdfast.models.http import address_of, check_headers, key_of
 
 
 class OpenAIModel(UpstreamClient):
@@ -35,7 +35,7 @@ class OpenAIModel(UpstreamClient):
     ) -> None:
         url, where = address_of(base_url, _path)
         own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
-        super().__init__(url, where, model=model, headers=own | checked_headers(headers or {}), **options)
+        super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
     def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         options = request.get("stream_options")
@@ -43,7 +43,7 @@ class OpenAIModel(UpstreamClient):
         body = {**request, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             body["model"] = self._model
-        return PreparedRequest.of(body, self._headers | checked_headers(headers))
+        return PreparedRequest.of(body, self._headers | check_headers(headers))
 
     def _reader(self, call: PreparedRequest) -> AnswerReader:
         return AnswerReader(self._where, call.secrets, self._max_event_bytes)

@@ -8,8 +8,8 @@ from typing import Any, Final, Unpack
 from holdfast.errors import ModelError
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.failures import error_object, failed, is_error, scrubbed
-from holdfast.models.http import address_of, checked_headers, key_of
+from holdfast.models.failures import error_object, is_error, make_upstream_error, scrub
+from holdfast.models.http import address_of, check_headers, key_of
 
 _LARGE: Final = 64 * 1024
 """Bytes; no error object is as long."""
@@ -46,7 +46,7 @@ class PostingClient(UpstreamClient):
     ) -> None:
         url, where = address_of(base_url, path)
         own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
-        sent = {"accept": "application/json", **own, **checked_headers(headers)}
+        sent = {"accept": "application/json", **own, **check_headers(headers)}
         self._mark = mark
         super().__init__(url, where, model=model, headers=sent, **options)
 
@@ -88,7 +88,7 @@ class _WholeAnswer(AnswerReader):
         if len(whole) < _LARGE and self._mark not in whole:
             said = self._decoded(whole)
             if isinstance(said, dict) and is_error(said):
-                raise failed(None, error_object(scrubbed(said, self._secrets)), where=self._where)
+                raise make_upstream_error(None, error_object(scrub(said, self._secrets)), where=self._where)
         yield {"body": whole}
 
 

@@ -15,7 +15,7 @@ from holdfast.agents import Llm
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError
-from holdfast.models import Used, closing, collect, used
+from holdfast.models import Used, closing, collect, read_usage
 from holdfast.wire.openai import message_to
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
@@ -113,7 +113,7 @@ async def asked_model(llm: Llm, batch: Sequence[Entry], told: Callable[[Used], N
         body["max_tokens"] = llm.max_tokens
     async with closing(llm.client.stream(body)) as chunks:
         completion = await collect(chunks)
-    told(used(completion.get("usage")))
+    told(read_usage(completion.get("usage")))
     content = completion["choices"][0].get("message", {}).get("content")
     found = ratings_in(content if isinstance(content, str) else "", number)
     if found is None:

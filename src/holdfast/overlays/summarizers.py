@@ -19,7 +19,7 @@ from holdfast.context.summaries import PROMPT, Answer, Flaw, Task, chunks, clean
 from holdfast.context.units import Unit, spoken
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
-from holdfast.models import Collector, closing, used
+from holdfast.models import Collector, closing, read_usage
 from holdfast.wire.openai import message_to
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _choices(chunk: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
-    message, tokens = choice.get("message") or {}, used(completion.get("usage"))
+    message, tokens = choice.get("message") or {}, read_usage(completion.get("usage"))
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from holdfast import errors
-from holdfast.domain.artifact import NOTHING, USER, Artifact, checked_name
+from holdfast.domain.artifact import NOTHING, USER, Artifact, check_name
 from holdfast.domain.session import SessionRef
 from holdfast.limits import ARTIFACT_METADATA_BYTES
 from holdfast.server.body_streams import read_chunks, read_first_chunk
@@ -131,7 +131,7 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     are shared by all sessions of the user. With `If-Match` the newest version must match, with `If-None-Match: *` the name must
     not exist. Repeating a request returns the result of the first one.
     """
-    session, name = await call.session(), checked_name(call.path["name"])
+    session, name = await call.session(), check_name(call.path["name"])
     service = call.hf.artifacts
     expect = await _read_expected_version(call, session.ref, name)
     kind = call.header("content-type")
@@ -218,7 +218,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
 async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     """Delete an artifact with all of its versions, or one version."""
     session = await call.session()
-    name = checked_name(call.path["name"])
+    name = check_name(call.path["name"])
     gone = await call.hf.artifacts.delete(session.ref, name, query.version)
     return DeletedArtifact(name=name, versions=len(gone), bytes=sum(one.size for one in gone))
 

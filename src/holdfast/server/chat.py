@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Voice
 from holdfast.context.settings import RequestSettings
-from holdfast.domain.heard import HEARD, Heard, heard_from
+from holdfast.domain.heard import HEARD, Heard, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
@@ -214,7 +214,7 @@ def _interruption(body: Mapping[str, Any]) -> Heard | None:
     if not isinstance(given, dict):
         raise errors.InvalidRequest('interrupt must be an object, for example {"chars": 22}', param="interrupt")
     refuse_unknown(given, HEARD, "field of interrupt")
-    return heard_from(given)
+    return parse_heard(given)
 
 
 def _turn_queue(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:

@@ -10,13 +10,13 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.consolidation.promotion import Verdict
 from holdfast.consolidation.proposals import Status as ProposalStatus
-from holdfast.consolidation.sweeps import shown
+from holdfast.consolidation.sweeps import show_report
 from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, origin_of
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import DIARY_PAGE, MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.memory.checks import owner_of, seen_by
+from holdfast.memory.checks import find_owners, owner_of
 from holdfast.memory.memories import Remembered
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SearchMode
@@ -140,7 +140,7 @@ async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList
     if query.scope:
         owners: Sequence[Owner] = (owner_in(call, query.scope, query.user_id, query.agent),)
     else:
-        owners = seen_by(user, None if call.principal.user_id is not None else query.agent)
+        owners = find_owners(user, None if call.principal.user_id is not None else query.agent)
     found = await call.hf.memories.recall(
         question,
         owners=owners,
@@ -563,7 +563,7 @@ async def dream(call: Call, body: DreamRequest) -> Dream:
     check_writes(call, owner)
     dry_run = bool(body.dry_run)
     dreamt = await call.hf.dreams.dream(owner, dry_run=dry_run)
-    report = _show_sweep(shown(dreamt.report, dreamt.memories))
+    report = _show_sweep(show_report(dreamt.report, dreamt.memories))
     return Dream(dry_run=dry_run, written=dreamt.written, promotions=dreamt.promotions, **report)
 
 

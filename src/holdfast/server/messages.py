@@ -12,9 +12,9 @@ from msgspec import UNSET
 from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.domain.fact_choices import STANDING_FACTS
-from holdfast.domain.log import erased
+from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import said_by
+from holdfast.domain.participants import with_speaker
 from holdfast.engine.entries import count_tokens, new_entries
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.leaving import whole_entries
@@ -99,7 +99,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
     if call.is_guest(session):
         _check_guests(messages, fields)
     if speaker is not None:
-        fields = [{**own, "metadata": said_by(own.get("metadata"), speaker)} for own in fields]
+        fields = [{**own, "metadata": with_speaker(own.get("metadata"), speaker)} for own in fields]
     key = call.header("idempotency-key") or None
     clean = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     write = Append(
@@ -168,7 +168,7 @@ async def erase(call: Call, query: SessionQuery) -> JsonObject:
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
     if not found:
         raise errors.EntryNotFound(ref.id, seq)
-    tokens = (await count_tokens([erased(found[0].message)]))[0]
+    tokens = (await count_tokens([erase_content(found[0].message)]))[0]
     done = await erase_everywhere(call.hf.engine, ref, seq, tokens=tokens)
     copies = [{"session_id": session_id, "seq": at} for session_id, at in done.copies]
     return {**entry_to(done.entry), "deleted": True, "copies": copies}

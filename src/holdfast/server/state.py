@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from holdfast import limits
-from holdfast.domain.state import Change, Extend, Increment, Scope, combined, prefixed
+from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, combine_changes
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server.http import Call
 from holdfast.server.permissions import check_app
@@ -212,7 +212,7 @@ async def _whole(call: Call, user_id: str | None) -> JsonObject:
     found = await call.hf.engine.scopes.read(user_id)
     scope: Scope = "app" if user_id is None else "user"
     call.tag(found.version)
-    return prefixed(found.values or {}, scope)
+    return add_prefix(found.values or {}, scope)
 
 
 # -- changes -------------------------------------------------------------------
@@ -238,7 +238,7 @@ def _read_changes(body: StateOperations) -> _Changes:
     for at, one in enumerate(changes):
         if not isinstance(one, ExpectState):
             made = _change(one)
-            delta[one.key] = combined(one.key, delta[one.key], made) if one.key in delta else made
+            delta[one.key] = combine_changes(one.key, delta[one.key], made) if one.key in delta else made
         elif one.key in expect:
             place = f"changes[{at}]"
             raise InvalidRequest(f"{place}: duplicate expect for {one.key!r:.80}", param=place)

@@ -9,7 +9,7 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
 from holdfast.context.dialects import adapted
 from holdfast.domain.calibration import Counted
-from holdfast.domain.media.parts import seen
+from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
@@ -64,7 +64,7 @@ async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: di
     others = llm.dialect != "anthropic"
     tools = (fields_for_others(fields, llm.model) if others else fields).get("tools") or []
     total = await run_cpu(_total, llm, adapted_messages, tools)
-    sent = [seen(message, llm.inputs) for message in adapted_messages]
+    sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
     sent = [without_anthropics(chat(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
     provider = await llm.prompt_tokens({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None

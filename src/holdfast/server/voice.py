@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.heard import SPEAKING_RATE, heard_from
+from holdfast.domain.heard import SPEAKING_RATE, parse_heard
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.media.leaving import whole_entries
 from holdfast.server.http import Call
@@ -160,7 +160,7 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
     that were cut are dropped. A reply of which nothing was heard is removed; one heard to its end does not change, and
     `interrupted` is false. Repeated interruptions can only shorten the reply.
     """
-    heard = heard_from(msgspec.structs.asdict(body))
+    heard = parse_heard(msgspec.structs.asdict(body))
     session = await call.session()
     done = await interrupt_reply(call.hf.engine, session.ref, heard)
     call.tag(done.session.version)

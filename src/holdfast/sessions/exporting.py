@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact
-from holdfast.domain.history import OldEntry, relived
-from holdfast.domain.media.parts import moved
+from holdfast.domain.history import OldEntry, rebuild_log
+from holdfast.domain.media.parts import take_out_data
 from holdfast.domain.messages import Message
 from holdfast.domain.origins import copy_origins
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
@@ -121,11 +121,11 @@ async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Sessi
 def check_import(ref: SessionRef, read: Imported) -> None:
     """Refuse what could not be imported, before anything is written. Raises `InvalidRequest`, which says where."""
     check_new_session(_new_session(ref, read, 0), past=True)
-    messages = moved(read.messages, {})
+    messages = take_out_data(read.messages, {})
     said = zip(messages, read.fields, strict=True)
     entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
     payloads_of(entries)
-    relived(entries)
+    rebuild_log(entries)
 
 
 async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> Arrival:

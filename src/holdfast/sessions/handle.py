@@ -13,7 +13,7 @@ from holdfast.agents import Voice
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, checked
 from holdfast.context.settings import parse
-from holdfast.domain.heard import HEARD, heard_from
+from holdfast.domain.heard import HEARD, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
@@ -355,7 +355,7 @@ class SessionHandle(ExplainedSession):
         check_kind(interrupt, "interrupt", Mapping | None, "an object")
         if interrupt is not None and (unknown := [name for name in interrupt if name not in HEARD]):
             raise InvalidRequest(f"interrupt has no {unknown[0]!r}; known: {', '.join(HEARD)}", param="interrupt")
-        heard = None if interrupt is None else heard_from(dict(interrupt))
+        heard = None if interrupt is None else parse_heard(dict(interrupt))
         return system, separate_heard(incoming, own[len(system) :], mode, heard)
 
     async def compact(
@@ -439,7 +439,7 @@ class SessionHandle(ExplainedSession):
         """
         said = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
         with self._engine.hushed():
-            heard = heard_from({**said, "timestamp": timestamp, "turn_id": turn_id})
+            heard = parse_heard({**said, "timestamp": timestamp, "turn_id": turn_id})
         return await interrupt_reply(self._engine, self.ref, heard)
 
     async def speak(

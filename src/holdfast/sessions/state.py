@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.domain.session import SessionRef
-from holdfast.domain.state import Change, Extend, Increment, Scope, bare, check_key, prefixed, scope_of
+from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, bare, check_key, scope_of
 from holdfast.engine.engine import Engine
 from holdfast.engine.scoped import check_scope
 from holdfast.errors import InvalidRequest, StaleState
@@ -154,7 +154,7 @@ class SharedState(StateHandle):
         return (await self._engine.scopes.some(self._user_id, [bare(key)])).get(bare(key))
 
     async def _all(self) -> dict[str, Any]:
-        return prefixed((await self._engine.scopes.read(self._user_id)).values or {}, self._scope)
+        return add_prefix((await self._engine.scopes.read(self._user_id)).values or {}, self._scope)
 
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
         changed = await self._engine.scopes.change_scope(self._user_id, delta, expect=expect)

@@ -2,7 +2,7 @@
 
 A name means one artifact in its scope: a session, or all sessions of a user. Its versions count from 0; the next one gets the
 next number, also when the newest was deleted, until none is left. Names come in Unicode's form NFC; two that fold to the same
-(`holdfast.domain.artifact.folded`) are not there at a time.
+(`holdfast.domain.artifact.fold_name`) are not there at a time.
 
 The caller stores the content first, under a key of its own. Contents of artifacts that went with their session, were dropped, or
 were never named are found by `blobs_in_use`. Naming an artifact changes neither the session's version nor its times. A session's

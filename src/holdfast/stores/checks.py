@@ -11,13 +11,13 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import UnsetType
 
-from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, checked_name
+from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, check_name
 from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
 from holdfast.domain.origins import check_ranges
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
-from holdfast.domain.state import APP, TEMP, Change, check_delta, encoded, scope_of
+from holdfast.domain.state import APP, TEMP, Change, check_delta, encode_value, scope_of
 from holdfast.domain.state import USER as USER_STATE
 from holdfast.domain.state import check_key as check_state_key
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
@@ -234,7 +234,7 @@ def check_scope_state(
     check_delta({prefix + key: change for key, change in delta.items()})
     for key, value in (values or {}).items():
         check_state_key(prefix + key)
-        encoded(prefix + key, value)
+        encode_value(prefix + key, value)
 
 
 def check_state_names(user_id: str | None, names: Collection[str]) -> None:
@@ -253,7 +253,7 @@ def _check_expected(expected: Mapping[str, Any]) -> None:
         if scope_of(key) != "session":
             message = f"state_expect[{key!r:.80}]: a write to a session expects something of its own state alone"
             raise InvalidRequest(message, param="state_expect")
-        encoded(key, value)
+        encode_value(key, value)
 
 
 def _check_installed(state: Mapping[str, Any]) -> None:
@@ -353,7 +353,7 @@ def check_scope(scope: Scope, name: str | None = None) -> None:
         check_ref(scope)
     if name is None:
         return
-    if checked_name(name) != name:
+    if check_name(name) != name:
         raise InvalidRequest(f"the name {name!r} is not in Unicode's form NFC", param="name")
     if name.startswith(USER) != isinstance(scope, UserRef):
         raise InvalidRequest(

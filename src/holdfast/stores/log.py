@@ -229,7 +229,7 @@ class LogStore(Protocol):
         ...
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Replace an entry's content by `holdfast.domain.log.erased`. Its digest stays, so the chain still holds.
+        """Replace an entry's content by `holdfast.domain.log.erase_content`. Its digest stays, so the chain still holds.
 
         SQLite removes it from its files at once; a server's own disk keeps dead rows until it cleans up (docs/storage.md).
         Its metadata is removed as well, since it may quote the content. A retired entry can be erased too. Drops the session's

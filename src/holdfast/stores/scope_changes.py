@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.domain.artifact import NOTHING, Artifact, NewArtifact
-from holdfast.domain.state import Change, Extend, Increment, Scope, changed, check_room, encoded, weight
+from holdfast.domain.state import Change, Extend, Increment, Scope, apply_change, check_room, encode_value, weight
 from holdfast.errors import Conflict, StoreCorrupt, TooLarge
 from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
 
@@ -31,7 +31,7 @@ def change_values(
     Setting or deleting a key needs no old value.
 
     Raises:
-        InvalidRequest: see `holdfast.domain.state.changed`.
+        InvalidRequest: see `holdfast.domain.state.apply_change`.
         TooLarge: a limit would be passed.
         StoreCorrupt: a value that is added to cannot be decoded.
     """
@@ -39,8 +39,8 @@ def change_values(
     for name, change in delta.items():
         key, old = f"{scope}:{name}", stored.get(name)
         relative = isinstance(change, Increment | Extend)
-        value = changed(key, decode_value(key, old) if relative and old is not None else None, change)
-        new = after[name] = None if value is None else encoded(key, value)
+        value = apply_change(key, decode_value(key, old) if relative and old is not None else None, change)
+        new = after[name] = None if value is None else encode_value(key, value)
         if new != old:
             keys += (new is not None) - (old is not None)
             size += sum(weight(name, one) * sign for one, sign in ((new, 1), (old, -1)) if one is not None)

@@ -20,7 +20,7 @@ from holdfast.domain.session import (
     StoredCompaction,
     Tail,
 )
-from holdfast.domain.state import date_keys, merged, same
+from holdfast.domain.state import date_keys, merge_delta, same
 from holdfast.errors import InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
 from holdfast.liveness import is_alive
 from holdfast.stores.log import Append
@@ -32,7 +32,7 @@ STALLED: Final = 25_000
 
 def new_session(tenant: str, new: NewSession) -> Session:
     """Return a session with an empty log."""
-    state = merged({}, new.state)
+    state = merge_delta({}, new.state)
     return Session(
         tenant=tenant,
         user_id=new.user_id,
@@ -78,7 +78,7 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
     given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}
     evolve(old, damaged=tuple(name for name in old.damaged if name not in given)).require_intact()
     delta = {} if isinstance(patch.state, UnsetType) else patch.state
-    state = merged(old.state, delta) if delta else old.state
+    state = merge_delta(old.state, delta) if delta else old.state
     return evolve(
         old,
         version=old.version + 1,
@@ -123,7 +123,7 @@ def advance(session: Session, write: Append, tail: Tail, claim: Claim | None, *,
     for call in write.calls:
         usage = usage.plus(call)
     if write.state_delta:
-        state = merged(session.state, write.state_delta)
+        state = merge_delta(session.state, write.state_delta)
         turns = date_keys(session.state_turns, session.state, state, tail.turn_id)
         session = evolve(session, state=state, state_turns=turns) if state is not session.state else session
     return evolve(

@@ -15,14 +15,14 @@ from holdfast.domain.state import (
     Extend,
     Increment,
     Scope,
+    add_prefix,
+    apply_change,
     bare,
-    changed,
     check_delta,
     check_key,
-    combined,
-    encoded,
-    joined,
-    prefixed,
+    combine_changes,
+    encode_value,
+    join_deltas,
     scope_of,
 )
 from holdfast.errors import InvalidRequest
@@ -86,7 +86,7 @@ class Standing:
         yield from self.own
         shared = self._read()
         for scope in _SHARED:
-            yield from prefixed(shared.get(scope, {}), scope)
+            yield from add_prefix(shared.get(scope, {}), scope)
         yield from self._later
         yield from self.temp
 
@@ -172,7 +172,7 @@ class State(MutableMapping[str, Any]):
 
     def give_back(self, delta: Mapping[str, Change]) -> None:
         """Restore changes from `take` that could not be committed."""
-        self._delta = joined([delta, self._delta])
+        self._delta = join_deltas([delta, self._delta])
 
     def seal(self) -> dict[str, Change]:
         """Return the changes, and reject further ones."""
@@ -183,7 +183,9 @@ class State(MutableMapping[str, Any]):
         if key not in self._delta:
             return self._standing.value(key)
         change = self._delta[key]
-        return changed(key, self._standing.value(key), change) if isinstance(change, Increment | Extend) else change
+        return (
+            apply_change(key, self._standing.value(key), change) if isinstance(change, Increment | Extend) else change
+        )
 
     def _change(self, key: str, change: Change) -> None:
         """Apply a change after checking that it is possible."""
@@ -194,11 +196,11 @@ class State(MutableMapping[str, Any]):
         check_delta({key: change})
         scope, standing = scope_of(key), self._standing
         if scope == "temp":
-            _put(standing.temp, key, changed(key, standing.temp.get(key), change))
+            _put(standing.temp, key, apply_change(key, standing.temp.get(key), change))
             return
-        change = combined(key, self._delta[key], change) if key in self._delta else change
+        change = combine_changes(key, self._delta[key], change) if key in self._delta else change
         if isinstance(change, Increment | Extend) and (scope == "session" or standing.loaded):
-            changed(key, standing.value(key), change)
+            apply_change(key, standing.value(key), change)
         self._delta[key] = change
 
 
@@ -212,7 +214,7 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
 def _as_json(key: str, value: Any) -> Any:
     """Return a copy of `value` as JSON. Raise `InvalidRequest`."""
     try:
-        return msgspec.json.decode(encoded(key, value))
+        return msgspec.json.decode(encode_value(key, value))
     except msgspec.DecodeError as exc:  # NaN, or nested too deep
         message = f"state[{key!r:.80}] cannot be written as JSON: it is {type(value).__name__}"
         raise InvalidRequest(message, param="state") from exc

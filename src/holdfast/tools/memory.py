@@ -24,7 +24,7 @@ from holdfast.domain.participants import SPEAKER
 from holdfast.domain.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
-from holdfast.memory.provenance import ANALYSED_CHARS, Heard, forms_of, heard, tool_origin
+from holdfast.memory.provenance import ANALYSED_CHARS, Heard, forms_of, make_heard, tool_origin
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.recall.base import SearchMode
 from holdfast.recall.terms import terms_of
@@ -80,7 +80,7 @@ def collect_heard(
             session_id=ref.id, user_id=ref.user_id, identity=identity, seqs=(said.entry.seq,), origin=said.origin
         )
         most = min(left, ANALYSED_CHARS)
-        made = heard(said.text, said.origin, source, read=said.read, about=forms, analysed=most)
+        made = make_heard(said.text, said.origin, source, read=said.read, about=forms, analysed=most)
         found.append(made._replace(outside=said.outside))
         left -= 0 if said.origin == "user" else min(most, len(said.text))
     return found[::-1]

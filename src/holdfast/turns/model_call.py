@@ -40,7 +40,7 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
-from holdfast.models import Call, closing, given_up, origin_of, says_something, used
+from holdfast.models import Call, closing, make_too_long_error, origin_of, read_usage, says_something
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import build_prompt, check_body, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
@@ -149,7 +149,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
     """Return the record of a model call: what was sent, and the usage that the provider reported."""
     built = turn.working_set
     assert built is not None, "the working set is built first"
-    tokens = used(usage)
+    tokens = read_usage(usage)
     if tokens.prompt_tokens:
         turn.learned = turn.engine.learning.reported(turn.request.voice.llm, built.total_tokens, tokens.prompt_tokens)
     return ModelCall(
@@ -262,11 +262,11 @@ class Recovery:
         assert turn.working_set is not None, "a prompt was refused"
         self._refused.append(turn.working_set.total_tokens)
         if len(self._refused) > STEPS_DOWN:
-            return given_up(refusal, self._refused)
+            return make_too_long_error(refusal, self._refused)
         try:
             await _step_down(turn, refusal)
         except (BudgetTooSmall, InvalidRequest):
-            return given_up(refusal, self._refused)
+            return make_too_long_error(refusal, self._refused)
         return None
 
     async def _ask_next(self, error: HoldfastError) -> bool:

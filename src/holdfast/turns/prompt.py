@@ -24,12 +24,12 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import is_shared
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.domain.state import TEMP
-from holdfast.domain.templates import ARTIFACT, Template, parsed
+from holdfast.domain.templates import ARTIFACT, Template, parse_template
 from holdfast.engine.engine import Engine
 from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.leaving import for_model
-from holdfast.memory.checks import seen_by
+from holdfast.memory.checks import find_owners
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import check_interruptable
@@ -306,7 +306,7 @@ async def build_instruction(
     parts = voice.instructions
     if not parts:
         return voice.llm.system_messages
-    templates = [parsed(part.text) for part in parts]
+    templates = [parse_template(part.text) for part in parts]
     values = await _read_values(engine, session.ref, session.state, templates, temp or {})
     if temp is None:
         values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
@@ -333,7 +333,7 @@ async def fill_template(
         agent: whose it is.
         temp: what the turn has under `temp:` keys.
     """
-    template = parsed(text)
+    template = parse_template(text)
     values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
     return template.rendered(values, agent=agent.name, strict=False)
 
@@ -408,7 +408,7 @@ async def introduce_memories(engine: Engine, session: Session, voice: Voice) -> 
         return None
     try:
         user = None if is_shared(session.metadata) else session.ref.user_id
-        found = [await engine.promoted.of(owner) for owner in seen_by(user, voice.agent_name)]
+        found = [await engine.promoted.of(owner) for owner in find_owners(user, voice.agent_name)]
     except StoreUnavailable as exc:  # no turn fails for the sake of what it might know
         _log.warning("a session was told of no promoted memories: %s", exc.code)
         return None

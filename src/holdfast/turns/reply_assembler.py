@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.agents import Voice
 from holdfast.context.units import distinct_id
-from holdfast.domain.artifact import artifacts_to, checked_name
+from holdfast.domain.artifact import artifacts_to, check_name
 from holdfast.domain.heard import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
@@ -375,7 +375,7 @@ async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
     """Note the first of these artifacts that exists. If the store fails, none is noted: the reply is more important."""
     for name in candidates:
         try:
-            whole = checked_name(name)
+            whole = check_name(name)
         except InvalidRequest:
             continue
         if whole in turn.artifacts:

@@ -11,7 +11,7 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry
-from holdfast.domain.state import joined
+from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
@@ -122,7 +122,7 @@ class _UnderWay:
             await self._write([failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
 
     async def _write(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
-        delta = joined(outcome.delta for outcome in outcomes)
+        delta = join_deltas(outcome.delta for outcome in outcomes)
         noted = [{**outcome.noted, **self._marked[outcome.call.id]} or None for outcome in outcomes]
         messages = [outcome.message for outcome in outcomes]
         await self._turn.append(messages, metadata=noted, state_delta=delta or None, last=last)

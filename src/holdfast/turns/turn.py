@@ -25,7 +25,7 @@ from holdfast.domain.calibration import Learned
 from holdfast.domain.heard import Heard
 from holdfast.domain.history import again
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import said_by
+from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branching import Share
@@ -367,7 +367,7 @@ class Turn:
         agent, before = None if opening else request.voice.agent_name, self._log.session
         own = self._own_of(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
         if opening and request.speaker is not None:
-            own = [{**one, "metadata": said_by(one.get("metadata"), request.speaker)} for one in own]
+            own = [{**one, "metadata": with_speaker(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
             own = [{**one, "metadata": self.share.noted(one.get("metadata"))} for one in own]
         fields = own if agent is None else [{"agent": agent, **one} for one in own]

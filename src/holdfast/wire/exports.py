@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past
-from holdfast.domain.log import erased as erased_message
-from holdfast.domain.media.placing import placed
+from holdfast.domain.log import erase_content as erased_message
+from holdfast.domain.media.placing import put_back_media
 from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Message, Part
 from holdfast.domain.origins import Origin, check_ranges, copy_origins
@@ -323,7 +323,7 @@ def import_from(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> 
     given, name = find_records(data)
     data = {**data, "messages": given} if name == "contents" else data
     if not known:
-        data = placed(data)
+        data = put_back_media(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
     messages = messages_from(data["messages"], name)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.media.parts import frames_of, marked
+from holdfast.domain.media.parts import frames_of, mark_part
 from holdfast.domain.medium import Medium, medium
 from holdfast.domain.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
@@ -402,7 +402,7 @@ def _part_to(part: Part) -> dict[str, Any]:
     data: dict[str, Any] = {"type": part.type}
     if part.text is not None:
         data["refusal" if part.type == "refusal" else "text"] = part.text
-    return {**data, **(marked(part) if part.held else part.extra)}
+    return {**data, **(mark_part(part) if part.held else part.extra)}
 
 
 def _tool_call_to(call: ToolCall) -> dict[str, Any]:

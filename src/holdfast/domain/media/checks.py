@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.domain.images import size_of
 from holdfast.domain.media.parts import readable
-from holdfast.domain.medium import DATA_FIELDS, DATA_URL, KINDS, Path, medium, replaced
+from holdfast.domain.medium import DATA_FIELDS, DATA_URL, KINDS, Path, medium, replace_at
 from holdfast.errors import InvalidMessage, TooLarge
 from holdfast.limits import Limits
 
@@ -58,7 +58,7 @@ def _without(part: Any) -> Any:
 def _bare(part: Mapping[str, Any]) -> Any:
     bare: Any = part
     for path, _, _ in _data(part):
-        bare = replaced(bare, path, "")
+        bare = replace_at(bare, path, "")
     return bare
 
 

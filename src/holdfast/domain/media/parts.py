@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.images import Picture, picture_of
-from holdfast.domain.medium import KINDS, Held, Kind, apart, medium, replaced
+from holdfast.domain.medium import KINDS, Held, Kind, apart, medium, replace_at
 from holdfast.domain.messages import Message, Part
 from holdfast.limits import VIDEO_FRAMES
 
@@ -24,7 +24,9 @@ _URL_CHARS = 200
 """Of a link, in a mark."""
 
 
-def moved(messages: Sequence[Message], contents: dict[bytes, bytes], *, plain: bool = True) -> tuple[Message, ...]:
+def take_out_data(
+    messages: Sequence[Message], contents: dict[bytes, bytes], *, plain: bool = True
+) -> tuple[Message, ...]:
     """`messages` without their data; those that have none are the same objects.
 
     Args:
@@ -52,7 +54,7 @@ def _put_back(part: Part, contents: Mapping[bytes, bytes]) -> Part:
         if content is None:
             left.append(one)
         else:
-            extra = replaced(extra, one.path, _text(extra, one, content))
+            extra = replace_at(extra, one.path, _text(extra, one, content))
     return part if extra is part.extra else msgspec.structs.replace(part, extra=extra, held=tuple(left))
 
 
@@ -104,16 +106,16 @@ def picture_in(part: Part) -> Picture:
 # -- told without its data ---------------------------------------------------
 
 
-def marked(part: Part) -> dict[str, Any]:
+def mark_part(part: Part) -> dict[str, Any]:
     """The fields of a part; where data are kept apart, a mark that tells what they are and cannot be taken for them."""
     extra = part.extra
     for one in part.held:
         about = ", ".join(filter(None, [*_about(one.mime, one.pixels, one.length or one.size), f"sha256:{one.sha256}"]))
-        extra = replaced(extra, one.path, f"{_before(extra, one)}[{about}]")
+        extra = replace_at(extra, one.path, f"{_before(extra, one)}[{about}]")
     return extra
 
 
-def seen(message: Message, inputs: Collection[str] | None) -> Message:
+def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
     """`message` as a model sees it that takes `inputs`: other media are a text that says what is there. None: it takes all."""
     if inputs is None:
         return message
@@ -158,10 +160,10 @@ def _seen(part: Part, inputs: Collection[str]) -> Part:
     kind = KINDS.get(part.type)
     if kind is None or kind in inputs:
         return part
-    return Part("text", f"[{kind}{_described(part)}: this model takes no {_TAKES[kind]}]")
+    return Part("text", f"[{kind}{_describe(part)}: this model takes no {_TAKES[kind]}]")
 
 
-def _described(part: Part) -> str:
+def _describe(part: Part) -> str:
     """What is known of a part's medium: `: image/png, 640x480, 31 kB`."""
     found = medium(part.type, part.extra, part.held)
     if found is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.domain.medium import decoded
+from holdfast.domain.medium import decode_base64
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 _LISTS: Final = {"images": "image", "videos": "video"}
@@ -19,7 +19,7 @@ _PNG: Final = "image/png"
 _HEAD: Final = 16
 
 
-def placed(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def put_back_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """What is imported with media in the places of their placeholders; the same object where there is nothing to place.
 
     Raises:
@@ -27,20 +27,20 @@ def placed(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     messages = data.get("messages")
     given = {name: data[name] for name in _LISTS if isinstance(data.get(name), list)}
-    if not isinstance(messages, list) or not given or any(map(_told, given.values())):
+    if not isinstance(messages, list) or not given or any(map(_is_mention, given.values())):
         return data
-    made = _answering([_copied(message) for message in messages])
+    made = _answering([_copy(message) for message in messages])
     for name, kind in _LISTS.items():
         _place(made, name, kind, given.get(name, []))
     return {**data, "messages": made, **{name: [] for name in given}}
 
 
-def _told(items: Sequence[Any]) -> bool:
+def _is_mention(items: Sequence[Any]) -> bool:
     """Whether a list only tells of media that stand in their messages."""
     return any(isinstance(item, Mapping) and "seq" in item for item in items)
 
 
-def _copied(message: Any) -> Any:
+def _copy(message: Any) -> Any:
     if not isinstance(message, Mapping):
         return message
     content = message.get("content")
@@ -68,7 +68,7 @@ def _placeholders(messages: list[Any], kind: str) -> Iterator[tuple[list[Any], i
 
 
 def _image(item: Any, where: str) -> dict[str, Any]:
-    head = _checked(item, where)
+    head = _check_base64(item, where)
     mime = next((mime for magic, mime in _MAGIC if head.startswith(magic)), _PNG)
     return {"type": "image_url", "image_url": {"url": f"data:{mime};base64,{item}"}}
 
@@ -78,13 +78,13 @@ def _video(item: Any, where: str) -> dict[str, Any]:
     if not isinstance(frames, list):
         raise InvalidMessage(f"{where} must be an object with frames, a list of images in base64", param=where)
     for at, frame in enumerate(frames):
-        _checked(frame, f"{where}.frames[{at}]")
+        _check_base64(frame, f"{where}.frames[{at}]")
     return {"type": "video", **item}
 
 
-def _checked(item: Any, where: str) -> bytes:
+def _check_base64(item: Any, where: str) -> bytes:
     """The beginning of data in base64. Raises `InvalidMessage`."""
-    content = decoded(item) if isinstance(item, str) else None
+    content = decode_base64(item) if isinstance(item, str) else None
     if not content:
         raise InvalidMessage(f"{where} must be an image in base64, and could not be decoded", param=where)
     return content[:_HEAD]

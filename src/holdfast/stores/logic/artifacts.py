@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
+from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, fold_name
 from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import checks
@@ -88,7 +88,7 @@ def _place(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]
 
 def _name(place: Row, name: str) -> Steps[HeldName]:
     """What is known of a name, or of the one that stands in its way; nothing when it is free."""
-    rows = yield Query("artifact_name_get", (*place, folded(name)))
+    rows = yield Query("artifact_name_get", (*place, fold_name(name)))
     return HeldName(text_of(rows[0][0]), *rows[0][1:]) if rows else HeldName()
 
 
@@ -100,7 +100,7 @@ def _known(place: Row, name: str, version: int | None = None) -> Steps[HeldName]
 
 
 def _version(place: Row, name: str, version: int) -> Steps[Artifact]:
-    rows = yield Query("artifact_get", (*place, folded(name), version))
+    rows = yield Query("artifact_get", (*place, fold_name(name), version))
     if not rows:
         raise ArtifactNotFound(name, version)
     return artifact_of(rows[0])
@@ -117,14 +117,14 @@ def _artifact(tenant: str, scope: Scope, name: str, version: int | None) -> Step
 
 def _artifacts(tenant: str, scope: Scope, limit: int, after: str | None) -> Steps[ArtifactPage]:
     place = yield from _place(tenant, scope)
-    rows = yield Query("artifacts_newest", (*place, "" if after is None else folded(after), limit + 1))
+    rows = yield Query("artifacts_newest", (*place, "" if after is None else fold_name(after), limit + 1))
     return ArtifactPage(tuple(artifact_of(row) for row in rows[:limit]), len(rows) > limit)
 
 
 def _versions(tenant: str, scope: Scope, name: str, limit: int, after: int | None) -> Steps[ArtifactPage]:
     place = yield from _place(tenant, scope)
     yield from _known(place, name)
-    rows = yield Query("artifact_versions", (*place, folded(name), -1 if after is None else after, limit + 1))
+    rows = yield Query("artifact_versions", (*place, fold_name(name), -1 if after is None else after, limit + 1))
     return ArtifactPage(tuple(artifact_of(row) for row in rows[:limit]), len(rows) > limit)
 
 
@@ -151,15 +151,15 @@ def _add(
     names, versions, size = (yield Query("artifact_totals", place))[0]
     check_artifact_room(known, new, names=names, versions=versions, size=size, room=room)
     artifact, after = add_version(known, new)
-    yield Query("artifact_insert", artifact_row(place, folded(new.name), new, artifact.version))
-    yield Query("artifact_name_put", (*place, folded(new.name), *after))
+    yield Query("artifact_insert", artifact_row(place, fold_name(new.name), new, artifact.version))
+    yield Query("artifact_name_put", (*place, fold_name(new.name), *after))
     return artifact
 
 
 def _retried(place: Row, known: HeldName, new: NewArtifact, expect: int) -> Steps[Artifact]:
     """The one version behind `expect`, if it is what is to be saved."""
     if known.newest > expect:
-        rows = yield Query("artifact_versions", (*place, folded(new.name), expect, 2))
+        rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))
         found = artifact_of(rows[0])
         if len(rows) == 1 and is_same_content(found, new):
             return found
@@ -173,12 +173,12 @@ def _drop(tenant: str, scope: Scope, name: str | None, version: int | None) -> S
     place = yield from _place(tenant, scope)
     if name is None:
         gone = tuple(artifact_of(row) for row in (yield Query("artifacts_all", place)))
-        keys = [(*place, key) for key in dict.fromkeys(folded(one.name) for one in gone)]
+        keys = [(*place, key) for key in dict.fromkeys(fold_name(one.name) for one in gone)]
         if keys:
             yield Many("artifact_versions_delete", keys)
             yield Many("artifact_name_delete", keys)
         return gone
-    key = folded(name)
+    key = fold_name(name)
     known = yield from _known(place, name, version)
     if version is None:
         rows = yield Query("artifact_versions", (*place, key, -1, ENDLESS))

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.domain.state import (
     Change,
     Scope,
-    prefixed,
+    add_prefix,
     scope_of,
     split,
 )
@@ -115,7 +115,7 @@ def planned(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> St
     """What the changes of `delta` come to that are of shared scopes; those are locked.
 
     Raises:
-        InvalidRequest: see `holdfast.domain.state.changed`.
+        InvalidRequest: see `holdfast.domain.state.apply_change`.
         TooLarge: a limit would be passed.
     """
     if not delta:
@@ -158,7 +158,7 @@ def change(
         raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
     if values:
         stored = yield from _stored(place, values)
-        check_expected(prefixed(values, scope), prefixed(stored, scope), held.version)
+        check_expected(add_prefix(values, scope), add_prefix(stored, scope), held.version)
     plan = yield from _plan(place, scope, held, delta)
     yield from carried_out([plan], timestamp)
     return ScopedState(plan.version, {name: _decode(value) for name, value in plan.stands.items()})

@@ -13,8 +13,8 @@ from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.fact_choices import Choice, with_choices
-from holdfast.domain.history import Past, continued, relived
-from holdfast.domain.log import erased as erased_message
+from holdfast.domain.history import Past, continue_log, rebuild_log
+from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
@@ -146,7 +146,7 @@ def replace(
 ) -> Steps[Appended]:
     """See `Store.replace`."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
-    written, tail, live = relived(entries)
+    written, tail, live = rebuild_log(entries)
     fresh_media = yield from media_steps.admitted(None, entries, media)
     payloads = [
         encode_payload(one.message) if one.erased else as_sent for one, as_sent in zip(written, payloads, strict=True)
@@ -218,7 +218,7 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
     gone, base = 0, session.tail
     if write.retire_from is not None:
         gone, base = yield from _rewound(pk, base, write.retire_from)
-    written, tail = continued(base, write.entries)
+    written, tail = continue_log(base, write.entries)
     after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     plans: Sequence[state_steps.Plan] = ()
     if write.state_delta:

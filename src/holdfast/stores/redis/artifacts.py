@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, folded
+from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, fold_name
 from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
 from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command
@@ -50,14 +50,14 @@ class ArtifactMethods(Handle):
         tx.check(keys.used, new.blob, None)
         _check_scope(tx, identity)
         held = [_decode_name(member) for member in names]
-        known = next((one for one in held if folded(one.name) == folded(new.name)), HeldName())
+        known = next((one for one in held if fold_name(one.name) == fold_name(new.name)), HeldName())
         check_name(known, new)
         if expect is not None and expect != known.newest:
             return await _retried(tx, known, new, expect)
         versions, size = sum(one.versions for one in held), sum(one.bytes for one in held)
         check_artifact_room(known, new, names=len(held), versions=versions, size=size, room=room)
         artifact, after = add_version(known, new)
-        member = name_part(folded(new.name)) + number_part(artifact.version) + encode_artifact(artifact)
+        member = name_part(fold_name(new.name)) + number_part(artifact.version) + encode_artifact(artifact)
         tx.do("ZADD", keys.versions, 0, member)
         tx.do("HSET", keys.used, new.blob, member)
         tx.tell(b"b", new.blob.encode(), b"1")
@@ -78,7 +78,7 @@ class ArtifactMethods(Handle):
     ) -> ArtifactPage:
         checks.check_scope(scope, after)
         checks.check_limit(limit)
-        begin = b"(" + name_part(folded(after)) + _BEHIND if after else b"-"
+        begin = b"(" + name_part(fold_name(after)) + _BEHIND if after else b"-"
         (members,) = await tx.read((b"ZRANGEBYLEX", tx.keys.names, begin, b"+", b"LIMIT", 0, limit + 1))
         _check_scope(tx)
         names = [_decode_name(member) for member in members[:limit]]
@@ -133,12 +133,12 @@ def all_versions(keys: ScopeKeys) -> Command:
 
 
 def _begins(key: bytes, name: str, version: int | None = None) -> Command:
-    begin = name_part(folded(name)) + (b"" if version is None else number_part(version))
+    begin = name_part(fold_name(name)) + (b"" if version is None else number_part(version))
     return (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + _BEHIND)
 
 
 def _after(keys: ScopeKeys, name: str, version: int, limit: int) -> Command:
-    begin = name_part(folded(name))
+    begin = name_part(fold_name(name))
     ends = (b"(" + begin + number_part(version) + _BEHIND, b"(" + begin + _BEHIND)
     return (b"ZRANGEBYLEX", keys.versions, *ends, b"LIMIT", 0, limit)
 
@@ -190,9 +190,9 @@ async def _retried(tx: Transaction, known: HeldName, new: NewArtifact, expect: i
 
 def _put_name(tx: Transaction, before: HeldName, after: HeldName | None) -> None:
     if before.name:
-        tx.do("ZREM", tx.keys.names, name_part(folded(before.name)) + pack(before))
+        tx.do("ZREM", tx.keys.names, name_part(fold_name(before.name)) + pack(before))
     if after is not None:
-        tx.do("ZADD", tx.keys.names, 0, name_part(folded(after.name)) + pack(after))
+        tx.do("ZADD", tx.keys.names, 0, name_part(fold_name(after.name)) + pack(after))
 
 
 def _drop(tx: Transaction, members: Sequence[bytes]) -> None:

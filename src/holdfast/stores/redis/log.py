@@ -10,8 +10,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.fact_choices import Choice, with_choices
-from holdfast.domain.history import continued
-from holdfast.domain.log import erased as erased_message
+from holdfast.domain.history import continue_log
+from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
@@ -236,7 +236,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     refuse_stale(session, write)
     fresh_media = await media.admit(tx, write.entries, write.media)
     gone, base = await _rewind(tx, session.tail, write.retire_from)
-    written, tail = continued(base, write.entries)
+    written, tail = continue_log(base, write.entries)
     after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     after = evolve(after, reshaped=after.version) if gone else after
     start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if gone else None

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.history import Past, relived
+from holdfast.domain.history import Past, rebuild_log
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import Claim, Ending, NewEntry, Removed, Session, SessionRef
 from holdfast.errors import AmbiguousSession, Conflict, SessionExists, SessionNotFound
@@ -174,7 +174,7 @@ class SessionMethods(Handle):
             checks.check_ending(ending, of=new.ref)
         payloads = checks.payloads_of(entries)
         past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
-        written, tail, live = relived(entries)
+        written, tail, live = rebuild_log(entries)
         uses = await admit(tx, entries, media, install=True)
         payloads = [
             encode_payload(one.message) if one.erased else as_sent

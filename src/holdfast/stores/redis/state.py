@@ -17,8 +17,8 @@ from holdfast.domain.state import (
     Extend,
     Increment,
     Scope,
-    encoded,
-    prefixed,
+    add_prefix,
+    encode_value,
     split,
     weight,
 )
@@ -84,7 +84,7 @@ class StateMethods(Handle):
         if expect is not None and expect != held.version:
             raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
         known = {name: decode_value(name, data) for name, data in stored.items() if name in (values or {})}
-        check_expected(prefixed(values or {}, scope), prefixed(known, scope), held.version)
+        check_expected(add_prefix(values or {}, scope), add_prefix(known, scope), held.version)
         after, *_ = change_values(scope, stored, delta, keys=held.keys, size=held.size)
         written = {name: after[name] for name in delta if after[name] != stored.get(name)}
         if written:
@@ -165,7 +165,7 @@ def _operation(name: str, change: Change | bytes) -> tuple[bytes, bytes]:
     if change is None:
         return b"-", b""
     if isinstance(change, Increment):
-        return b"+", encoded(name, change.by)
+        return b"+", encode_value(name, change.by)
     if isinstance(change, Extend):
-        return b"&", encoded(name, change.values)[1:-1]
-    return b"=", change if isinstance(change, bytes) else encoded(name, change)
+        return b"&", encode_value(name, change.values)[1:-1]
+    return b"=", change if isinstance(change, bytes) else encode_value(name, change)

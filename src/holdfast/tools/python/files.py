@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.artifacts import SessionArtifacts
 from holdfast.artifacts.blobs import CHUNK
-from holdfast.domain.artifact import USER, Artifact, checked_name
+from holdfast.domain.artifact import USER, Artifact, check_name
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, PYTHON_KEEP_SECONDS, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.tools.python.calls import Ran
@@ -116,7 +116,7 @@ def artifact_name(path: str) -> str:
     plain = path.replace("/", ",")
     if "," not in path:
         try:
-            if checked_name(plain) == plain and not plain.startswith(USER) and not PLOT.fullmatch(plain):
+            if check_name(plain) == plain and not plain.startswith(USER) and not PLOT.fullmatch(plain):
                 return plain
         except InvalidRequest:
             pass
