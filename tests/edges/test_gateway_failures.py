@@ -1,4 +1,4 @@
-"""What is in the log when the model, the connection or the client gives out in the middle (DESIGN.md, section 3)."""
+"""What is in the log when the model, the connection or the client gives out in the middle."""
 
 from __future__ import annotations
 

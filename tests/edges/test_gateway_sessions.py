@@ -1,4 +1,4 @@
-"""Which session a request belongs to, and what its messages do to the log (DESIGN.md, section 6)."""
+"""Which session a request belongs to, and what its messages do to the log."""
 
 from __future__ import annotations
 

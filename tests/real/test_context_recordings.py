@@ -1,4 +1,4 @@
-"""The rules of DESIGN.md, section 4, on recorded sessions: at each call of each, and on all of them as one."""
+"""The rules of a working set on recorded sessions: at each call of each, and on all of them as one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def opened(url: str = "sqlite://:memory:", **settings: Any) -> AsyncIterat
 
 
 async def test_the_example_works_as_written(tmp_path: Path) -> None:
-    """DESIGN.md, section 11; a second run goes on where the first one ended."""
+    """The example of the library; a second run goes on where the first one ended."""
     for number in range(2):
         async with client_of(["It is on its way."]) as (client, upstream):
             async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:

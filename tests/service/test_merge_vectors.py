@@ -1,6 +1,6 @@
 """What a request does to a log: the tables of what mistral.rs does and promises, as tests of the gateway.
 
-Rows are those of `mistralrs-and-nexo.md`, 1.5 and 1.9b (merge, media, write-back), by their promised side; where `DESIGN.md`, section 6, says otherwise, it holds,
+Rows are those of `mistralrs-and-nexo.md`, 1.5 and 1.9b (merge, media, write-back), by their promised side; where docs/reconcile.md says otherwise, it holds,
 and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
 """
 

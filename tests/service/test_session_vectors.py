@@ -1,6 +1,6 @@
 """How long sessions live, how they move and fork: the tables of what mistral.rs does and promises, as tests of the gateway.
 
-Rows are those of `mistralrs-and-nexo.md`, 1.9b (round trip, HTTP, fork, store), by their promised side; where `DESIGN.md`, section 6, says otherwise, it holds,
+Rows are those of `mistralrs-and-nexo.md`, 1.9b (round trip, HTTP, fork, store), by their promised side; where docs/reconcile.md says otherwise, it holds,
 and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
 """
 

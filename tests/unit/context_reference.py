@@ -1,4 +1,4 @@
-"""A slow and obvious builder, written from DESIGN.md: which units a strategy keeps, where the design leaves no choice.
+"""A slow and obvious builder, written from the rules of a working set: which units a strategy keeps, where the design leaves no choice.
 
 The log is folded from its first unit, each time anew. A model may be called behind any unit but a plain assistant
 message; only there does a strategy look at what it has. Everything is counted by adding up.

@@ -1,4 +1,4 @@
-"""The rules of a working set (DESIGN.md, section 4), checked on what was built, from the log alone.
+"""The rules of a working set, checked on what was built, from the log alone.
 
 Nothing here asks the code under test what it meant to do, except for the decisions it tells: what they say was sent is
 worked out again from the log and compared with what was sent, message by message (`tests.unit.context_rules_sent`).

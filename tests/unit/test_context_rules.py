@@ -1,4 +1,4 @@
-"""The rules of DESIGN.md, section 4, over random histories, strategies, budgets, dialects and counters."""
+"""The rules of a working set over random histories, strategies, budgets, dialects and counters."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect = "openai"
     """Whose rules its prompts keep."""
     records: bool = False
-    """Whether its messages are sent as voice records (seed 003, `vendor: custom`): with turn, time and metadata."""
+    """Whether its messages are sent as voice records (Agora's short-term memory, `vendor: custom`): with turn, time and metadata."""
     fallbacks: tuple[str, ...] = ()
     """Names of llms, or models, that are asked where this one does not answer, in this order; theirs are not asked in turn."""
     system_messages: tuple[Message, ...] = ()

@@ -30,7 +30,7 @@ _CUT_KEY = "[cut, see {whole}]"
 """First key in the arguments of a call that is sent cut: it carries the session's marker, so a model cannot take it for one
 that a tool has, and what no longer holds the whole is not repeated as a call."""
 STUB = "[original task{tag}: {text}]"
-"""What stands for a task anchor that takes more than a quarter of the room (seed 001)."""
+"""What stands for a task anchor that takes more than a quarter of the room."""
 STUB_LEAST = 66
 """Characters of the task that a stub keeps."""
 _MEDIA_NOTE = "[a part of type {type} is left out here; it is in {whole}]"

@@ -29,7 +29,7 @@ TRUST: Final[dict[Origin, float]] = {
 }
 """How far words of each origin can be trusted, 0 to 1."""
 HELD: Final[frozenset[Origin]] = frozenset({"tool", "web", "import"})
-"""Origins that are held for review instead of promoted (DESIGN.md, section 10)."""
+"""Origins that are held for review instead of promoted."""
 
 
 class Owner(NamedTuple):

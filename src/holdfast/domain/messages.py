@@ -128,7 +128,7 @@ def decode_payload(payload: bytes) -> Message:
 
 
 def canonical(message: Message) -> bytes:
-    """What `message` says, as bytes: equal for messages that a reader would call the same (DESIGN.md, section 6).
+    """What `message` says, as bytes: equal for messages that a reader would call the same.
 
     Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their kind and the hash of their
     decoded content, whatever part brought them, a link by itself; trailing white space, unknown fields, and a reply's

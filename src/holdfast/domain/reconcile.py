@@ -1,4 +1,4 @@
-"""How a transcript or a delta that somebody sent relates to a session's log (DESIGN.md, section 6). Pure functions.
+"""How a transcript or a delta that somebody sent relates to a session's log; see docs/reconcile.md. Pure functions.
 
 Where a transcript and a log go together is found by `holdfast.matching.log_match`; what follows from that is decided here.
 """
@@ -19,7 +19,7 @@ Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replay
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What a request's messages do to the log (DESIGN.md, section 6)."""
+    """What a request's messages do to the log."""
 
     relation: Relation
     append: tuple[Message, ...] = ()

@@ -1,4 +1,4 @@
-"""State by scope: what a key's prefix says, what may be written, and what a change makes of what stands (DESIGN.md, section 9).
+"""State by scope: what a key's prefix says, what may be written, and what a change makes of a value.
 
 No prefix: the session's own. `user:`: all sessions of a user share it. `app:`: all of a tenant. `temp:`: this turn only, never
 stored. Pure: nothing here reads or writes anything.

@@ -1,4 +1,4 @@
-"""A signed POST when a session ends: Agora's "agent history" notification, event 103 (seed 003).
+"""A signed POST when a session ends: Agora's "agent history" notification, event 103.
 
 Signed three ways, each over the very bytes that are sent: `webhook-signature` as Standard Webhooks has it, `Agora-Signature-V2`
 (HMAC-SHA256), and `Agora-Signature` (HMAC-SHA1) where that is asked for. `noticeId` is the id of the delivery, the same each time it

@@ -250,7 +250,7 @@ class SessionHandle(ExplainedSession):
         Args:
             messages: the user's text, or messages: new ones, results of open calls, or a whole transcript; a dict may have what
                 one of `append` may.
-            mode: how they relate to the log; see DESIGN.md, section 6.
+            mode: how they relate to the log: a whole transcript, or new messages alone; see docs/reconcile.md.
             session_queue: while another turn of the session runs: wait (`queue`), raise (`reject`) or `interrupt` it; None:
                 as the `Holdfast` was told.
             interrupt: what was heard of the last reply, as parameters of `interrupt`, for example `{"chars": 22}`.

@@ -1,4 +1,4 @@
-"""Agora's short-term memory records (seed 003): the history of a session as voice agents keep it.
+"""Agora's short-term memory records: the history of a session as voice agents keep it.
 
 A record tells of an entry what was said, when, in which turn, by what it came, and where it was interrupted. What Holdfast notes
 in an entry's metadata for itself stays out of it.

@@ -1,6 +1,6 @@
 """Which session a request belongs to, and what becomes of its log: slow and obvious, by comparing everything with everything.
 
-Written from `DESIGN.md`, section 6, alone. It knows no digests and no store: each message of a log has the path that led to it.
+Written from docs/reconcile.md alone. It knows no digests and no store: each message of a log has the path that led to it.
 """
 
 from __future__ import annotations
