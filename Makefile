@@ -1,7 +1,7 @@
 # Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick lint format types contracts docs docs-links docs-test shapes bench chaos mutants dist trial lock clean
+.PHONY: help serve test test-thorough quick lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist trial lock clean
 BIN := .venv/bin
 # The files that are left where the controller of the workers broke a run off; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -52,6 +52,9 @@ contracts: .venv/.dev  ## who may import whom
 
 shapes: .venv/.dev  ## how large functions and files are
 	@$(BIN)/python scripts/shapes.py
+
+english: .venv/.dev  ## names and docstrings that are not plain English yet: their counts may only fall
+	@$(BIN)/python scripts/english.py
 
 bench: .venv-bench/.bench  ## measure beside peers (ARGS="--quick", ARGS="turn replay --json FILE")
 	@exec .venv-bench/bin/python -m benchmarks $(ARGS)
