@@ -12,7 +12,7 @@ import holdfast
 from holdfast.errors import StoreCorrupt, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
 from holdfast.server.replies import failure
-from holdfast.tools.tool import _words
+from holdfast.tools.tool import _format_error
 from tests.edges.server import gateway
 
 HI = {"role": "user", "content": "the harbour"}
@@ -63,7 +63,7 @@ async def test_a_search_in_an_index_that_cannot_be_opened_tells_no_place(tmp_pat
         with pytest.raises(StoreUnavailable) as told:
             await hf.search("harbour")
     assert (str(tmp_path) if kind == "no file" else place) in str(told.value)
-    assert _words(told.value) == "search is not available: the index cannot be opened"
+    assert _format_error(told.value) == "search is not available: the index cannot be opened"
     assert str(tmp_path) not in str(failure(told.value).body)
     assert place not in str(failure(told.value).body)
 
@@ -74,7 +74,7 @@ async def test_a_model_is_told_no_path(tmp_path: Path) -> None:
         with pytest.raises(StoreCorrupt) as told:
             await hf.search("harbour")
         assert str(tmp_path) in str(told.value)  # the operator's log has it
-        assert _words(told.value) == "search is not available: the index is damaged"
+        assert _format_error(told.value) == "search is not available: the index is damaged"
 
 
 @pytest.mark.parametrize("kind", ["pages", "no database"])
