@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -84,17 +85,25 @@ class Template:
         self._process.wait(60)
 
 
+_one_at_a_time = threading.Lock()
+
+
 @cache
-def template() -> Template:
-    """Return the template of this process, which is started on first use."""
+def _template() -> Template:
     return Template()
+
+
+def template() -> Template:
+    """Return the template of this process, which is started on first use; tests may start servers in several threads at once."""
+    with _one_at_a_time:
+        return _template()
 
 
 def leave() -> None:
     """End the template, if there is one."""
-    if template.cache_info().currsize:
-        template().close()
-        template.cache_clear()
+    if _template.cache_info().currsize:
+        _template().close()
+        _template.cache_clear()
 
 
 def _receive(requests: socket.socket) -> tuple[bytes, list[int]]:

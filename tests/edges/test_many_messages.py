@@ -31,7 +31,7 @@ WORK = {
     "chain": (domain, "chain", _one),
     "fields": (exports, "own_fields", _one),
     "anthropic": (anthropic, "message_groups", lambda data, *_: len(data)),
-    "hashes": (log_match, "_chained", lambda trail, *_: len(trail.messages)),
+    "hashes": (log_match, "_compute_chain", lambda trail, *_: len(trail.messages)),
     "media": (media, "has_media", len),
 }
 """Functions that are given every message; each call costs one, or as many as it is given."""

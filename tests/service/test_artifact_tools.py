@@ -79,7 +79,7 @@ async def test_a_tool_of_the_programs_own_stands_in_place_of_one() -> None:
 
     async with bench(script(("load_artifact", {"name": "x"})), load_artifact, agents=AGENTS) as made:
         assert await used(made, ("load_artifact", {})) == ["own x"]
-    with pytest.raises(InvalidRequest, match="two tools are called 'load_artifact'"):
+    with pytest.raises(InvalidRequest, match="two tools are named 'load_artifact'"):
         Holdfast(tools=[load_artifact], artifact_tools=True)
 
 

@@ -66,7 +66,7 @@ def test_settings_that_are_none_and_a_second_tool_of_its_name_are_refused() -> N
     def python(code: str) -> str:
         return code
 
-    with pytest.raises(InvalidRequest, match="two tools are called 'python'"):
+    with pytest.raises(InvalidRequest, match="two tools are named 'python'"):
         Holdfast(tools=[python], python=settings(Path("x")))
 
 

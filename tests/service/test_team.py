@@ -188,8 +188,7 @@ async def test_an_agent_that_cannot_answer_the_request_does_not_take_over() -> N
     async with team({"coordinator": [said(None, over("writer")), said("Myself.")]}, agents=lame) as bench:
         assert content(await bench.ask("x")) == "Myself."
         assert (
-            "writer cannot take over: the agent has tools that are not there: typewriter"
-            in (await bench.log())[2].message.text
+            "writer cannot take over: the agent's tools typewriter do not exist" in (await bench.log())[2].message.text
         )
         with pytest.raises(InvalidRequest, match="typewriter"):
             await bench.ask("x", agent="writer")
@@ -199,11 +198,11 @@ async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> No
     theirs = {"type": "function", "function": {"name": TRANSFER, "parameters": {"type": "object"}}}
     async with team({}) as bench:
         with pytest.raises(
-            InvalidRequest, match="tools\\[0\\] is called 'transfer_to_agent', and so is a tool that runs here"
+            InvalidRequest, match="tools\\[0\\] has the name 'transfer_to_agent' of a tool that runs here"
         ):
             await bench.ask("x", body={"tools": [theirs]})
         assert await bench.log() == []
-        with pytest.raises(InvalidRequest, match="two tools are called 'transfer_to_agent', one of them built in"):
+        with pytest.raises(InvalidRequest, match="two tools are named 'transfer_to_agent', one of them built in"):
             bench.hf.roster.voice(agent="coordinator").tools.plus(transfer_tool([TEAM["writer"]]))
 
 

@@ -184,7 +184,7 @@ def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> T
         made = [tool for tool in made if tool.name not in known.tools]
     for tool in made:
         if tool.name in known.tools:
-            message = f"two tools are called {tool.name!r}, one of them built in (artifact_tools): name yours otherwise"
+            message = f"two tools are named {tool.name!r}, one of them built in (artifact_tools): rename yours"
             raise InvalidRequest(message, param="tools")
     return msgspec.structs.replace(known, tools={**known.tools, **{tool.name: tool for tool in made}})
 

@@ -149,7 +149,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         if not self.limits.rounds:
             return self
         if tool.name in self.tools and not any(tool.name in names for names in self.groups.values()):
-            message = f"two tools are called {tool.name!r}, one of them built in: name yours otherwise"
+            message = f"two tools are named {tool.name!r}, one of them built in: rename yours"
             raise InvalidRequest(message, param="tools")
         return msgspec.structs.replace(self, tools={**self.tools, tool.name: tool})
 
