@@ -66,7 +66,7 @@ QUOTES = sorted({quote for quote in quotes() if not SHAPES.match(quote)})
 def test_there_are_messages_to_look_for() -> None:
     """The tables are found, all of them; what is made up is not."""
     assert len(QUOTES) > 70
-    for known in ("store_unavailable", "the API key is not valid", "rejects the key", "a reply was cut off: …"):
+    for known in ("store_unavailable", "the API key is not valid", "rejects the key", "a response was cut off: …"):
         assert known in QUOTES
     assert not stands("the API key is not quite valid")
     assert not stands("several users have … a session with nothing")
