@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.stores import find_session, json_option, run_with_store, store_options, user_option
+from holdfast.cli.stores import find_session, json_option, limit_option, run_with_store, store_options, user_option
 from holdfast.cli.terminal import Column, sanitize, show_json, show_table
 
 if TYPE_CHECKING:
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 @click.option("--text", metavar="TEXT", help="Text that the messages contain, instead of --seq.")
 @click.option("--turn", metavar="N", type=click.IntRange(0), help="Prompt of this turn.  [default: the next turn]")
 @click.option("--before", metavar="N", type=click.IntRange(0), help="With --text: only messages before this number.")
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 50),
-    default=10,
-    show_default=True,
-    help="Maximum number of messages.",
-)
+@limit_option("messages", most=50, default=10)
 @click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
 @click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
 @user_option

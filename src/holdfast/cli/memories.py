@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import json_option, run_with_store, store_options
+from holdfast.cli.stores import json_option, limit_option, run_with_store, store_options
 from holdfast.cli.terminal import Column, format_count, format_line, format_time, sanitize, show_json, show_table
 
 if TYPE_CHECKING:
@@ -142,14 +142,7 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
 
 @memories.command
 @click.argument("query", metavar="QUERY...", nargs=-1, required=True)
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 100),
-    default=5,
-    show_default=True,
-    help="Maximum number of memories.",
-)
+@limit_option("memories", most=100, default=5)
 @click.option("--mode", type=click.Choice(["keyword", "vector", "hybrid"]), help="Kind of search.")
 @_type_option
 @_tag_option
@@ -199,14 +192,7 @@ def recall(query: Sequence[str], *, store: str | None, config: str | None, as_js
 )
 @_type_option
 @_tag_option
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 1000),
-    default=100,
-    show_default=True,
-    help="Maximum number of memories.",
-)
+@limit_option("memories", most=1000, default=100)
 @click.option("--after", metavar="ID", help="Continue after this memory.")
 @owner_options
 @output_options
@@ -302,14 +288,7 @@ def forget(
 @memories.command
 @click.argument("memory_id", metavar="[ID]", required=False)
 @click.argument("decision", type=click.Choice(["accept", "reject"]), required=False)
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 1000),
-    default=100,
-    show_default=True,
-    help="Maximum number of memories.",
-)
+@limit_option("memories", most=1000, default=100)
 @owner_options
 @output_options
 def review(
@@ -459,14 +438,7 @@ def dream(
 
 
 @memories.command
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 100),
-    default=5,
-    show_default=True,
-    help="Maximum number of runs, newest first.",
-)
+@limit_option("runs, newest first", most=100, default=5)
 @owner_options
 @output_options
 def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.memories import warn_unknown_agent
-from holdfast.cli.stores import json_option, run_with_store, store_options
+from holdfast.cli.stores import json_option, limit_option, run_with_store, store_options
 from holdfast.cli.terminal import format_line, format_time, sanitize, show_json
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ _WALK_SECONDS = 10.0
 )
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="Time zone, like Europe/Berlin.")
 @click.option("--mode", type=click.Choice(["keyword", "vector", "hybrid"]), help="Kind of search.")
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(1, 100), default=10, show_default=True, help="Maximum number of hits."
-)
+@limit_option("hits", most=100, default=10)
 @click.option("--after", metavar="CURSOR", help="Show the next page; the end of a page prints its cursor.")
 @click.option(
     "--neighbours",

@@ -14,6 +14,7 @@ from holdfast.cli.stores import (
     find_sessions,
     ids_argument,
     json_option,
+    limit_option,
     run_with_store,
     store_options,
     user_option,
@@ -56,9 +57,7 @@ sessions.add_command(verify)
 @sessions.command(name="list")
 @user_option
 @click.option("--agent", metavar="NAME", help="Only sessions of this agent.")
-@click.option(
-    "--limit", type=click.IntRange(1, MAX_LISTED), default=20, show_default=True, help="Maximum number of sessions."
-)
+@limit_option("sessions", most=MAX_LISTED, default=20)
 @store_options
 @json_option
 def list_(

@@ -35,6 +35,18 @@ user_option = click.option("--user", metavar="ID", help="Only sessions of this u
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
+def limit_option(plural: str, *, most: int, default: int) -> Callable[[F], F]:
+    """Return the option `--limit`: the maximum number of `plural` that a command prints, 1 to `most`."""
+    return click.option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=True,
+        help=f"Maximum number of {plural}.",
+    )
+
+
 def run_with_store(
     do: Callable[[Holdfast], Awaitable[T]],
     *,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import config_option, json_option, run_with_store, store_options, user_option
+from holdfast.cli.stores import config_option, json_option, limit_option, run_with_store, store_options, user_option
 from holdfast.cli.terminal import Column, format_count, format_line, show_json, show_progress, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
 
@@ -103,9 +103,7 @@ _HEADING_KEYS = ("id", "user_id", "agent_id", "source_plugin")
 
 @transcripts.command(name="list")
 @user_option
-@click.option(
-    "--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True, help="Maximum number of transcripts."
-)
+@limit_option("transcripts", most=MAX_LISTED, default=50)
 @folder_options
 @json_option
 def list_(user: str | None, limit: int, folder: str | None, config: str | None, *, as_json: bool) -> None:
@@ -210,9 +208,7 @@ def _find_transcript(folder: Path, session_id: str, user: str | None) -> Transcr
 @transcripts.command
 @click.argument("query")
 @user_option
-@click.option(
-    "--limit", type=click.IntRange(1, MAX_MATCHES), default=20, show_default=True, help="Maximum number of matches."
-)
+@limit_option("matches", most=MAX_MATCHES, default=20)
 @click.option("--retired", is_flag=True, help="Also search messages that were edited away.")
 @folder_options
 @json_option

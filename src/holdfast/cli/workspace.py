@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import config_option, json_option
+from holdfast.cli.stores import config_option, json_option, limit_option
 from holdfast.cli.terminal import (
     Column,
     format_count,
@@ -68,14 +68,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
 
 
 @workspace.command
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 100),
-    default=10,
-    show_default=True,
-    help="Maximum number of commits.",
-)
+@limit_option("commits", most=100, default=10)
 @click.option("--diff", is_flag=True, help="Also show the changes between the oldest and the newest of them.")
 @_options
 def history(agent: str, tenant: str, config: str | None, *, limit: int, diff: bool, as_json: bool) -> None:
