@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.domain import history
 from holdfast.domain.history import OldEntry, Past, old_entry, rebuild_log
 from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
@@ -273,3 +274,9 @@ def test_a_turn_that_goes_back_is_refused_on_its_path_alone() -> None:
     assert rebuild_log(old)[1].turn_id == 3
     with pytest.raises(InvalidMessage):
         rebuild_log([*old, msgspec.structs.replace(old[0], turn_id=1)])
+
+
+def test_stores_find_the_function_by_its_name_of_0_1() -> None:
+    with pytest.warns(DeprecationWarning, match="continue_log"):
+        assert history.continued is history.continue_log
+    assert not hasattr(history, "no_such_name")

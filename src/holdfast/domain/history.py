@@ -7,6 +7,7 @@ whom has to be possible.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -171,3 +172,11 @@ def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tup
     digest = stands_for if message.visible else base.digest
     entry = evolve(entry, message=message, metadata=None, digest=stands_for, erased=True, alias=None)
     return entry, evolve(tail, digest=digest)
+
+
+def __getattr__(name: str) -> Any:
+    """Return `continue_log` for its name of 0.1, `continued`, which stores outside of this package import. Removed in 0.3."""
+    if name == "continued":
+        warnings.warn("holdfast.domain.history.continued is now called continue_log", DeprecationWarning, stacklevel=2)
+        return continue_log
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
