@@ -27,7 +27,7 @@ from holdfast.hooks.registry import Hooks
 from holdfast.indexes.service import IndexService
 from holdfast.lifecycle.expiry import Life, expire_sessions
 from holdfast.lifecycle.hook_delivery import Teller
-from holdfast.lifecycle.removal import Receipt, take_away_session
+from holdfast.lifecycle.removal import Receipt, remove_stored_session
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Pace, Sweeper
 from holdfast.limits import INDEX_SECONDS
@@ -157,7 +157,7 @@ class Engine:
 
     async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
         """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""
-        return await take_away_session(life, self.shelf(life), self.hooks.keepers, ref)
+        return await remove_stored_session(life, self.shelf(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: Life, now: int) -> None:
         await self.shelf(life).sweep(now)

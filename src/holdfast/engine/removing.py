@@ -22,14 +22,14 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
     The sessions of agents that were called in it like tools belong to it, and theirs to them.
     """
     children = await children_of(engine, ref)
-    receipt = await _is_gone(engine, ref)
+    receipt = await _remove_one(engine, ref)
     for child in children:
         more = await remove_session(engine, child)
         receipt = more if receipt is None else receipt + (more or Receipt())
     return receipt
 
 
-async def _is_gone(engine: Engine, ref: SessionRef) -> Receipt | None:
+async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Remove one session, without those that were made from it: for whoever removes these anyway."""
     engine.forget(ref)
     return await engine.take_away(engine.life, ref)
@@ -64,7 +64,7 @@ async def user_removed(engine: Engine, user_id: str) -> Receipt:
     unnamed: list[Session] = []
     while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
         for session in sessions:
-            total += await _is_gone(engine, session.ref) or Receipt()
+            total += await _remove_one(engine, session.ref) or Receipt()
         unnamed = [session for session in sessions if "id" in session.damaged]  # no name to delete them by
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
@@ -117,6 +117,6 @@ async def prune_sessions(
         elif (
             not session.damaged
             and await as_it_was(engine.store, session)
-            and (receipt := await _is_gone(engine, session.ref))
+            and (receipt := await _remove_one(engine, session.ref))
         ):
             yield session, receipt

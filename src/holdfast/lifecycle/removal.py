@@ -64,7 +64,7 @@ def receipt_of(removed: Removed, **more: int) -> Receipt:
     return Receipt(sessions=1, **{name: getattr(removed, name) for name in _SUMS}, **more)
 
 
-async def take_away_session(
+async def remove_stored_session(
     life: Life, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
 ) -> Receipt | None:
     """Remove a session and all that belongs to it; what there was, None when there was nothing.

@@ -91,7 +91,7 @@ class Trail:
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
             part = marks[max(start, 0) : start + MARKS]
             if found := await self._seen(part, alias=alias, limit=limit, ends=ends):
-                return tuple(_is_moved(one, max(start, 0)) for one in found)
+                return tuple(_move_place(one, max(start, 0)) for one in found)
         return ()
 
     async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool) -> Sequence[Sighting]:
@@ -107,7 +107,7 @@ class Trail:
         return ()
 
 
-def _is_moved(place: Sighting, by: int) -> Sighting:
+def _move_place(place: Sighting, by: int) -> Sighting:
     return evolve(place, mark=place.mark + by) if by else place
 
 

@@ -196,7 +196,7 @@ class Sessions:
 
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `SessionHandle.close`."""
-        return await self.engine.end(_check_named(ref))
+        return await self.engine.end(_check_session_ref(ref))
 
     async def delete(self, ref: SessionRef) -> bool:
         """Remove a session and all that belongs to it, from memory too; whether there was one."""
@@ -204,7 +204,7 @@ class Sessions:
 
     async def remove(self, ref: SessionRef) -> Receipt | None:
         """The same; what there was, counted as it went, or None when there was nothing."""
-        return await remove_session(self.engine, _check_named(ref))
+        return await remove_session(self.engine, _check_session_ref(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
         """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
@@ -232,7 +232,7 @@ class Sessions:
         """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.export_session`."""
         for name, value in (("retired", retired), ("calls", calls), ("digests", digests)):
             check_flag(value, name)
-        return await export_session(self.store, _check_named(ref), retired=retired, calls=calls, digests=digests)
+        return await export_session(self.store, _check_session_ref(ref), retired=retired, calls=calls, digests=digests)
 
     async def import_(
         self,
@@ -275,7 +275,7 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
         """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.fork_session`. An `id` of None makes one."""
-        voice = self.voice(await self.store.get(_check_named(ref)))
+        voice = self.voice(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, voice)
 
@@ -290,13 +290,13 @@ class Sessions:
         """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.move_session`."""
         if not isinstance(agent, UnsetType):
             self.roster.voice(agent=agent)  # refuses one that nobody knows
-        ref = _check_named(ref)
+        ref = _check_session_ref(ref)
         target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
         return self.handle(await move_session(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """Erase a message's content in every session that shares it; see `holdfast.sessions.erasing.erase_everywhere`."""
-        return (await erase_everywhere(self.engine, _check_named(ref), seq, tokens=tokens)).entry
+        return (await erase_everywhere(self.engine, _check_session_ref(ref), seq, tokens=tokens)).entry
 
     async def sessions(self, **filters: Any) -> SessionPage:
         """A page of sessions, newest first; see `Store.list` for the filters."""
@@ -377,7 +377,7 @@ class Sessions:
         return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)
 
 
-def _check_named(ref: SessionRef) -> SessionRef:
+def _check_session_ref(ref: SessionRef) -> SessionRef:
     """The same. Raises `InvalidRequest` for what names no session: its id alone may be several users'."""
     given: object = ref
     if not isinstance(given, SessionRef):
