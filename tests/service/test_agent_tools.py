@@ -321,7 +321,7 @@ async def test_a_tool_of_ones_own_may_not_be_called_like_an_agent() -> None:
     """Which of the two would be called nobody could tell."""
     roster = agents(Agent(name="chief", agent_tools=("shout",)), Agent(name="shout"))
     async with benched({}, roster, shout) as desk:
-        with pytest.raises(InvalidRequest, match="two tools are called 'shout'"):
+        with pytest.raises(InvalidRequest, match="two tools are named 'shout'"):
             desk.turn("go", agent="chief")
 
 

@@ -398,7 +398,7 @@ async def test_the_librarys_own_turns_are_refused() -> None:
     ("body", "match"),
     [
         ({"n": 2}, "n must be 1"),
-        ({"tools": [{"type": "function", "function": {"name": "shout"}}]}, "is called 'shout'"),
+        ({"tools": [{"type": "function", "function": {"name": "shout"}}]}, r"tools\[0\] has the name 'shout'"),
     ],
 )
 async def test_what_one_of_them_cannot_serve_is_refused_before_anything_is_written(

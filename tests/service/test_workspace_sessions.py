@@ -302,7 +302,7 @@ async def test_only_agents_that_name_the_tools_have_them(tmp_path: Path, agent: 
 async def test_without_workspaces_there_are_no_such_tools() -> None:
     async with bench(["ok"], agents=AGENTS) as one:
         assert one.hf.workspaces is None
-        with pytest.raises(InvalidRequest, match="tools that are not there: checkpoint, memory_history"):
+        with pytest.raises(InvalidRequest, match="checkpoint, memory_history do not exist"):
             await one.ask("Hi", agent="writer")
 
 

@@ -245,7 +245,7 @@ class BudgetGauge:
 def format_bar(tokens: int, budget: int) -> str:
     """Draw how full a budget is, with numbers.
 
-    >>> bar(2048, 8192)
+    >>> format_bar(2048, 8192)
     '[#####...............]  25%  2,048 of 8,192 tokens'
     """
     share = min(1.0, tokens / max(1, budget))

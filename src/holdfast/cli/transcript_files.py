@@ -104,7 +104,7 @@ class TextMatch(NamedTuple):
 class TextQuery:
     r"""A text to search for. Case, accents and the amount of white space are ignored.
 
-    >>> Needle("CODIGO  fuente").find("El código\nfuente está aquí.")
+    >>> TextQuery("CODIGO  fuente").find("El código\nfuente está aquí.")
     'El [código fuente] está aquí.'
     """
 
