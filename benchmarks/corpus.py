@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from benchmarks.timing import clock, told
-from holdfast.agents import Llm, Roster, Voice, offline
+from holdfast.agents import Llm, Responder, Roster, offline
 from holdfast.context.build import Request, build
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.strategies import policy
@@ -106,7 +106,7 @@ class Material:
         """What a store would read for a build: what the view keeps, and the log from its frontier on."""
         return [self.entries[seq] for seq in state.keep], self.entries[state.frontier : length]
 
-    async def fill(self, hf: Holdfast, session_id: str, length: int, *, view: Voice | None = None) -> SessionRef:
+    async def fill(self, hf: Holdfast, session_id: str, length: int, *, view: Responder | None = None) -> SessionRef:
         """Make a session of `length` messages, indexed; with its view in the store if its voice is given, else as imported."""
         new = NewSession(id=session_id, user_id="bench", timestamp=hf.clock(), system_messages=(SYSTEM,))
         appended = await hf.store.replace(new, self.new[:length])

@@ -121,7 +121,7 @@ async def _fill(run: Run, text: str, store: str, lengths: list[int]) -> dict[int
             told(f"gateway: {count:,} sessions of {length:,}")
             for first in range(0, count, 50):
                 names = [f"n{length}-{number}" for number in range(first, min(first + 50, count))]
-                view = hf.roster.voice() if length > SHORT else None
+                view = hf.roster.find_responder() if length > SHORT else None
                 await asyncio.gather(*(run.material.fill(hf, name, length, view=view) for name in names))
     return counts
 

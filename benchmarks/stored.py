@@ -49,7 +49,7 @@ async def _rows(run: Run, sessions: int) -> list[dict[str, Figure]]:
 async def _holdfast(run: Run, path: Path, sessions: int, each: int) -> None:
     async with Holdfast(f"sqlite:///{path}", roster=roster("digest", BUDGET)) as hf:
         for number in range(sessions):
-            await run.material.fill(hf, f"session-{number}", each, view=hf.roster.voice())
+            await run.material.fill(hf, f"session-{number}", each, view=hf.roster.find_responder())
 
 
 async def _agents(run: Run, path: Path, sessions: int, each: int) -> None:

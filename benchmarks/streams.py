@@ -94,7 +94,7 @@ async def _fill(run: Run, store: str, lengths: Iterable[int]) -> None:
     async with Holdfast(store, roster=roster("digest", BUDGET)) as hf:
         for length in lengths:
             for number in range(_sessions(length)):
-                await run.material.fill(hf, f"n{length}-{number}", length, view=hf.roster.voice())
+                await run.material.fill(hf, f"n{length}-{number}", length, view=hf.roster.find_responder())
 
 
 def _sessions(length: int) -> int:

@@ -112,7 +112,7 @@ async def _first(run: Run) -> Table:
 
 async def _holdfast(run: Run, hf: Holdfast, length: int, *, saved: bool) -> Ask:
     """Turns of a filled session, its view in the store or not."""
-    ref = await run.material.fill(hf, "s", length, view=hf.roster.voice() if saved else None)
+    ref = await run.material.fill(hf, "s", length, view=hf.roster.find_responder() if saved else None)
     return _numbered(_turn(await hf.session(ref.id, user_id=ref.user_id)))
 
 

@@ -97,7 +97,7 @@ async def _warm(run: Run, length: int, budget: int) -> dict[str, Samples]:
     for label, exact in (("trim_messages, approximate", False), ("trim_messages, exact", True)):
         blocks[label] = _trimming(trimmer, budget, exact=exact)
     async with Holdfast("sqlite://:memory:", roster=roster("digest", budget)) as hf:
-        ref = await material.fill(hf, "s", length, view=hf.roster.voice())
+        ref = await material.fill(hf, "s", length, view=hf.roster.find_responder())
         handle = await hf.session(ref.id, user_id=ref.user_id)
 
         async def turn() -> list[float]:
@@ -163,7 +163,7 @@ async def _cold(run: Run, length: int, budget: int) -> dict[str, Samples]:
     for strategy in STRATEGIES:
         path = run.folder / f"cold-{strategy}-{budget}-{length}.db"
         async with Holdfast(f"sqlite:///{path}", roster=roster(strategy, budget)) as hf:
-            await run.material.fill(hf, "s", length, view=hf.roster.voice())
+            await run.material.fill(hf, "s", length, view=hf.roster.find_responder())
         blocks[strategy] = _opened(path, strategy, budget)
     found = await in_turn(blocks, rounds=run.rounds, limit=run.limit)
     clear(run.folder, "cold-*")
@@ -171,7 +171,7 @@ async def _cold(run: Run, length: int, budget: int) -> dict[str, Samples]:
 
 
 def _opened(path: Path, strategy: str, budget: int) -> Block:
-    return _opening(path, asked(strategy, budget), roster(strategy, budget).voice().view_key)
+    return _opening(path, asked(strategy, budget), roster(strategy, budget).find_responder().view_key)
 
 
 def _opening(path: Path, request: Request, key: str) -> Block:

@@ -68,13 +68,13 @@ async def test_top_level_search_and_memory_hold_for_agents_and_plain_models() ->
             assert names(request) == ({"memory", "search_conversations"} if has else set()), model
             assert ("cannot eat nuts" in str(request.body["messages"])) == has, model
             assert (0 < reply.model_extra["session"]["overhead"]["tools"] <= 350) == has, model
-        voice = served.hf.roster.voice(agent="clerk")
-        assert (voice.recalls["memory"].max_results, voice.recalls["memory"].budget) == (2, 300)
-        assert not voice.recalls["conversation"].inject
+        responder = served.hf.roster.find_responder(agent="clerk")
+        assert (responder.recalls["memory"].max_results, responder.recalls["memory"].budget) == (2, 300)
+        assert not responder.recalls["conversation"].inject
 
 
 async def test_another_systems_preset_recalls_nothing_unless_told() -> None:
     async with gateway(lambda _: "ok", "preset: mistralrs") as (served, _):
-        assert not served.hf.roster.voice().policy.recall
+        assert not served.hf.roster.find_responder().policy.recall
     async with gateway(lambda _: "ok", "preset: mistralrs", "context: {recall: auto}") as (served, _):
-        assert served.hf.roster.voice().policy.recall
+        assert served.hf.roster.find_responder().policy.recall

@@ -204,6 +204,9 @@ async def test_what_is_done_in_the_background_is_the_servers() -> None:
 def test_a_request_does_not_show_it() -> None:
     """Whoever logs a turn's request logs no key."""
     request = TurnRequest(
-        ref=SessionRef("u", "s"), voice=Roster().voice(), incoming=(), headers=Handed(authorization=f"Bearer {KEY}")
+        ref=SessionRef("u", "s"),
+        responder=Roster().find_responder(),
+        incoming=(),
+        headers=Handed(authorization=f"Bearer {KEY}"),
     )
     assert KEY not in repr(request)

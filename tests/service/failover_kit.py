@@ -51,7 +51,9 @@ async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]
     """A turn of `s`: what was said, and the turn."""
     model = fields.pop("model", None)
     incoming = (message_from({"role": "user", "content": text}),)
-    turn = Turn(hf.engine, TurnRequest(ref=REF, voice=hf.roster.voice(model=model), incoming=incoming, **fields))
+    turn = Turn(
+        hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(model=model), incoming=incoming, **fields)
+    )
     said = ""
     async for chunk in respond(turn):
         said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])

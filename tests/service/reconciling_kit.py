@@ -73,7 +73,9 @@ class Desk:
 
     async def send(self, messages: Sequence[Message], mode: Mode = "auto", ref: SessionRef = REF) -> Turn:
         """What a request opens."""
-        turn = Turn(self.engine, TurnRequest(ref=ref, voice=Roster().voice(), incoming=tuple(messages), mode=mode))
+        turn = Turn(
+            self.engine, TurnRequest(ref=ref, responder=Roster().find_responder(), incoming=tuple(messages), mode=mode)
+        )
         await reconcile(turn)
         return turn
 

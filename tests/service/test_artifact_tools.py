@@ -308,9 +308,9 @@ async def test_without_the_tool_the_marker_stays_as_it_was() -> None:
 
 async def test_a_view_with_the_tool_is_another_one() -> None:
     async with bench([], agents={**clearing(("load_artifact",)), "b": clearing(())["a"]}) as made:
-        voices = [made.hf.roster.voice(agent=name) for name in ("a", "b")]
-        assert [voice.loads for voice in voices] == [True, False]
-        assert voices[0].view_key != voices[1].view_key
+        responders = [made.hf.roster.find_responder(agent=name) for name in ("a", "b")]
+        assert [responder.loads for responder in responders] == [True, False]
+        assert responders[0].view_key != responders[1].view_key
 
 
 async def test_a_cut_result_says_how_it_is_loaded() -> None:

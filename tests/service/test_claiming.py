@@ -434,7 +434,7 @@ async def _left_early(hf: Holdfast, stage: Stage) -> None:
 
 async def _closed_early(hf: Holdfast, stage: Stage) -> None:
     message = message_from({"role": "user", "content": "a"}, "message")
-    chunks = respond(Turn(hf.engine, TurnRequest(ref=REF, voice=hf.roster.voice(), incoming=(message,))))
+    chunks = respond(Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,))))
     await anext(chunks)
     await chunks.aclose()
 
@@ -456,7 +456,7 @@ async def _block_left(hf: Holdfast, stage: Stage) -> None:
 
 async def _replayed(hf: Holdfast, stage: Stage) -> None:
     message = message_from({"role": "user", "content": "a"}, "message")
-    request = TurnRequest(ref=REF, voice=hf.roster.voice(), incoming=(message,), idempotency_key="k")
+    request = TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,), idempotency_key="k")
     for _ in range(2):
         async for _ in respond(Turn(hf.engine, request)):
             pass

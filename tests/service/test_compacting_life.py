@@ -442,7 +442,9 @@ async def test_why_there_is_no_summary_is_told_where_the_context_is_explained() 
         await at.compactor.idle()
         session = await at.session()
         found = await preview_context(
-            at.hf.engine, session.ref, Look(voice=session.voice, settings=session.voice.context, explain=True)
+            at.hf.engine,
+            session.ref,
+            Look(responder=session.responder, settings=session.responder.context, explain=True),
         )
         assert found.summaries is not None
         assert found.summaries["live"] is None

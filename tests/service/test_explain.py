@@ -47,7 +47,7 @@ async def talk(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, An
 
 async def look(hf: Holdfast, **given: Any) -> Any:
     session = await hf.session("s", user_id="ada")
-    asked = Look(voice=session.voice, settings=session.voice.context, **given)
+    asked = Look(responder=session.responder, settings=session.responder.context, **given)
     return await preview_context(hf.engine, SessionRef("ada", "s"), asked)
 
 

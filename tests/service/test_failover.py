@@ -163,8 +163,8 @@ async def test_what_failed_is_let_go_of_at_once(models: int) -> None:
         raise ModelUnavailable("down")
 
     async def one() -> weakref.ref[Turn]:
-        voice, incoming = hf.roster.voice(), (message_from({"role": "user", "content": "hi"}),)
-        turn = Turn(hf.engine, TurnRequest(ref=REF, voice=voice, incoming=incoming))
+        responder, incoming = hf.roster.find_responder(), (message_from({"role": "user", "content": "hi"}),)
+        turn = Turn(hf.engine, TurnRequest(ref=REF, responder=responder, incoming=incoming))
         try:
             async for _ in respond(turn):
                 pass

@@ -65,7 +65,7 @@ async def test_global_instructions_come_first_from_the_root_down() -> None:
     async with bench(["ok"], agents=agent("I {x}", global_instruction="G {none?}{x}")) as made:
         await write_state(made, {"x": 1})
         turn = made.turn("Hi", agent="a")
-        turn.speak_as(msgspec.structs.replace(turn.request.voice, above=above), turn.learned)
+        turn.speak_as(msgspec.structs.replace(turn.request.responder, above=above), turn.learned)
         async for _ in respond(turn):
             pass
         assert system_of(made) == ["R 1\n\nT {x}\n\nG 1\n\nI 1"]

@@ -140,8 +140,8 @@ async def test_the_turn_and_whoever_looks_back_say_which_it_told() -> None:
             assert turn.explanation()["recalled"] == {"known": [f"mem_{1:032x}"]}
             assert f"mem_{1:032x}" in turn.explain()
             turn.add({"role": "assistant", "content": "Hello"})
-        voice = made.hf.roster.voice(agent="a")
-        look = Look(voice=voice, settings=voice.context, at_turn=0, explain=True)
+        responder = made.hf.roster.find_responder(agent="a")
+        look = Look(responder=responder, settings=responder.context, at_turn=0, explain=True)
         explained = (await preview_context(made.hf.engine, session.ref, look)).explanation()
         assert explained["recalled"] == {"known": [f"mem_{1:032x}"]}
 
@@ -152,7 +152,7 @@ async def test_it_takes_no_more_than_its_budget() -> None:
         texts = await asked(made)
         assert 1 < len(texts) < 6
         assert texts[0].startswith("Fact 19")
-        count = made.hf.roster.voice(agent="a").llm.counter
+        count = made.hf.roster.find_responder(agent="a").llm.counter
         assert count.text(block(made)) <= 200
 
 

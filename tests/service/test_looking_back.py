@@ -15,7 +15,9 @@ from tests.service.told_model import REF
 
 async def look(at: Desk, **given: Any) -> Any:
     session = await at.session()
-    return await preview_context(at.hf.engine, REF, Look(voice=session.voice, settings=session.voice.context, **given))
+    return await preview_context(
+        at.hf.engine, REF, Look(responder=session.responder, settings=session.responder.context, **given)
+    )
 
 
 async def seen_again(at: Desk) -> None:

@@ -331,7 +331,7 @@ async def test_a_prompt_in_another_dialect_is_explained_as_it_is_sent() -> None:
     settings = ContextSettings("digest", {"budget": 600})
     async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm}, context=settings)) as hf:
         session = await talk(hf, 12)
-        assert session.voice.llm.dialect == "anthropic"
+        assert session.responder.llm.dialect == "anthropic"
         for seq, turn in ((SAID, SEASICK), (SAID, 11), (44, 11)):
             found = await session.explain(seq=seq, turn=turn)
             assert found.exact is True

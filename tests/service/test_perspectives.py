@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import Agent, Llm, Roster, Voice
+from holdfast.agents import Agent, Llm, Responder, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
@@ -104,7 +104,7 @@ async def test_what_was_sent_is_made_again_by_every_agents_view(strategy: str, t
     roster = Roster(agents=agents)
     async with Holdfast(url, roster=roster) as hf:
         for at, name in enumerate(turns):
-            found = await _look(hf, hf.roster.voice(agent=name, model="gpt-4o"), at)
+            found = await _look(hf, hf.roster.find_responder(agent=name, model="gpt-4o"), at)
             assert found.call is not None
             assert found.built.hash == found.call.hash.hex()
             assert len(prompts[at]) == len(found.built.messages)
@@ -123,9 +123,9 @@ def _talk(turns: Sequence[str]) -> dict[str, list[Any]]:
     return scripts
 
 
-async def _look(hf: Holdfast, voice: Voice, at_turn: int) -> Any:
+async def _look(hf: Holdfast, responder: Responder, at_turn: int) -> Any:
     return await preview_context(
-        hf.engine, SessionRef("default", "s"), Look(voice=voice, settings=voice.context, at_turn=at_turn)
+        hf.engine, SessionRef("default", "s"), Look(responder=responder, settings=responder.context, at_turn=at_turn)
     )
 
 
@@ -136,8 +136,10 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
         await three_turns(bench)
         warm = {}
         for name in ("coordinator", "researcher", "writer"):
-            voice = bench.hf.roster.voice(agent=name)
-            found = await preview_context(bench.hf.engine, REF, Look(voice=voice, settings=voice.context, explain=True))
+            responder = bench.hf.roster.find_responder(agent=name)
+            found = await preview_context(
+                bench.hf.engine, REF, Look(responder=responder, settings=responder.context, explain=True)
+            )
             warm[name] = found.built.hash
             log = await bench.log()
             covered = [seq for run in found.built.decisions() for seq in range(run.first, run.last + 1)]
@@ -145,9 +147,9 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
         assert len(set(warm.values())) == 3
     async with Holdfast(url, roster=Roster(agents=TEAM)) as hf:
         for name, hashed in warm.items():
-            voice = hf.roster.voice(agent=name, model="gpt-4o")
+            responder = hf.roster.find_responder(agent=name, model="gpt-4o")
             assert (
-                await preview_context(hf.engine, REF, Look(voice=voice, settings=voice.context))
+                await preview_context(hf.engine, REF, Look(responder=responder, settings=responder.context))
             ).built.hash == hashed
 
 

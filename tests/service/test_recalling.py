@@ -282,8 +282,8 @@ async def test_what_was_recalled_is_told_in_the_response_and_when_looked_back() 
         session = await at.hf.session("new", user_id="ada", agent="finder")
         await session.send("What was the gate code again?")
         record = await recorded(at, session.ref)
-        voice = at.hf.roster.voice(agent="finder")
-        look = Look(voice=voice, settings=voice.context, at_turn=0, explain=True)
+        responder = at.hf.roster.find_responder(agent="finder")
+        look = Look(responder=responder, settings=responder.context, at_turn=0, explain=True)
         explained = (await preview_context(at.hf.engine, session.ref, look)).explanation()
         assert explained["recalled"] == {"ids": ["harbour#0"], "tokens": record.recalled_tokens}
         async with session.turn("The gate code, please?") as turn:

@@ -200,7 +200,7 @@ async def test_what_is_no_fact_is_refused(hf: Holdfast, given: str) -> None:
     with pytest.raises(FactNotFound, match="has no fact"):
         await session.facts.pin(given)
     with pytest.raises(SessionNotFound):
-        await SessionHandle(hf.engine, SessionRef("ada", "gone"), session.voice).facts.pin(given)
+        await SessionHandle(hf.engine, SessionRef("ada", "gone"), session.responder).facts.pin(given)
 
 
 async def test_a_fact_is_named_by_a_text(hf: Holdfast) -> None:
@@ -237,18 +237,18 @@ async def test_an_erased_message_leaves_the_block_the_candidates_and_the_files(h
     fork = await session.fork(id="fork")
     await fork.send("Save that view, too.")
     for name in ("s", "fork"):
-        rows = await hf.store.window(SessionRef("ada", name), session.voice.view_key)
+        rows = await hf.store.window(SessionRef("ada", name), session.responder.view_key)
         assert rows.view is not None
         assert NUTS.encode() in rows.view.state, "the saved view has its candidates"
     done = await erase_everywhere(hf.engine, session.ref, 2)
     assert done.copies == (("fork", 2),)
     for handle in (session, fork):
-        rows = await hf.store.window(handle.ref, session.voice.view_key)
+        rows = await hf.store.window(handle.ref, session.responder.view_key)
         assert rows.view is None
         await handle.send("Save it again.")
         assert NUTS not in await block(handle)
         assert NUTS not in [one.text for one in await handle.facts()]
-        rows = await hf.store.window(handle.ref, session.voice.view_key)
+        rows = await hf.store.window(handle.ref, session.responder.view_key)
         assert rows.view is not None
         assert b"nuts" not in rows.view.state
         assert OAK in await block(handle)

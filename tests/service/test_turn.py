@@ -22,7 +22,7 @@ from tests.service.told_model import REF, ToldModel, chunks_of, talking, texts
 
 
 def turn_of(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
-    return Turn(hf.engine, TurnRequest(ref=REF, voice=hf.roster.voice(), incoming=messages, **fields))
+    return Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=messages, **fields))
 
 
 def user(text: str) -> Message:
@@ -303,7 +303,7 @@ async def test_the_view_is_saved_when_its_frontier_moves() -> None:
     async with talking(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
         for at in range(20):
             await drained(turn_of(hf, user(f"question {at} " + "word " * 20)))
-        key = hf.roster.voice().view_key
+        key = hf.roster.find_responder().view_key
         rows = await hf.store.window(REF, key)
         assert rows.view is not None
         assert rows.view.frontier > 10

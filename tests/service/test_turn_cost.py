@@ -159,8 +159,8 @@ async def test_a_context_outside_turns_reads_what_is_new(
             await session.append({"role": "user", "content": f"question {number}"})
             carried_on = await session.context(strategy, **options)
         assert counting.rows < 10 * 600
-        settings = parse({"strategy": strategy, **options}, where="", base=session.voice.context)
-        whole = Look(voice=session.voice, settings=settings, explain=True)
+        settings = parse({"strategy": strategy, **options}, where="", base=session.responder.context)
+        whole = Look(responder=session.responder, settings=settings, explain=True)
         assert (await rebuild_context(hf.engine, REF, whole)).built.hash == carried_on.hash
 
 

@@ -107,8 +107,10 @@ async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
         session = hf.handle(await hf.store.get(REF))
 
         async def ask() -> str:
-            voice, incoming = hf.roster.voice(), (message_from(user("b")),)
-            request = TurnRequest(ref=REF, voice=voice, incoming=incoming, idempotency_key="k", fingerprint=b"b")
+            responder, incoming = hf.roster.find_responder(), (message_from(user("b")),)
+            request = TurnRequest(
+                ref=REF, responder=responder, incoming=incoming, idempotency_key="k", fingerprint=b"b"
+            )
             told = [chunk["choices"][0]["delta"].get("content") async for chunk in respond(Turn(hf.engine, request))]
             return "".join(filter(None, told))
 

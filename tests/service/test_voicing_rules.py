@@ -122,7 +122,7 @@ class World:
         return f"{letter}{self.count}"
 
     def handle(self, at: int) -> SessionHandle:
-        return SessionHandle(self.servers[at].engine, REF, self.servers[at].roster.voice())
+        return SessionHandle(self.servers[at].engine, REF, self.servers[at].roster.find_responder())
 
     @property
     def turn_id(self) -> int:
@@ -149,7 +149,7 @@ class World:
             sent = [{"role": "user", "content": said}]
         incoming = tuple(message_from(one) for one in sent)
         first = self.servers[0]
-        request = TurnRequest(ref=REF, voice=self.handle(0).voice, incoming=incoming, mode=mode)
+        request = TurnRequest(ref=REF, responder=self.handle(0).responder, incoming=incoming, mode=mode)
 
         async def run() -> None:
             async for _ in respond(Turn(first.engine, request)):

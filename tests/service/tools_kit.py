@@ -62,8 +62,8 @@ class Bench:
         incoming = tuple(
             message_from({"role": "user", "content": one} if isinstance(one, str) else one) for one in messages
         )
-        voice = self.hf.roster.voice(agent=agent)
-        return Turn(self.hf.engine, TurnRequest(ref=REF, voice=voice, incoming=incoming, **fields))
+        responder = self.hf.roster.find_responder(agent=agent)
+        return Turn(self.hf.engine, TurnRequest(ref=REF, responder=responder, incoming=incoming, **fields))
 
     async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
         """What a client collects of a turn."""

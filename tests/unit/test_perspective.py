@@ -440,13 +440,13 @@ def test_told_messages_are_counted_as_they_are_told() -> None:
 def test_a_view_is_named_by_agent_and_branch() -> None:
     """An agent outside of any branch has the view it always had; without an agent there is no perspective."""
     roster = Roster(agents={"ada": Agent(name="ada"), "bob": Agent(name="bob")})
-    voice = roster.voice(agent="ada")
-    aside = msgspec.structs.replace(voice, branch="panel.ada")
-    assert len({voice.view_key, aside.view_key, roster.voice(agent="bob").view_key}) == 3
+    responder = roster.find_responder(agent="ada")
+    aside = msgspec.structs.replace(responder, branch="panel.ada")
+    assert len({responder.view_key, aside.view_key, roster.find_responder(agent="bob").view_key}) == 3
     eyes = aside.policy.perspective
     assert eyes is not None
     assert (eyes.agent, eyes.branch) == ("ada", "panel.ada")
-    assert roster.voice().policy.perspective is None
+    assert roster.find_responder().policy.perspective is None
     assert "perspective" not in told_policy(aside.policy)
 
 

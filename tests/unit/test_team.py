@@ -225,9 +225,9 @@ def test_a_roster_refuses_what_cannot_be() -> None:
 
 def test_a_voice_knows_its_place_in_the_team_of_the_session() -> None:
     roster = Roster(agents=FIRM)
-    alone, placed = roster.voice(agent="desk"), roster.voice(agent="desk", root="boss")
+    alone, placed = roster.find_responder(agent="desk"), roster.find_responder(agent="desk", root="boss")
     assert [one.name for one in placed.above] == ["boss"]
-    assert (alone.above, roster.voice(agent="clerk").team) == ((), None)
+    assert (alone.above, roster.find_responder(agent="clerk").team) == ((), None)
     assert placed.tools.tools[TRANSFER].parameters["properties"]["agent_name"]["enum"] == [
         "clerk",
         "boss",
@@ -235,16 +235,16 @@ def test_a_voice_knows_its_place_in_the_team_of_the_session() -> None:
         "line",
     ]
     assert alone.tools.tools[TRANSFER].parameters["properties"]["agent_name"]["enum"] == ["clerk"]
-    assert roster.voice(agent="desk", root="lab").team is not None
-    assert roster.voice(agent="boss", root="gone").team is not None
+    assert roster.find_responder(agent="desk", root="lab").team is not None
+    assert roster.find_responder(agent="boss", root="gone").team is not None
 
 
 def test_who_reaches_nobody_has_no_tool_for_it() -> None:
     roster = Roster(agents=FIRM)
     for name in ("clerk", "line"):
-        assert TRANSFER not in roster.voice(agent=name).tools.tools
+        assert TRANSFER not in roster.find_responder(agent=name).tools.tools
     roster.tools = Toolset(limits=ToolLimits(rounds=0))
-    assert not roster.voice(agent="boss").tools
+    assert not roster.find_responder(agent="boss").tools
 
 
 # -- the tool ------------------------------------------------------------------------

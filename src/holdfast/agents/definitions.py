@@ -198,7 +198,7 @@ class Instruction(msgspec.Struct, frozen=True):
     text: str
 
 
-class Voice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Who answers one turn: a model, an agent if there is one, and the context settings that hold."""
 
     llm: Llm
@@ -216,7 +216,7 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Agents that it names, and that are not there: it is refused."""
     above: tuple[Agent, ...] = ()
     """The agents above it, from the root down: their `global_instruction`s hold for it too."""
-    steps: tuple[Voice, ...] = ()
+    steps: tuple[Responder, ...] = ()
     """Who speaks in its place, where its agent is a workflow; those that are not there are left out."""
     branch: str = ""
     """Where it speaks side by side with others: the names of the workflows and of their agents down to it, by dots."""
@@ -229,7 +229,7 @@ class Voice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.agent.name if self.agent else None
 
     @cached_property
-    def without_tools(self) -> Voice:
+    def without_tools(self) -> Responder:
         """The same voice for a caller that runs its tools itself."""
         return msgspec.structs.replace(self, tools=Toolset()) if self.tools else self
 

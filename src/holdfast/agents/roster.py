@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Summarizer, Voice, offline
+from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Responder, Summarizer, offline
 from holdfast.agents.team import Team, transfer_tool, wrong_relations
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, check_settings, parse
@@ -101,7 +101,9 @@ class Roster:
         for name, llm in self.llms.items():
             self.upstream(msgspec.structs.replace(llm, name=name))
 
-    def voice(self, *, agent: str | None = None, model: str | None = None, root: str | None = None) -> Voice:
+    def find_responder(
+        self, *, agent: str | None = None, model: str | None = None, root: str | None = None
+    ) -> Responder:
         """Who answers.
 
         Args:
@@ -125,23 +127,23 @@ class Roster:
         return self._voiced(self.llm(wanted), found, found.context, self._team(agent, root))
 
     def with_request(
-        self, voice: Voice, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
-    ) -> Voice:
-        """Return the voice with what one turn says of the working set; None leaves its own. Raises `InvalidRequest`."""
+        self, responder: Responder, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
+    ) -> Responder:
+        """Return the responder with what one turn says of the working set; None leaves its own. Raises `InvalidRequest`."""
         if strategy is None and budget is None and recall is None:
-            return voice
+            return responder
         said = {"strategy": strategy, "budget": budget, "recall": recall}
         given = {name: value for name, value in said.items() if value is not None}
-        return self.with_context(voice, parse(given, where="", base=voice.context)) if given else voice
+        return self.with_context(responder, parse(given, where="", base=responder.context)) if given else responder
 
-    def with_context(self, voice: Voice, context: ContextSettings) -> Voice:
-        """Return the voice with other context settings, and whoever writes the summaries that they need."""
-        if context is voice.context:
-            return voice
-        writer = None if voice.history else self.summarizer(policy(context).summarizer, voice.llm)
-        return msgspec.structs.replace(voice, context=context, summarizer=writer)
+    def with_context(self, responder: Responder, context: ContextSettings) -> Responder:
+        """Return the responder with other context settings, and whoever writes the summaries that they need."""
+        if context is responder.context:
+            return responder
+        writer = None if responder.history else self.summarizer(policy(context).summarizer, responder.llm)
+        return msgspec.structs.replace(responder, context=context, summarizer=writer)
 
-    def member(self, team: Team[Agent], name: str) -> Voice:
+    def member(self, team: Team[Agent], name: str) -> Responder:
         """An agent of a team, with its own model, tools and view. Raises `KeyError` where it is none of the team."""
         agent = team[name]
         return self._voiced(self.llm(agent.llm), agent, agent.context, team)
@@ -157,50 +159,50 @@ class Roster:
 
     def _voiced(
         self, llm: Llm, agent: Agent | None, context: ContextSettings, team: Team[Agent] | None = None
-    ) -> Voice:
+    ) -> Responder:
         history = self.max_history_turns
         writer = None if history else self.summarizer(policy(context).summarizer, llm)
         recalls = self.recalls if agent is None or agent.recalls is None else agent.recalls
         tools = self.tools.of(agent.tools if agent else None, [RECALLERS[kind] for kind in recalls])
-        voice = Voice(
+        responder = Responder(
             llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools, recalls=recalls
         )
-        return voice if agent is None else self._related(voice, agent, team)
+        return responder if agent is None else self._related(responder, agent, team)
 
-    def _related(self, voice: Voice, agent: Agent, team: Team[Agent] | None) -> Voice:
+    def _related(self, responder: Responder, agent: Agent, team: Team[Agent] | None) -> Responder:
         """The voice of an agent, with its relations to others."""
         named = (*agent.sub_agents, *agent.sequence, *agent.parallel, *agent.agent_tools)
         unknown = tuple(dict.fromkeys(name for name in named if name not in self.agents))
-        tools = voice.tools
+        tools = responder.tools
         if agent.workflow:  # whoever speaks in its place has tools of its own
             tools = Toolset(limits=tools.limits)
         for other in (self.agents[name] for name in agent.agent_tools if name in self.agents):
             tools = tools.plus(agent_tool(other.name, other.description))
         if team is None:
-            return msgspec.structs.replace(voice, unknown=unknown, tools=tools) if named else voice
+            return msgspec.structs.replace(responder, unknown=unknown, tools=tools) if named else responder
         if reachable := team.reachable(agent.name):
             tools = tools.plus(transfer_tool(reachable))
         above, steps = team.above(agent.name), self._steps(agent, team)
-        return msgspec.structs.replace(voice, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
+        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
 
-    def _steps(self, agent: Agent, team: Team[Agent]) -> tuple[Voice, ...]:
+    def _steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
         """Who speaks in an agent's place."""
         return tuple(self.member(team, name) for name in agent.sequence or agent.parallel if name in team)
 
-    def stand_ins(self, voice: Voice) -> tuple[Voice, ...]:
-        """Who is asked where the model of `voice` does not answer, in order: the same agent with another model.
+    def stand_ins(self, responder: Responder) -> tuple[Responder, ...]:
+        """Who is asked where the model of `responder` does not answer, in order: the same agent with another model.
 
         Those that stand in for one of these in turn are not among them.
         """
-        if not voice.llm.fallbacks:
+        if not responder.llm.fallbacks:
             return ()
-        asked, found = {_place(voice.llm)}, []
-        for name in voice.llm.fallbacks:
+        asked, found = {_place(responder.llm)}, []
+        for name in responder.llm.fallbacks:
             llm = self.llm(name)
             if _place(llm) not in asked:
                 asked.add(_place(llm))
-                made = self._voiced(llm, voice.agent, voice.context, voice.team)
-                found.append(msgspec.structs.replace(made, tools=voice.tools))
+                made = self._voiced(llm, responder.agent, responder.context, responder.team)
+                found.append(msgspec.structs.replace(made, tools=responder.tools))
         return tuple(found)
 
     def upstream(self, llm: Llm) -> Upstream:

@@ -116,7 +116,7 @@ class Chat:
     def _greet(self) -> None:
         talk = self._talk
         session = self._run(talk.handle.info())
-        llm = talk.handle.voice.llm
+        llm = talk.handle.responder.llm
         model = (
             "the built-in offline model, no language model"
             if llm.model == "offline"

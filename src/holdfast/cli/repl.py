@@ -61,7 +61,9 @@ class ChatSession:
     async def say(self, text: str) -> None:
         """Run one turn and print the reply as it arrives."""
         incoming = (Message(role="user", content=text),)
-        turn = Turn(self._hf.engine, TurnRequest(ref=self.handle.ref, voice=self.handle.voice, incoming=incoming))
+        turn = Turn(
+            self._hf.engine, TurnRequest(ref=self.handle.ref, responder=self.handle.responder, incoming=incoming)
+        )
         shown = ReplyPrinter()
         try:
             async with closing(respond(turn)) as chunks:
@@ -125,7 +127,7 @@ class ChatSession:
     async def _new(self, rest: str) -> Iterable[str]:
         old = await self.handle.info()
         session = await self._hf.create(user_id=old.user_id, agent=old.agent, greet=False)
-        self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.voice)
+        self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.responder)
         self.working_set = None
         return []
 

@@ -30,7 +30,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     joined: bool = False
     """Whether what it says stands in a reply that joins several."""
     branch: str = ""
-    """See `Voice.branch`."""
+    """See `Responder.branch`."""
 
     def noted(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
         """`metadata` of a message of this part, with what it is a part of."""

@@ -85,8 +85,8 @@ class PromptSession(Generic[_T]):
         self.hf = hf
         self._read = read
         self._on_prompt = on_prompt
-        voices = [hf.roster.with_context(handle.voice, run.settings) for run in runs]
-        self._handles = [SessionHandle(hf.engine, handle.ref, voice) for voice in voices]
+        responders = [hf.roster.with_context(handle.responder, run.settings) for run in runs]
+        self._handles = [SessionHandle(hf.engine, handle.ref, responder) for responder in responders]
         self.ref = handle.ref
         self._views: dict[str, SavedView] = {}
         self._question: int | None = None
@@ -138,23 +138,23 @@ class PromptSession(Generic[_T]):
             built = turn.working_set
             state = built.state
             if state.frontier and self._question is None:
-                self._views[handle.voice.view_key] = SavedView(state.frontier, encode_state(state), state.keep)
+                self._views[handle.responder.view_key] = SavedView(state.frontier, encode_state(state), state.keep)
             return Built(self._read(built), is_late(built))
 
     async def _preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
         """Build a prompt with a message after the log, as `holdfast.sessions.looking` builds one without."""
-        engine, voice = self.hf.engine, handle.voice
-        view = await read_view(engine.store, self.ref, voice.view_key)
+        engine, responder = self.hf.engine, handle.responder
+        view = await read_view(engine.store, self.ref, responder.view_key)
         entries, tail = continue_log(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
         request = make_request(
-            TurnRequest(ref=self.ref, voice=voice, incoming=(message,)),
+            TurnRequest(ref=self.ref, responder=responder, incoming=(message,)),
             session,
-            await build_instruction(engine, session, voice),
+            await build_instruction(engine, session, responder),
             marker=MARKER,
-            learned=await engine.learning.of(voice.llm),
-            introduction=await introduce_memories(engine, session, voice),
+            learned=await engine.learning.of(responder.llm),
+            introduction=await introduce_memories(engine, session, responder),
         )
         draft = await run_cpu(draft_from, request, view)
         found = await recall_session(engine, session, draft, seconds=_PATIENCE)

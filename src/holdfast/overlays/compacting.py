@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Roster, Voice
+from holdfast.agents import Responder, Roster
 from holdfast.context.build import Request, WorkingSet
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.strategies import policy
@@ -114,27 +114,27 @@ class Compactor:
 
     # -- when --------------------------------------------------------------
 
-    def after_turn(self, ref: SessionRef, voice: Voice, built: WorkingSet, session: Session) -> None:
+    def after_turn(self, ref: SessionRef, responder: Responder, built: WorkingSet, session: Session) -> None:
         """Make a summary in the background if one is due. Reads nothing and costs the same for every session.
 
         Args:
             ref: the session.
-            voice: who answered.
+            responder: who answered.
             built: the turn's last working set.
             session: as it was after the turn's last write.
         """
         made = built.request.policy
-        if voice.summarizer is None or made.summarizer is None or self._closed or ref in self._running:
+        if responder.summarizer is None or made.summarizer is None or self._closed or ref in self._running:
             return
         room = built.request.room(built.budget)
         grown = session.tail.total - built.window.units[-1].entries[-1].total if built.window.units else 0
         if built.window.tokens + math.ceil(max(0, grown) * room.factor) <= int(made.summarize_at * room.tokens):
             return
-        job = self._job(ref, voice, built.request, "after")
+        job = self._job(ref, responder, built.request, "after")
         if job is not None and not self._is_quiet(job):
             self._start(job)
 
-    async def inline(self, ref: SessionRef, voice: Voice, request: Request) -> bool:
+    async def inline(self, ref: SessionRef, responder: Responder, request: Request) -> bool:
         """Make a summary because the next call would not fit: True when one was laid, and the view is to be built again.
 
         False after `Pace.inline` seconds at most, and at once when the last attempt has just failed. A summary that is being
@@ -143,10 +143,10 @@ class Compactor:
 
         Args:
             ref: the session.
-            voice: who is about to answer.
+            responder: who is about to answer.
             request: what the working set is built for.
         """
-        job = self._job(ref, voice, request, "inline")
+        job = self._job(ref, responder, request, "inline")
         if job is None or self._closed:
             return False
         task = self._running.get(ref)
@@ -165,17 +165,17 @@ class Compactor:
     async def now(
         self,
         ref: SessionRef,
-        voice: Voice,
+        responder: Responder,
         request: Request,
         options: Mapping[str, Any] | None = None,
         *,
         preview: bool = False,
     ) -> StoredCompaction | NewCompaction | None:
-        """Make a summary because somebody asks, whether or not one is due. It is laid over the view that turns with `voice` use.
+        """Make a summary because somebody asks, whether or not one is due. It is laid over the view that turns with `responder` use.
 
         Args:
             ref: the session.
-            voice: whose view.
+            responder: whose view.
             request: what its working sets are built for.
             options: keys of `summary_buffer` that hold for this one: `budget`, `target`, `summarizer_llm`, `prompt`.
             preview: True stores nothing; what would have been laid is returned.
@@ -188,7 +188,7 @@ class Compactor:
             Conflict: another process is at it, or the log changed under every attempt.
             SessionNotFound: no such session.
         """
-        job = self._asked(ref, voice, request, options or {}, preview=preview)
+        job = self._asked(ref, responder, request, options or {}, preview=preview)
         while not preview and (running := self._running.get(ref)) is not None:
             await asyncio.wait({running})
         outcome = await asyncio.shield(self._spawn(job, self._ran(job)))
@@ -199,12 +199,12 @@ class Compactor:
     def soon(
         self,
         ref: SessionRef,
-        voice: Voice,
+        responder: Responder,
         request: Request,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Like `now`, in the background: returns when it is known that somebody can make one. Raises `InvalidRequest`."""
-        job = self._asked(ref, voice, request, options or {}, preview=False)
+        job = self._asked(ref, responder, request, options or {}, preview=False)
         if ref not in self._running:
             self._start(job)
 
@@ -247,37 +247,42 @@ class Compactor:
 
     # -- jobs --------------------------------------------------------------
 
-    def _job(self, ref: SessionRef, voice: Voice, request: Request, manner: Manner) -> Job | None:
-        if voice.summarizer is None or request.policy.summarizer is None:
+    def _job(self, ref: SessionRef, responder: Responder, request: Request, manner: Manner) -> Job | None:
+        if responder.summarizer is None or request.policy.summarizer is None:
             return None
         return Job(
-            ref=ref, key=voice.view_key, request=request, how=request.policy, writer=voice.summarizer, manner=manner
+            ref=ref,
+            key=responder.view_key,
+            request=request,
+            how=request.policy,
+            writer=responder.summarizer,
+            manner=manner,
         )
 
     def _asked(
         self,
         ref: SessionRef,
-        voice: Voice,
+        responder: Responder,
         request: Request,
         options: Mapping[str, Any],
         *,
         preview: bool,
     ) -> Job:
-        if voice.history:
+        if responder.history:
             raise InvalidRequest(_BUFFERED, param="max_history_turns")
-        own = voice.context.strategy == STRATEGY
-        base = voice.context if own else ContextSettings(STRATEGY)
+        own = responder.context.strategy == STRATEGY
+        base = responder.context if own else ContextSettings(STRATEGY)
         settings = parse({"strategy": None, **options}, where="", base=base) if options else base
         if settings.strategy != STRATEGY:
             raise InvalidRequest(f"strategy must be {STRATEGY}: it is the one with summaries", param="strategy")
         how = msgspec.structs.replace(made := policy(settings), facts=made.facts and not is_child(ref))
-        writer = self._roster.summarizer(how.summarizer, voice.llm)
+        writer = self._roster.summarizer(how.summarizer, responder.llm)
         if writer is None:
             raise InvalidRequest(_NOBODY, param="summarizer_llm")
         if not own and "budget" not in settings.options:
-            how = msgspec.structs.replace(how, budget=voice.policy.budget)
+            how = msgspec.structs.replace(how, budget=responder.policy.budget)
         return Job(
-            ref=ref, key=voice.view_key, request=request, how=how, writer=writer, manner="asked", preview=preview
+            ref=ref, key=responder.view_key, request=request, how=how, writer=writer, manner="asked", preview=preview
         )
 
     def _start(self, job: Job) -> asyncio.Task[Outcome]:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.accounting import run_cpu
-from holdfast.agents import Agent, Voice
+from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.heard import HEARD, Heard, parse_heard
 from holdfast.domain.messages import Message
@@ -146,24 +146,24 @@ async def open_turn(
     settings = RequestSettings(body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"))
     spoken = separate_heard(apart, parsed.own[len(system) :], mode, _interruption(body))
     asked = LocatorInput(system, spoken.messages, key, requester, session_id, spoken.mode, _queue(hf, body))
-    asked = asked._replace(check=partial(_check_voice, settings, rules), fingerprint=fingerprint)
+    asked = asked._replace(check=partial(_check_responder, settings, rules), fingerprint=fingerprint)
     placement = await _place(call, attempt_digest, body, asked, matching)
     session = placement.session
-    voice = hf.voice(session, agent=body.get("agent"), model=body.get("model"))
-    asked.check(voice)
+    responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
+    asked.check(responder)
     guest = call.user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
-        voice=hf.roster.with_context(voice, settings.apply(voice.context)),
+        responder=hf.roster.with_context(responder, settings.apply(responder.context)),
         settings=settings,
-        warnings=warn_of_unknown(unknown, parsed.api, voice.llm.dialect),
+        warnings=warn_of_unknown(unknown, parsed.api, responder.llm.dialect),
         incoming=spoken.messages,
         own=spoken.own,
         heard=spoken.heard,
         interruption=spoken.interruption,
         media=media,
         system=system,
-        mode=spoken.mode if spoken.mode != mode else wanted or _mode_of(voice.agent, rules),
+        mode=spoken.mode if spoken.mode != mode else wanted or _mode_of(responder.agent, rules),
         client="" if session_id is None else name_client(call),  # without a session id the messages decide
         identified=requester.identified,
         queue="queue" if placement.kind == "retry" else _turn_queue(hf, body, guest=guest),
@@ -178,8 +178,8 @@ async def open_turn(
     return _attach_placement(Turn(hf.engine, request), placement)
 
 
-def _check_voice(settings: RequestSettings, rules: RequestRules, voice: Voice) -> None:
-    settings.check(voice.context, rules.allowed_strategies)
+def _check_responder(settings: RequestSettings, rules: RequestRules, responder: Responder) -> None:
+    settings.check(responder.context, rules.allowed_strategies)
 
 
 async def _place(

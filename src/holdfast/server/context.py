@@ -243,9 +243,9 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
 
 def _look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Look:
     """Convert a request to a `Look`. Raise `InvalidRequest` if an option is not valid."""
-    settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
+    settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
     return Look(
-        voice=handle.voice,
+        responder=handle.responder,
         settings=settings,
         system=system_messages_from(body.system_messages),
         tools=body.tools or [],
@@ -347,8 +347,8 @@ async def facts(call: Call, query: FactsQuery) -> FactList:
     session = await call.session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     options = {name: value for name in ("strategy", "budget") if (value := getattr(query, name)) is not None}
-    settings = parse(options, where="", base=handle.voice.context) if options else handle.voice.context
-    found = await list_facts(call.hf.engine, session.ref, handle.voice, settings)
+    settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
+    found = await list_facts(call.hf.engine, session.ref, handle.responder, settings)
     listed = [FactObject.from_fact(session.id, one) for one in found]
     return FactList.of(listed, has_more=False, version=session.version)
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from holdfast import errors
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session, SessionRef
@@ -217,7 +217,7 @@ class LocatorInput(NamedTuple):
     mode: Mode = "auto"
     queue: str | None = None
     """Queue mode of the request."""
-    check: Callable[[Voice], None] = lambda _: None
+    check: Callable[[Responder], None] = lambda _: None
     """Raises `InvalidRequest` if the given responder cannot answer the request."""
     fingerprint: bytes = b""
     """Hash of the request for its idempotency key."""
@@ -243,9 +243,9 @@ async def locate_session(
             return Placement(await get_session_by_id(hf, session_id, user), "new")
         except errors.SessionNotFound:
             pass
-    voice = hf.roster.voice(agent=body.get("agent"), model=body.get("model"))
-    check_body(voice, body)
-    request_input.check(voice)
+    responder = hf.roster.find_responder(agent=body.get("agent"), model=body.get("model"))
+    check_body(responder, body)
+    request_input.check(responder)
     _check_results(request_input.incoming)
     if not request_input.incoming:
         if not request_input.system and session_id is not None and not keyed:

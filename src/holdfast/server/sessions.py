@@ -206,7 +206,7 @@ class SessionChanges(Request, kw_only=True):
 @routes.add("POST", "/v1/sessions", "write", status=201, fails=(*BODY, 404, 409, 422, 503))
 async def create(call: Call, body: NewSession) -> SessionObject:
     """Create a session."""
-    call.hf.roster.voice(agent=body.agent)
+    call.hf.roster.find_responder(agent=body.agent)
     user_id = call.owner_or_default(body.user_id)
     session = await call.hf.create(
         body.id,
@@ -244,7 +244,7 @@ def _earlier(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
 async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
     """Change a session's system messages, metadata, state or ttl."""
     if isinstance(body.agent, str):
-        call.hf.roster.voice(agent=body.agent)
+        call.hf.roster.find_responder(agent=body.agent)
     given = msgspec.structs.asdict(body)
     if body.state is not UNSET:
         given["state"] = _state(call, body.state)

@@ -52,7 +52,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     check(parsed.body)
     if not parsed.messages:
         raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
-    llm = call.hf.roster.voice(agent=parsed.body.get("agent"), model=parsed.body.get("model")).llm
+    llm = call.hf.roster.find_responder(agent=parsed.body.get("agent"), model=parsed.body.get("model")).llm
     messages = await mask_messages(call.hf.guard, parsed.messages)
     counted = await _count(call.hf, llm, messages, parsed.body)
     return TokenCount(counted.tokens, counted.to_wire())

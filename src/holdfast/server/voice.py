@@ -214,7 +214,7 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
     speech.check_size(call.most_speech)
     session = await call.session()
-    done = await spoken(call.hf.engine, session.ref, call.hf.voice(session), speech)
+    done = await spoken(call.hf.engine, session.ref, call.hf.find_responder(session), speech)
     call.tag(done.session.version)
     return Spoken(
         session_id=done.session.id,

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.cut import Count
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import delimiter, escape_lines
@@ -131,7 +131,7 @@ class CarriedOver(NamedTuple):
     """Where it is from: `carried_from` in the new session's metadata."""
 
 
-async def add_carry_over(engine: Engine, new: NewSession, how: CarryOver, voice: Voice) -> NewSession:
+async def add_carry_over(engine: Engine, new: NewSession, how: CarryOver, responder: Responder) -> NewSession:
     """A session that is about to be made, with what it is to know of an earlier one behind its own system messages.
 
     What would be refused is refused before a model is asked; nothing is written. See `carried`.
@@ -145,7 +145,7 @@ async def add_carry_over(engine: Engine, new: NewSession, how: CarryOver, voice:
         await engine.store.get(new.ref)
         raise SessionExists(new.id)
     owner = new.user_id if how.user_id is None else how.user_id
-    found = await carry_over_session(engine, SessionRef(owner, how.session_id), how, voice)
+    found = await carry_over_session(engine, SessionRef(owner, how.session_id), how, responder)
     origin = found.origin | ({} if owner == new.user_id else {"user_id": owner})
     return msgspec.structs.replace(
         new,
@@ -154,7 +154,7 @@ async def add_carry_over(engine: Engine, new: NewSession, how: CarryOver, voice:
     )
 
 
-async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, voice: Voice) -> CarriedOver:
+async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, responder: Responder) -> CarriedOver:
     """Read an earlier session, and make a system message of it. Nothing is written.
 
     Costs what is read of it: the newest messages, up to a limit, and a model's time for a summary.
@@ -163,7 +163,7 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, vo
         engine: of the store.
         ref: the earlier session.
         how: in which form.
-        voice: who answers in the new one, and writes the summary, or has it written.
+        responder: who answers in the new one, and writes the summary, or has it written.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -172,7 +172,7 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, vo
     session = (await engine.store.get(ref)).require_intact()
     _check_prefix(engine, how.prefix)
     origin: dict[str, Any] = {"id": ref.id, "turn": None, "seq": None}
-    made = await _write_text(engine, session, how, voice) if session.messages else None
+    made = await _write_text(engine, session, how, responder) if session.messages else None
     if made is None:
         return CarriedOver((), {**origin, "form": None})
     form, text = made
@@ -231,11 +231,11 @@ class _Source(NamedTuple):
         return sum(entry.tokens for entry in self.entries)
 
 
-async def _write_text(engine: Engine, session: Session, how: CarryOver, voice: Voice) -> tuple[str, str] | None:
+async def _write_text(engine: Engine, session: Session, how: CarryOver, responder: Responder) -> tuple[str, str] | None:
     """The form that it took, and the text; None where nothing was said."""
-    count = voice.llm.counter
+    count = responder.llm.counter
     if how.form == "summary":
-        writer, settings = _find_writer(engine, voice)
+        writer, settings = _find_writer(engine, responder)
         source = await _read_source(engine.store, session, _find_limit(writer, how, count))
         if source.tokens > SOURCE_LEAST or source.earlier is not None:
             text = await _summarize(writer, source, how, count, policy(settings).prompt or PROMPT)
@@ -249,10 +249,10 @@ async def _write_text(engine: Engine, session: Session, how: CarryOver, voice: V
     return ("content", text) if text else None
 
 
-def _find_writer(engine: Engine, voice: Voice) -> tuple[Writer | None, ContextSettings]:
+def _find_writer(engine: Engine, responder: Responder) -> tuple[Writer | None, ContextSettings]:
     """Who writes summaries for an agent whatever its strategy is, and by which settings; None: nobody can, or is to."""
-    settings = voice.context if voice.context.strategy == STRATEGY else ContextSettings(STRATEGY)
-    return engine.roster.summarizer(policy(settings).summarizer, voice.llm), settings
+    settings = responder.context if responder.context.strategy == STRATEGY else ContextSettings(STRATEGY)
+    return engine.roster.summarizer(policy(settings).summarizer, responder.llm), settings
 
 
 def _find_limit(writer: Writer | None, how: CarryOver, count: Count) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Roster, Voice
+from holdfast.agents import Responder, Roster
 from holdfast.consolidation.sweeps import Dreams
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
@@ -135,7 +135,7 @@ class Sessions:
         if session_id is not None:
             with suppress(SessionNotFound):
                 return await self.store.get(SessionRef(user_id, session_id))
-        self.roster.voice(agent=agent)
+        self.roster.find_responder(agent=agent)
         try:
             return await self.create(
                 session_id,
@@ -184,13 +184,13 @@ class Sessions:
         check_text(session_id, "session_id", none=True)
         given = {"agent": agent, "system_messages": system_messages, "metadata": metadata, "state": state, "ttl": ttl}
         fields = check_session_fields(given)
-        self.roster.voice(agent=agent)  # refuses an unknown agent
+        self.roster.find_responder(agent=agent)  # refuses an unknown agent
         name = self.new_id() if session_id is None else session_id
         new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
         new = await begin_session(self.store, new, self.roster.agents.get(new.agent or ""))
         if carry_over is not None:
             new = await add_carry_over(
-                self.engine, new, carry_over_from(carry_over), self.roster.voice(agent=new.agent)
+                self.engine, new, carry_over_from(carry_over), self.roster.find_responder(agent=new.agent)
             )
         return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
@@ -275,9 +275,9 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
         """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.fork_session`. An `id` of None makes one."""
-        voice = self.voice(await self.store.get(_check_session_ref(ref)))
+        responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
-        return SessionHandle(self.engine, session.ref, voice)
+        return SessionHandle(self.engine, session.ref, responder)
 
     async def move(
         self,
@@ -289,7 +289,7 @@ class Sessions:
     ) -> SessionHandle:
         """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.move_session`."""
         if not isinstance(agent, UnsetType):
-            self.roster.voice(agent=agent)  # refuses one that nobody knows
+            self.roster.find_responder(agent=agent)  # refuses one that nobody knows
         ref = _check_session_ref(ref)
         target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
         return self.handle(await move_session(self.engine, ref, target, agent=agent))
@@ -366,15 +366,15 @@ class Sessions:
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """A handle on a session that is known to be there."""
         check_kind(session, "session", Session, "a Session")
-        return SessionHandle(self.engine, session.ref, self.voice(session, agent=agent, model=model))
+        return SessionHandle(self.engine, session.ref, self.find_responder(session, agent=agent, model=model))
 
-    def voice(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Voice:
+    def find_responder(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Responder:
         """Who answers in a session: the agent that is asked for, else the session's own."""
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
         if agent is None and model in self.roster.agents:
             agent, model = model, None
-        return self.roster.voice(agent=agent or session.agent, model=model, root=session.agent)
+        return self.roster.find_responder(agent=agent or session.agent, model=model, root=session.agent)
 
 
 def _check_session_ref(ref: SessionRef) -> SessionRef:

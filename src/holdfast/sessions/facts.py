@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.standing_facts import Fact, facts_of
 from holdfast.context.statements import Statement, statements_of
@@ -37,10 +37,10 @@ class SessionFacts:
     A choice holds for every view of the session, from its next prompt on.
     """
 
-    def __init__(self, engine: Engine, ref: SessionRef, voice: Voice) -> None:
+    def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
         self._engine = engine
         self._ref = ref
-        self._voice = voice
+        self._voice = responder
 
     def __repr__(self) -> str:
         return f"<facts of session {self._ref.id!r}>"
@@ -74,9 +74,9 @@ class SessionFacts:
         await choose(self._engine.store, self._ref, fact_id, {"pinned": False, "dropped": False})
 
 
-async def list_facts(engine: Engine, ref: SessionRef, voice: Voice, settings: ContextSettings) -> list[Fact]:
+async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
     """Return the statements that a view of the session knows; see `SessionFacts`."""
-    found = await preview_context(engine, ref, Look(voice=voice, settings=settings, touch=False))
+    found = await preview_context(engine, ref, Look(responder=responder, settings=settings, touch=False))
     return await run_cpu(facts_of, found.built.window, long=True)
 
 

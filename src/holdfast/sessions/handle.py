@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, checked
 from holdfast.context.settings import parse
@@ -55,8 +55,8 @@ _MODES: Final[tuple[str, ...]] = get_args(Mode)
 class SessionHandle(ExplainedSession):
     """One session of a `Holdfast`. Cheap: it holds no log, every method reads or writes the store."""
 
-    def __init__(self, engine: Engine, ref: SessionRef, voice: Voice) -> None:
-        self._engine, self.ref, self.voice = engine, ref, voice
+    def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
+        self._engine, self.ref, self.responder = engine, ref, responder
 
     def __repr__(self) -> str:
         return f"<session {self.ref.id!r} of user {self.ref.user_id!r}>"
@@ -84,7 +84,7 @@ class SessionHandle(ExplainedSession):
     @property
     def facts(self) -> SessionFacts:
         """What its user said that still holds: `await session.facts()` lists it; pin, drop, reset."""
-        return SessionFacts(self._engine, self.ref, self.voice)
+        return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:
         """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
@@ -195,7 +195,7 @@ class SessionHandle(ExplainedSession):
         given = {"agent": agent, "system_messages": system_messages, "metadata": metadata, "state": state, "ttl": ttl}
         patch = SessionPatch(**check_session_fields(given))
         if isinstance(agent, str):
-            self._engine.roster.voice(agent=agent)  # refuses an unknown agent
+            self._engine.roster.find_responder(agent=agent)  # refuses an unknown agent
         return await self._engine.store.update(self.ref, patch, timestamp=self._engine.clock())
 
     async def context(
@@ -225,12 +225,14 @@ class SessionHandle(ExplainedSession):
             BudgetTooSmall: no legal working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
-        settings = parse(given, where="", base=self.voice.context) if given else self.voice.context
-        voice = self.voice
+        settings = parse(given, where="", base=self.responder.context) if given else self.responder.context
+        responder = self.responder
         if model is not None:
             check_text(model, "model")
-            voice = msgspec.structs.replace(voice, llm=msgspec.structs.replace(voice.llm, model=model))
-        look = Look(voice=voice, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch)
+            responder = msgspec.structs.replace(responder, llm=msgspec.structs.replace(responder.llm, model=model))
+        look = Look(
+            responder=responder, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch
+        )
         return to_context(await preview_context(self._engine, self.ref, look))
 
     def turn(
@@ -284,13 +286,13 @@ class SessionHandle(ExplainedSession):
         check_mode(session_queue)
         if mode not in _MODES:
             raise InvalidRequest(f"mode must be one of {', '.join(_MODES)}, not {mode!r:.80}", param="mode")
-        if self.voice.steps and self.voice.agent is not None:
-            message = f"agent {self.voice.agent.name!r} has others speak in its place: use session.send(), which calls their models"
+        if self.responder.steps and self.responder.agent is not None:
+            message = f"agent {self.responder.agent.name!r} has others speak in its place: use session.send(), which calls their models"
             raise InvalidRequest(message, param="agent")
         check_keywords(body)
         strategy, budget, recall = choices
-        voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall).without_tools
-        request = self._request(() if messages is None else messages, voice, mode, interrupt)
+        responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall).without_tools
+        request = self._request(() if messages is None else messages, responder, mode, interrupt)
         return Turn(
             self._engine, msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
         )
@@ -316,8 +318,8 @@ class SessionHandle(ExplainedSession):
             SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
         """
         check_mode(session_queue)
-        voice = self._engine.roster.with_request(self.voice, strategy, budget, recall=recall)
-        request = self._request(messages, voice, "auto", interrupt)
+        responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall)
+        request = self._request(messages, responder, "auto", interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body)
         await self._engine.present(self.ref)
         collector = Collector()
@@ -326,13 +328,17 @@ class SessionHandle(ExplainedSession):
         return collector.completion()
 
     def _request(
-        self, messages: Sendable | Sequence[Sendable], voice: Voice, mode: Mode, interrupt: Mapping[str, Any] | None
+        self,
+        messages: Sendable | Sequence[Sendable],
+        responder: Responder,
+        mode: Mode,
+        interrupt: Mapping[str, Any] | None,
     ) -> TurnRequest:
         """Return the request of a turn."""
         system, sent = self._read(messages, mode, interrupt)
         return TurnRequest(
             ref=self.ref,
-            voice=voice,
+            responder=responder,
             incoming=sent.messages,
             own=sent.own,
             heard=sent.heard,
@@ -376,16 +382,16 @@ class SessionHandle(ExplainedSession):
             Conflict: the session is being summarized by somebody else.
         """
         engine = self._engine
-        session, learned = await engine.store.get(self.ref), await engine.learning.of(self.voice.llm)
-        asked = TurnRequest(ref=self.ref, voice=self.voice, incoming=())
-        instruction = await build_instruction(engine, session, self.voice)
-        known = await introduce_memories(engine, session, self.voice)
+        session, learned = await engine.store.get(self.ref), await engine.learning.of(self.responder.llm)
+        asked = TurnRequest(ref=self.ref, responder=self.responder, incoming=())
+        instruction = await build_instruction(engine, session, self.responder)
+        known = await introduce_memories(engine, session, self.responder)
         marker = await engine.markers.of(session)
         request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
         if not wait and not preview:
-            engine.compactor.soon(self.ref, self.voice, request, options)
+            engine.compactor.soon(self.ref, self.responder, request, options)
             return None
-        return await engine.compactor.now(self.ref, self.voice, request, options, preview=preview)
+        return await engine.compactor.now(self.ref, self.responder, request, options, preview=preview)
 
     async def compactions(self) -> tuple[StoredCompaction, ...]:
         """Its compactions in order: those in use, those that were, and attempts that failed."""
@@ -407,7 +413,7 @@ class SessionHandle(ExplainedSession):
         """What user and assistant said: as voice records, or role and content alone (`plain`). No tools, no system messages."""
         if view not in ("voice", "plain"):
             raise InvalidRequest("view must be voice or plain", param="view")
-        agent, team = self.voice.agent, self.voice.team
+        agent, team = self.responder.agent, self.responder.team
         own = team.root if team else agent.name if agent else None
         return await history(self._engine.store, self.ref, partial(attributed, own=own) if view == "voice" else plain)
 
@@ -464,7 +470,7 @@ class SessionHandle(ExplainedSession):
             CallsOpen: with `APPEND`: tool calls wait for their results.
         """
         speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
-        return await spoken(self._engine, self.ref, self.voice, speech)
+        return await spoken(self._engine, self.ref, self.responder, speech)
 
     async def close(self) -> Session:
         """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
@@ -488,7 +494,7 @@ class SessionHandle(ExplainedSession):
     ) -> SessionHandle:
         """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forking.fork_session`."""
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
-        return SessionHandle(self._engine, session.ref, self.voice)
+        return SessionHandle(self._engine, session.ref, self.responder)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
         """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forking.rewound`."""

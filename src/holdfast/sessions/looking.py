@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.build import Draft, Request, WorkingSet, build, build_on, draft_on
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
@@ -70,7 +70,7 @@ class Context(msgspec.Struct, frozen=True):
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a look-only working set is built for: nothing is called and nothing stored."""
 
-    voice: Voice
+    responder: Responder
     settings: ContextSettings
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
@@ -127,42 +127,42 @@ async def preview_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
         BudgetTooSmall: no legal working set fits.
     """
     found = await rebuild_context(engine, ref, look)
-    voice = look.voice
-    counted = await count_by_provider(engine, ref, voice.llm, found.built)
+    responder = look.responder
+    counted = await count_by_provider(engine, ref, responder.llm, found.built)
     as_chat = look.dialect == "openai"
-    sent = await for_model(engine.store, ref, found.built.messages, voice.llm.inputs, as_chat=as_chat)
+    sent = await for_model(engine.store, ref, found.built.messages, responder.llm.inputs, as_chat=as_chat)
     sent = behind_results(sent) if as_chat else sent
-    marked = voice.llm.params.get("cache_control") is not False
+    marked = responder.llm.params.get("cache_control") is not False
     return found._replace(provider=counted, sent=sent, marked=marked)
 
 
 async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked:
     """Build what `looked` returns, without the provider's count and the messages as they are sent. Raises as it does."""
     _check_turn(look.at_turn)
-    voice = msgspec.structs.replace(look.voice, context=look.settings)
+    responder = msgspec.structs.replace(look.responder, context=look.settings)
     asked = TurnRequest(
-        ref=ref, voice=voice, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
+        ref=ref, responder=responder, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
     )
     session = await engine.store.get(ref)
-    learned = await engine.learning.of(voice.llm)
-    instruction = await build_instruction(engine, session, voice)
-    known = await introduce_memories(engine, session, voice)
+    learned = await engine.learning.of(responder.llm)
+    instruction = await build_instruction(engine, session, responder)
+    known = await introduce_memories(engine, session, responder)
     marker = await engine.markers.of(session)
     request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.use(session)
-    past = await _read_past(engine, ref, voice.view_key, look.at_turn) if back else None
+    past = await _read_past(engine, ref, responder.view_key, look.at_turn) if back else None
     log = DepartureLog(look.trace)
     if past is None:
-        found = Looked(await _build_current(engine, ref, voice, request))
+        found = Looked(await _build_current(engine, ref, responder, request))
     elif look.at_turn is None:
         draft = await run_cpu(_draft_after_last, request, past, ref, log)
         found = Looked(await _finish(engine, session, draft), entries=past.entries)
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
     if look.explain and found.built.request.policy.summarizer is not None:
-        found = found._replace(summaries=await engine.compactor.told(ref, voice.view_key))
+        found = found._replace(summaries=await engine.compactor.told(ref, responder.view_key))
     return found._replace(departures=log.found)
 
 
@@ -171,9 +171,9 @@ def _check_turn(turn_id: Any) -> None:
         check_whole(turn_id, "at_turn")
 
 
-async def _build_current(engine: Engine, ref: SessionRef, voice: Voice, request: Request) -> WorkingSet:
+async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, request: Request) -> WorkingSet:
     """Build from the view that turns have saved, else from one that is saved here: the first time reads the whole log."""
-    turns_key = voice.view_key
+    turns_key = responder.view_key
     of_turns = request.policy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
     read = await read_view(engine.store, ref, key)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
 from holdfast.context.presence import Departure, Presence, PromptContents, find_least_budget, first_beyond
 from holdfast.context.strategies import NO_CONTENT
@@ -47,7 +47,7 @@ class ExplainedSession:
 
     _engine: Engine
     ref: SessionRef
-    voice: Voice
+    responder: Responder
 
     async def explain(
         self,
@@ -75,7 +75,7 @@ class ExplainedSession:
             BudgetTooSmall: no legal prompt fits.
         """
         wanted = Wanted(seq=seq, text=text, turn=turn, before=before, limit=limit)
-        return await explain_messages(self._engine, self.ref, self.voice, wanted)
+        return await explain_messages(self._engine, self.ref, self.responder, wanted)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("before goes with a text: it is for the next page of its messages", param="before")
 
 
-async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted: Wanted) -> Explanation:
+async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: Wanted) -> Explanation:
     """Explain messages of a session; store nothing, and do not count as use. See `ExplainedSession.explain`."""
     wanted.check()
     session = await engine.store.get(ref)
@@ -112,9 +112,9 @@ async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted
         raise InvalidRequest(f"the session has no turn {wanted.turn}: {known}", param="turn")
     entries, before = await _find_entries(engine, ref, wanted)
     look = Look(
-        voice=voice,
-        settings=voice.context,
-        dialect=voice.llm.dialect,
+        responder=responder,
+        settings=responder.context,
+        dialect=responder.llm.dialect,
         at_turn=wanted.turn,
         touch=False,
         explain=session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS,
@@ -123,11 +123,11 @@ async def explain_messages(engine: Engine, ref: SessionRef, voice: Voice, wanted
     found = await rebuild_context(engine, ref, look)
     is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
     with_budget = wanted.seq is not None and is_short
-    make = partial(_explanation, engine, ref, voice, found, entries, with_budget=with_budget)
+    make = partial(_explanation, engine, ref, responder, found, entries, with_budget=with_budget)
     explanation = msgspec.structs.replace(
         await run_cpu(make), turn=wanted.turn, before=before, has_more=before is not None
     )
-    messages = await _with_departures(engine, ref, voice.view_key, wanted, explanation.messages)
+    messages = await _with_departures(engine, ref, responder.view_key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
 
 
@@ -173,7 +173,7 @@ def _fold(text: str) -> str:
 
 
 def _explanation(
-    engine: Engine, ref: SessionRef, voice: Voice, found: Looked, entries: Sequence[Entry], *, with_budget: bool
+    engine: Engine, ref: SessionRef, responder: Responder, found: Looked, entries: Sequence[Entry], *, with_budget: bool
 ) -> Explanation:
     """Explain a prompt, and what it has of some entries."""
     call, built = found.call, found.built
@@ -181,7 +181,7 @@ def _explanation(
     messages = []
     for entry in entries:
         presence = contents.presence_of(entry)
-        remedies = _remedies(engine, voice, found, entry, presence, with_budget=with_budget)
+        remedies = _remedies(engine, responder, found, entry, presence, with_budget=with_budget)
         left = found.departures.get(entry.seq) if presence.state != "whole" else None
         messages.append(_message(entry, presence, left, remedies))
     return Explanation(
@@ -220,7 +220,7 @@ def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
 
 
 def _remedies(
-    engine: Engine, voice: Voice, found: Looked, entry: Entry, presence: Presence, *, with_budget: bool
+    engine: Engine, responder: Responder, found: Looked, entry: Entry, presence: Presence, *, with_budget: bool
 ) -> list[Remedy]:
     """Return what would bring a message back."""
     built = found.built
@@ -242,7 +242,7 @@ def _remedies(
         remedies += _larger_budget(found, entry.seq, search=with_budget)
     if presence.reason == SUMMARIZED:
         remedies.append(Remedy("summary", "drop the summary: session.drop_compaction(id)"))
-    remedies.append(_recall(engine, voice))
+    remedies.append(_recall(engine, responder))
     return remedies
 
 
@@ -262,8 +262,8 @@ def _larger_budget(found: Looked, seq: int, *, search: bool) -> list[Remedy]:
     return [Remedy("budget", f"a larger budget (it is {built.budget:,} tokens), or a model with a larger window")]
 
 
-def _recall(engine: Engine, voice: Voice) -> Remedy:
-    if voice.policy.recall or SEARCH in voice.tools.tools or "conversation" in voice.recalls:
+def _recall(engine: Engine, responder: Responder) -> Remedy:
+    if responder.policy.recall or SEARCH in responder.tools.tools or "conversation" in responder.recalls:
         return Remedy("recall", "ask about it: what answers the message is recalled from the log")
     if engine.index is not None:
         return Remedy(

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.agents import Agent, Voice
+from holdfast.agents import Agent, Responder
 from holdfast.domain.heard import Heard
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
@@ -92,13 +92,13 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a turn was running, and was asked to stop."""
 
 
-async def spoken(engine: Engine, ref: SessionRef, voice: Voice, speech: Speech) -> Spoken:
+async def spoken(engine: Engine, ref: SessionRef, responder: Responder, speech: Speech) -> Spoken:
     """Have the agent say something, in a turn of its own.
 
     Args:
         engine: of the store.
         ref: in which session.
-        voice: who says it.
+        responder: who says it.
         speech: what, and whether a turn that runs is stopped for it (`INTERRUPT`), waited for (`APPEND`), or a reason to say
             nothing (`IGNORE`).
 
@@ -108,24 +108,24 @@ async def spoken(engine: Engine, ref: SessionRef, voice: Voice, speech: Speech) 
         CallsOpen: with `APPEND`: tool calls wait for their results.
         InvalidRequest: there is nothing to say, or a turn of the session is open in this task.
     """
-    words = speech.words(voice.agent)
+    words = speech.words(responder.agent)
     await engine.present(ref)
     try:
         async with engine.locks.between_turns(ref, _MODES[speech.priority]) as lock:
             await lock.open(lambda: engine.store.get(ref))
-            return await _spoken(engine, lock, voice, speech, words)
+            return await _spoken(engine, lock, responder, speech, words)
     except SessionBusy:
         if speech.priority != "IGNORE":
             raise
         return Spoken(session=await engine.store.get(ref), entry=None, stopped=False)
 
 
-async def _spoken(engine: Engine, lock: SessionLock, voice: Voice, speech: Speech, words: str) -> Spoken:
+async def _spoken(engine: Engine, lock: SessionLock, responder: Responder, speech: Speech, words: str) -> Spoken:
     ref, stopped = lock.ref, lock.stopped
-    if speech.text is None and voice.agent is not None:
-        words = await fill_template(engine, await engine.store.get(ref), words, voice.agent)
+    if speech.text is None and responder.agent is not None:
+        words = await fill_template(engine, await engine.store.get(ref), words, responder.agent)
         if not words.strip():
-            raise InvalidRequest(f"nothing is left to say of what agent {voice.agent.name!r} says", param="text")
+            raise InvalidRequest(f"nothing is left to say of what agent {responder.agent.name!r} says", param="text")
     metadata = {"source": speech.source, **({} if speech.interruptable else {INTERRUPTABLE: False})}
     message = Message(role="assistant", content=words)
     (tokens,) = await count_tokens([message])
@@ -144,7 +144,7 @@ async def _spoken(engine: Engine, lock: SessionLock, voice: Voice, speech: Speec
             tokens=tokens,
             timestamp=now,
             metadata=metadata,
-            agent=voice.agent_name,
+            agent=responder.agent_name,
             turn_id=session.tail.turn_id + 1,
         )
         write = Append(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import SHARED
@@ -50,20 +50,20 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
         InvalidRequest: it cannot be called from here, or its failure message stands in place of a reply.
         HoldfastError: its turn failed.
     """
-    voice = turn.roster.voice(agent=agent)
+    responder = turn.roster.find_responder(agent=agent)
     if turn.depth >= AGENT_DEPTH:
         raise InvalidRequest(f"agents have called each other {AGENT_DEPTH} deep: answer without calling another one")
-    if not may_share_key(turn, voice):
+    if not may_share_key(turn, responder):
         raise InvalidRequest(
             f"{agent} cannot be called: its model is elsewhere, where the user's own key is not handed on"
         )
-    check_body(voice, {})
-    child = await _create_child(turn, context, voice, agent)
+    check_body(responder, {})
+    child = await _create_child(turn, context, responder, agent)
     context.marked[CHILD] = child.id
     limits = RequestSettings(limit=turn.request.settings.limit)
     asked = TurnRequest(
         ref=child.ref,
-        voice=turn.roster.with_context(voice, limits.apply(voice.context)),
+        responder=turn.roster.with_context(responder, limits.apply(responder.context)),
         settings=limits,
         incoming=(Message(role="user", content=request),),
         headers=turn.request.headers,
@@ -81,7 +81,7 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
     return text
 
 
-async def _create_child(turn: Turn, context: ToolContext, voice: Voice, agent: str) -> Session:
+async def _create_child(turn: Turn, context: ToolContext, responder: Responder, agent: str) -> Session:
     """Create the session of one call, with a copy of the caller's session state and a reference to the call."""
     engine = turn.engine
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
@@ -94,7 +94,7 @@ async def _create_child(turn: Turn, context: ToolContext, voice: Voice, agent: s
         state=dict(turn.session.state),
         metadata={PARENT: parent},
     )
-    return await engine.store.create(await begin_session(engine.store, new, voice.agent))
+    return await engine.store.create(await begin_session(engine.store, new, responder.agent))
 
 
 async def _run_turn(turn: Turn) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents import Agent, Voice
+from holdfast.agents import Agent, Responder
 from holdfast.agents.team import Team
 from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import TRANSFERRED, Entry, Session
@@ -48,16 +48,16 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
     if asked.team is None or asked.agent is None or asked.agent.workflow:
         return
     name = await _find_answering_agent(turn, asked.team, session, plan)
-    now = turn.request.voice.agent
+    now = turn.request.responder.agent
     if now is not None and name == now.name:
         return
-    voice = asked if name == asked.agent.name else _make_voice(turn, asked.team, name)
-    if not may_share_key(turn, voice):
-        voice = asked
-    learned = await turn.engine.learning.of(voice.llm)
-    if voice is not asked:
-        check_body(voice, turn.request.body, learned)
-    turn.give_to(voice, learned)
+    responder = asked if name == asked.agent.name else _make_responder(turn, asked.team, name)
+    if not may_share_key(turn, responder):
+        responder = asked
+    learned = await turn.engine.learning.of(responder.llm)
+    if responder is not asked:
+        check_body(responder, turn.request.body, learned)
+    turn.give_to(responder, learned)
 
 
 async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
@@ -126,50 +126,50 @@ async def transfer(turn: Turn, name: str) -> None:
     Raises:
         InvalidRequest: it cannot take over, in words for the model.
     """
-    team = turn.request.voice.team
+    team = turn.request.responder.team
     assert team is not None, "somebody can be reached"
     if turn.handover.transfers >= TRANSFERS:
         raise InvalidRequest(f"this conversation was handed over {TRANSFERS} times in this turn: answer yourself now")
-    voice = _make_voice(turn, team, name)
-    if not may_share_key(turn, voice):
+    responder = _make_responder(turn, team, name)
+    if not may_share_key(turn, responder):
         raise InvalidRequest(
             f"{name} cannot take over: its model is elsewhere, where the user's own key is not handed on"
         )
-    learned = await turn.engine.learning.of(voice.llm)
+    learned = await turn.engine.learning.of(responder.llm)
     try:
-        check_body(voice, turn.request.body, learned)
+        check_body(responder, turn.request.body, learned)
     except InvalidRequest as exc:
         raise InvalidRequest(f"{name} cannot take over: {exc}") from exc
     if turn.handover.next is not None:  # behind the last await: calls of a message run side by side
         taken = turn.handover.next[0].agent
         raise InvalidRequest(f"{taken.name if taken else 'another agent'} takes over already; only one can")
-    turn.handover.next = voice, learned
+    turn.handover.next = responder, learned
 
 
 def hand_over(turn: Turn) -> bool:
     """Let the agent answer that takes over, if there is one; return whether there is. The results of its call are in the log."""
     if turn.handover.next is None:
         return False
-    (voice, learned), turn.handover.next = turn.handover.next, None
+    (responder, learned), turn.handover.next = turn.handover.next, None
     turn.handover.transfers += 1
-    turn.give_to(voice, learned)
-    if voice.steps and (choice := turn.request.body.get("tool_choice")) is not None:
+    turn.give_to(responder, learned)
+    if responder.steps and (choice := turn.request.body.get("tool_choice")) is not None:
         body = {**turn.request.body, "tool_choice": relax_choice(choice)}
         turn.request = msgspec.structs.replace(turn.request, body=body)
     return True
 
 
-def _make_voice(turn: Turn, team: Team[Agent], name: str) -> Voice:
-    voice = turn.roster.member(team, name)
-    return msgspec.structs.replace(voice, tools=Toolset()) if turn.request.tools_elsewhere else voice
+def _make_responder(turn: Turn, team: Team[Agent], name: str) -> Responder:
+    responder = turn.roster.member(team, name)
+    return msgspec.structs.replace(responder, tools=Toolset()) if turn.request.tools_elsewhere else responder
 
 
-def may_share_key(turn: Turn, voice: Voice) -> bool:
+def may_share_key(turn: Turn, responder: Responder) -> bool:
     """Return True if the caller's own key may be sent with an agent's calls: only to the provider that it was meant for."""
     if not turn.request.headers:
         return True
-    if voice.steps:
-        return all(may_share_key(turn, step) for step in voice.steps)
+    if responder.steps:
+        return all(may_share_key(turn, step) for step in responder.steps)
     client = turn.handover.asked.llm.client
     place = origin_of(client)
-    return voice.llm.client is client or (place is not None and origin_of(voice.llm.client) == place)
+    return responder.llm.client is client or (place is not None and origin_of(responder.llm.client) == place)

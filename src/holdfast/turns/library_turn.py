@@ -167,7 +167,7 @@ class OpenTurn:
         delta = self.state.take()
         if not added and not delta:
             return
-        agent, calls = self._turn.request.voice.agent, self._call(added)
+        agent, calls = self._turn.request.responder.agent, self._call(added)
         try:
             if agent is not None and agent.output_key:
                 text = read_reply_text(added)
@@ -241,7 +241,7 @@ class OpenTurn:
 async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
     """Return the working set of a turn, ready to send."""
     built = turn.working_set
-    return await to_sendable(turn.engine, turn.request.ref, turn.request.voice.llm, built) if built else []
+    return await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built) if built else []
 
 
 def _line(run: Run) -> str:

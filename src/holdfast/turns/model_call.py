@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
 from holdfast.domain.messages import TEXT_PARTS
@@ -69,9 +69,9 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     recovery = Recovery(turn)
     while True:
         await turn.lock.interruptible(recovery.settle)
-        call, has_begun = turn.roster.upstream(turn.request.voice.llm).begin(turn.engine.clock()), False
+        call, has_begun = turn.roster.upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
-            stream = turn.request.voice.llm.client.stream(await _body(turn), headers=turn.request.headers or None)
+            stream = turn.request.responder.llm.client.stream(await _body(turn), headers=turn.request.headers or None)
             async with closing(stream) as chunks:
                 opening = await _read_opening(turn, chunks)
                 if opening:
@@ -119,7 +119,7 @@ def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
     error.handed = bool(turn.request.headers)
     now = turn.engine.clock()
     call.failed(error, now)
-    fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.voice.llm.model, "code": error.code}
+    fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.responder.llm.model, "code": error.code}
     fields |= {"status": error.status, "seconds": round((now - call.started) / 1000, 3)}
     _log.warning("a model did not answer", extra={"fields": fields})
 
@@ -127,11 +127,11 @@ def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
 async def _body(turn: Turn) -> dict[str, Any]:
     """Return the body of one call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
-    llm = turn.request.voice.llm
+    llm = turn.request.responder.llm
     asked = turn.request.body
     if turn.request.api != llm.dialect == "openai":
         asked = fields_for_others(asked, llm.model)
-    body = {**llm.params, **turn.request.voice.tools.add_to_request(asked)}
+    body = {**llm.params, **turn.request.responder.tools.add_to_request(asked)}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):
@@ -151,9 +151,11 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
     assert built is not None, "the working set is built first"
     tokens = read_usage(usage)
     if tokens.prompt_tokens:
-        turn.learned = turn.engine.learning.reported(turn.request.voice.llm, built.total_tokens, tokens.prompt_tokens)
+        turn.learned = turn.engine.learning.reported(
+            turn.request.responder.llm, built.total_tokens, tokens.prompt_tokens
+        )
     return ModelCall(
-        model=str(model or turn.request.voice.llm.model)[:_MODEL_NAME],
+        model=str(model or turn.request.responder.llm.model)[:_MODEL_NAME],
         timestamp=turn.engine.clock(),
         prompt_tokens=tokens.prompt_tokens,
         completion_tokens=tokens.completion_tokens,
@@ -195,18 +197,18 @@ def fails_over(error: HoldfastError) -> bool:
 
 async def build_call(turn: Turn) -> None:
     """Build the prompt of the turn's next call, for a stand-in if the model's upstream is cooling down."""
-    own = turn.request.voice
-    if len(turn.voices) > 1 and not _is_available(turn, own):
+    own = turn.request.responder
+    if len(turn.responders) > 1 and not _is_available(turn, own):
         if await _switch_to_stand_in(turn, own, ()):
             return
         await _speak_as(turn, own)
     await build_prompt(turn)
 
 
-async def _switch_to_stand_in(turn: Turn, own: Voice, asked: Sequence[Voice]) -> bool:
+async def _switch_to_stand_in(turn: Turn, own: Responder, asked: Sequence[Responder]) -> bool:
     """Build the prompt for another model in place of one that is cooling down; return whether there is one."""
-    for voice in _find_stand_ins(turn, [*asked, own]):
-        if _is_available(turn, voice) and await _build_for(turn, voice) is None:
+    for responder in _find_stand_ins(turn, [*asked, own]):
+        if _is_available(turn, responder) and await _build_for(turn, responder) is None:
             turn.roster.upstream(own.llm).failovers += 1
             _note_failed(turn, own, PASSED_OVER, None)
             return True
@@ -216,7 +218,7 @@ async def _switch_to_stand_in(turn: Turn, own: Voice, asked: Sequence[Voice]) ->
 class _Failed(NamedTuple):
     """A model that did not answer."""
 
-    voice: Voice
+    responder: Responder
     error: HoldfastError
     """Without its traceback, whose frames hold the prompt."""
 
@@ -228,16 +230,16 @@ class Recovery:
         self._turn = turn
         self._refused: list[int] = []
         """Tokens of the prompts that the model found too long."""
-        self._asked: list[Voice] = []
+        self._asked: list[Responder] = []
         self._failed: list[_Failed] = []
         self.refusals = Refusals(turn)
 
     async def settle(self) -> None:
         """Decide which model is called next: a stand-in if this one's upstream is cooling down by now."""
-        turn, own = self._turn, self._turn.request.voice
-        if len(turn.voices) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
+        turn, own = self._turn, self._turn.request.responder
+        if len(turn.responders) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
             return
-        if turn.request.voice is not own:
+        if turn.request.responder is not own:
             await _speak_as(turn, own)
             await build_prompt(turn)
 
@@ -271,32 +273,34 @@ class Recovery:
 
     async def _ask_next(self, error: HoldfastError) -> bool:
         """Build the prompt for the next model; return False if there is none. Upstreams that cool down come last."""
-        turn, own = self._turn, self._turn.request.voice
+        turn, own = self._turn, self._turn.request.responder
         # What one that stands in refuses may be right for the next.
-        if len(turn.voices) == 1 or not (fails_over(error) or own is not turn.voices[0]):
+        if len(turn.responders) == 1 or not (fails_over(error) or own is not turn.responders[0]):
             return False
         self._note(own, error)
-        for voice in sorted(_find_stand_ins(turn, self._asked), key=lambda voice: not _is_available(turn, voice)):
-            if isinstance(error, ContextTooLong) and not await _switch_to_wider(turn, voice, own, error):
+        for responder in sorted(
+            _find_stand_ins(turn, self._asked), key=lambda responder: not _is_available(turn, responder)
+        ):
+            if isinstance(error, ContextTooLong) and not await _switch_to_wider(turn, responder, own, error):
                 continue
-            why = await _build_for(turn, voice)
+            why = await _build_for(turn, responder)
             if why is None:
                 turn.roster.upstream(own.llm).failovers += 1
                 self._refused = []
                 return True
-            self._note(voice, why)
+            self._note(responder, why)
         return False
 
-    def _note(self, voice: Voice, error: HoldfastError) -> None:
-        self._asked.append(voice)
-        self._failed.append(_Failed(voice, _copy_error(error)))
-        _note_failed(self._turn, voice, error.code, error.status if isinstance(error, ModelError) else None)
+    def _note(self, responder: Responder, error: HoldfastError) -> None:
+        self._asked.append(responder)
+        self._failed.append(_Failed(responder, _copy_error(error)))
+        _note_failed(self._turn, responder, error.code, error.status if isinstance(error, ModelError) else None)
 
     def _explain_failure(self, error: HoldfastError) -> HoldfastError:
         if len(self._failed) < 2:
             return error
-        first, *others = sorted(self._failed, key=lambda failed: failed.voice is not self._turn.voices[0])
-        named = "; ".join(f"{failed.voice.llm.name}: {failed.error}" for failed in others)
+        first, *others = sorted(self._failed, key=lambda failed: failed.responder is not self._turn.responders[0])
+        named = "; ".join(f"{failed.responder.llm.name}: {failed.error}" for failed in others)
         told = _copy_error(first.error, f"{first.error}; nor did those answer that stand in: {named}")
         if isinstance(told, ModelError):
             asked = [wait for one in self._failed if (wait := getattr(one.error, "retry_after", None)) is not None]
@@ -306,7 +310,7 @@ class Recovery:
 
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
     """Build the prompt again: for what the refusal teaches of the window, and a tenth below the one that was refused."""
-    refused, llm = turn.working_set, turn.request.voice.llm
+    refused, llm = turn.working_set, turn.request.responder.llm
     assert refused is not None, "a prompt was refused"
     assert refused.request.budget is not None, "a turn's prompt has a budget"
     counted = refused.total_tokens
@@ -318,46 +322,46 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 # -- who ---------------------------------------------------------------------------
 
 
-def _find_stand_ins(turn: Turn, asked: Sequence[Voice]) -> list[Voice]:
+def _find_stand_ins(turn: Turn, asked: Sequence[Responder]) -> list[Responder]:
     """Return the models that may be asked besides these, in order. A caller's own key is sent only where it was meant for."""
-    place = origin_of(turn.voices[0].llm.client)
+    place = origin_of(turn.responders[0].llm.client)
     handed = bool(turn.request.headers)
     return [
-        voice
-        for voice in turn.voices
-        if not any(voice is one for one in asked)
-        and (not handed or (place is not None and origin_of(voice.llm.client) == place))
+        responder
+        for responder in turn.responders
+        if not any(responder is one for one in asked)
+        and (not handed or (place is not None and origin_of(responder.llm.client) == place))
     ]
 
 
-def _is_available(turn: Turn, voice: Voice) -> bool:
-    return turn.roster.upstream(voice.llm).available(turn.engine.clock())
+def _is_available(turn: Turn, responder: Responder) -> bool:
+    return turn.roster.upstream(responder.llm).available(turn.engine.clock())
 
 
-async def _switch_to_wider(turn: Turn, voice: Voice, own: Voice, refusal: ContextTooLong) -> bool:
+async def _switch_to_wider(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
     """Switch to a model with more room than the `own` one, which refused every prompt; return whether it has more."""
     window = refusal.context_limit or own.llm.budget().context_window
-    return voice.llm.budget(learned=await turn.engine.learning.of(voice.llm)).context_window > window
+    return responder.llm.budget(learned=await turn.engine.learning.of(responder.llm)).context_window > window
 
 
-async def _build_for(turn: Turn, voice: Voice) -> HoldfastError | None:
+async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
     """Build the prompt for another model; why it cannot be."""
-    await _speak_as(turn, voice)
+    await _speak_as(turn, responder)
     try:
-        check_body(voice, turn.request.body, turn.learned)
+        check_body(responder, turn.request.body, turn.learned)
         await build_prompt(turn)
     except (BudgetTooSmall, InvalidRequest) as exc:
         return exc
     return None
 
 
-async def _speak_as(turn: Turn, voice: Voice) -> None:
-    turn.speak_as(voice, await turn.engine.learning.of(voice.llm))
+async def _speak_as(turn: Turn, responder: Responder) -> None:
+    turn.speak_as(responder, await turn.engine.learning.of(responder.llm))
 
 
-def _note_failed(turn: Turn, voice: Voice, code: str, status: int | None) -> None:
+def _note_failed(turn: Turn, responder: Responder, code: str, status: int | None) -> None:
     """Have the reply tell who did not answer; once of each way, however many rounds there are."""
-    told = {"model": voice.llm.name, "code": code, "status": status}
+    told = {"model": responder.llm.name, "code": code, "status": status}
     if told not in turn.failed:
         turn.failed.append(told)
 
@@ -412,8 +416,8 @@ class Refusals:
         turn = self._turn
         probed, self._suspect = self._suspect, None
         if probed is not None and not probed.named:
-            turn.without[turn.request.voice.llm.name].pop(probed.seq, None)  # the probe did not help
-        left_out = turn.without.setdefault(turn.request.voice.llm.name, {})
+            turn.without[turn.request.responder.llm.name].pop(probed.seq, None)  # the probe did not help
+        left_out = turn.without.setdefault(turn.request.responder.llm.name, {})
         if not isinstance(error, ModelRejected) or error.status not in _STATUS or len(left_out) >= REFUSED_A_TURN:
             return False
         suspect = await self._find_suspect(error)
@@ -434,7 +438,7 @@ class Refusals:
         suspect, self._suspect = self._suspect, None
         if suspect is None:
             return
-        turn, name = self._turn, self._turn.request.voice.llm.name
+        turn, name = self._turn, self._turn.request.responder.llm.name
         for seq, reason in turn.without[name].items():
             try:
                 await self._note(seq, name, reason)
@@ -478,7 +482,7 @@ class Refusals:
     async def _find_places(self, at: int, block: int | None) -> Sequence[int]:
         """Return which messages of the working set the upstream's message `at` was made of."""
         turn = self._turn
-        built, llm = turn.working_set, turn.request.voice.llm
+        built, llm = turn.working_set, turn.request.responder.llm
         assert built is not None, "a prompt was refused"
         if llm.dialect == "anthropic":
             made = owners(built.messages)

@@ -61,7 +61,7 @@ async def _relate(turn: Turn) -> Session | None:
     """
     if turn.engine.unheard.of(turn.request.ref) and await _repeat_undelivered(turn):
         return None
-    runs_tools = bool(turn.request.voice.tools or turn.request.voice.steps)
+    runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
     if not is_joined and not (runs_tools and await _is_asked_again(turn)):
         await reconcile(turn)
@@ -104,8 +104,8 @@ async def _join_attempt(turn: Turn) -> bool:
     session = await turn.engine.store.get(request.ref)
     if session.identity != placement.attempt.identity:
         return False
-    turn.learned = await turn.engine.learning.of(request.voice.llm)
-    check_body(request.voice, request.body, turn.learned)
+    turn.learned = await turn.engine.learning.of(request.responder.llm)
+    check_body(request.responder, request.body, turn.learned)
     await turn.admit()
     await resume(turn, session, Plan("replayed"))
     turn.plan, turn.session = Plan("replayed"), session
@@ -127,8 +127,8 @@ async def _is_asked_again(turn: Turn) -> bool:
     incoming = await mask_messages(turn.engine.guard, request.incoming)
     if not await _has_unanswered(turn, session, incoming):
         return False
-    turn.learned = await turn.engine.learning.of(request.voice.llm)
-    check_body(request.voice, request.body, turn.learned)
+    turn.learned = await turn.engine.learning.of(request.responder.llm)
+    check_body(request.responder, request.body, turn.learned)
     await turn.admit()
     await write_opening(turn, session, Plan("replayed"), expect=None)
     return True
@@ -201,8 +201,8 @@ _MOVED = 64
 
 async def reconcile(turn: Turn) -> None:
     """Compare the request with the log, and open the turn with its new messages."""
-    turn.learned = await turn.engine.learning.of(turn.request.voice.llm)
-    check_body(turn.request.voice, turn.request.body, turn.learned)
+    turn.learned = await turn.engine.learning.of(turn.request.responder.llm)
+    check_body(turn.request.responder, turn.request.body, turn.learned)
     await turn.admit()
     if await _reconcile_warm(turn):
         return
@@ -227,7 +227,7 @@ async def reconcile(turn: Turn) -> None:
 async def _reconcile_warm(turn: Turn) -> bool:
     """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
     request = turn.request
-    if is_interrupting(request) or not request.incoming or request.voice.steps:
+    if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
     plan = _plan_warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _plan_warm_delta(turn, warm)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Agent, Llm, Voice
+from holdfast.agents import Agent, Llm, Responder
 from holdfast.artifacts.content import text_in
 from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_on
 from holdfast.context.recalled import KNOWN_SHARE as SHARE
@@ -50,15 +50,15 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         MissingState: the instruction needs state, or an artifact, that is not there.
         BudgetTooSmall: no legal working set fits.
     """
-    session, voice = turn.session, turn.request.voice
-    turn.instruction = await build_instruction(turn.engine, session, voice, turn.temp)
-    if voice.recalls:
-        turn.introduction = await introduce_memories(turn.engine, session, voice)
+    session, responder = turn.session, turn.request.responder
+    turn.instruction = await build_instruction(turn.engine, session, responder, turn.temp)
+    if responder.recalls:
+        turn.introduction = await introduce_memories(turn.engine, session, responder)
         await recall_other_sessions(turn)
     built = await _build(turn, session)
     if turn.stepped and await _add_summary(turn, built):
         built = await _build(turn, turn.session)
-    if turn.request.voice.llm.count is not None:
+    if turn.request.responder.llm.count is not None:
         built = await _recount(turn, built)
     keep_recalled(turn, built)
     return built
@@ -68,7 +68,7 @@ async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
     """Make a summary if the digest had to move the frontier for this call to fit; return whether one was made."""
     if built.request.policy.summarizer is None:
         return False
-    if not await turn.engine.compactor.inline(turn.request.ref, turn.request.voice, built.request):
+    if not await turn.engine.compactor.inline(turn.request.ref, turn.request.responder, built.request):
         return False
     turn.forget_step()
     return True
@@ -82,10 +82,10 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
         marker=await turn.engine.markers.of(session),
         learned=turn.learned,
         input_budget=turn.input_budget,
-        recall=turn.recalls.get(turn.request.voice.agent_name),
+        recall=turn.recalls.get(turn.request.responder.agent_name),
         introduction=turn.introduction,
     )
-    if turn.without and (without := turn.without.get(turn.request.voice.llm.name)):
+    if turn.without and (without := turn.without.get(turn.request.responder.llm.name)):
         made = msgspec.structs.replace(made, without=dict(without))
     key = turn.key
     built = await _build_warm(turn, session, made, key)
@@ -148,7 +148,7 @@ def draft_from(made: Request, read: ReadView) -> Draft:
 
 async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
     """`built`, counted by the provider too; built anew as long as that is more than the budget has."""
-    llm, learning = turn.request.voice.llm, turn.engine.learning
+    llm, learning = turn.request.responder.llm, turn.engine.learning
     for _ in range(_RECOUNTS):
         turn.provider_count = await count_by_provider(turn.engine, turn.request.ref, llm, built)
         if turn.provider_count is None:
@@ -213,9 +213,13 @@ def make_request(
         recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
         introduction: what is known since before the session, as `holdfast.turns.prompt` makes it.
     """
-    voice, body = request.voice, request.body
-    tools = _read_tools(voice.tools.add_to_request({**body, "tools": _read_tools(body)})) if body or voice.tools else ()
-    base = voice.request(learned, read_reply_tokens(body), tools)
+    responder, body = request.responder, request.body
+    tools = (
+        _read_tools(responder.tools.add_to_request({**body, "tools": _read_tools(body)}))
+        if body or responder.tools
+        else ()
+    )
+    base = responder.request(learned, read_reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
     policy = msgspec.structs.replace(base.policy, facts=False) if is_child(session.ref) else base.policy
     made = msgspec.structs.replace(
@@ -231,7 +235,7 @@ def make_request(
     return made if policy.perspective is None else made.with_marker(marker)
 
 
-def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = None) -> None:
+def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned | None = None) -> None:
     """Refuse what no working set can be built for, before anything is written.
 
     Raises:
@@ -240,23 +244,23 @@ def check_body(voice: Voice, body: Mapping[str, Any], learned: Learned | None = 
     """
     tools = _read_tools(body)
     check_interruptable(body)
-    if voice.unknown and voice.agent is not None:
-        message = f"agent {voice.agent.name!r} names agents that are not there: {', '.join(voice.unknown)}"
+    if responder.unknown and responder.agent is not None:
+        message = f"agent {responder.agent.name!r} names agents that are not there: {', '.join(responder.unknown)}"
         raise InvalidRequest(message, param="agent")
-    if voice.steps:
-        _check_steps(voice, body)
+    if responder.steps:
+        _check_steps(responder, body)
         return
-    voice.tools.check(body)
-    if voice.llm.dialect == "anthropic":
-        anthropic_requests.check({**voice.llm.params, **body})
-    voice.llm.budget(read_reply_tokens(body), tools=bool(tools or voice.tools), learned=learned)
+    responder.tools.check(body)
+    if responder.llm.dialect == "anthropic":
+        anthropic_requests.check({**responder.llm.params, **body})
+    responder.llm.budget(read_reply_tokens(body), tools=bool(tools or responder.tools), learned=learned)
 
 
-def _check_steps(voice: Voice, body: Mapping[str, Any]) -> None:
-    """Refuse what one of those cannot serve that speak in the place of `voice`. Raises `InvalidRequest`."""
+def _check_steps(responder: Responder, body: Mapping[str, Any]) -> None:
+    """Refuse what one of those cannot serve that speak in the place of `responder`. Raises `InvalidRequest`."""
     if (body.get("n") or 1) != 1:
         raise InvalidRequest("n must be 1 where several agents speak: only one reply can go on", param="n")
-    for step in voice.steps:
+    for step in responder.steps:
         check_body(step, body)
 
 
@@ -284,7 +288,7 @@ _BETWEEN: Final = "\n\n"
 
 
 async def build_instruction(
-    engine: Engine, session: Session, voice: Voice, temp: Mapping[str, Any] | None = None
+    engine: Engine, session: Session, responder: Responder, temp: Mapping[str, Any] | None = None
 ) -> tuple[Message, ...]:
     """Return the system messages of the agent's model, then the agent's instruction.
 
@@ -293,7 +297,7 @@ async def build_instruction(
     Args:
         engine: of the store.
         session: as it stands.
-        voice: whose it is.
+        responder: whose it is.
         temp: what the turn has under `temp:` keys; None: it is none, and all of these may be missing.
 
     Returns:
@@ -303,9 +307,9 @@ async def build_instruction(
         MissingState: it needs state, or an artifact, that is not there; says which, and whose instruction it is.
         InvalidRequest: an artifact that it names is no text, or too long for an instruction.
     """
-    parts = voice.instructions
+    parts = responder.instructions
     if not parts:
-        return voice.llm.system_messages
+        return responder.llm.system_messages
     templates = [parse_template(part.text) for part in parts]
     values = await _read_values(engine, session.ref, session.state, templates, temp or {})
     if temp is None:
@@ -316,7 +320,7 @@ async def build_instruction(
     ]
     text = _BETWEEN.join(one for one in told if one)
     told_agent = (Message(role="system", content=text),) if text else ()
-    return (*voice.llm.system_messages, *told_agent)
+    return (*responder.llm.system_messages, *told_agent)
 
 
 async def fill_template(
@@ -395,25 +399,25 @@ async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str
 _log: Final = logging.getLogger("holdfast.dreams")
 
 
-async def introduce_memories(engine: Engine, session: Session, voice: Voice) -> Introduction | None:
+async def introduce_memories(engine: Engine, session: Session, responder: Responder) -> Introduction | None:
     """Return the promoted memories of the session's user, the agent and the app for a prompt; None if there are none.
 
     Args:
         engine: of the store.
         session: as it stands.
-        voice: who speaks; unless memories come into its prompts by themselves, it is told nothing.
+        responder: who speaks; unless memories come into its prompts by themselves, it is told nothing.
     """
-    recalls, budget = voice.recalls.get("memory"), engine.dreaming.settings.inject_budget
+    recalls, budget = responder.recalls.get("memory"), engine.dreaming.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:
         return None
     try:
         user = None if is_shared(session.metadata) else session.ref.user_id
-        found = [await engine.promoted.of(owner) for owner in find_owners(user, voice.agent_name)]
+        found = [await engine.promoted.of(owner) for owner in find_owners(user, responder.agent_name)]
     except StoreUnavailable as exc:  # no turn fails for the sake of what it might know
         _log.warning("a session was told of no promoted memories: %s", exc.code)
         return None
     # The model's own window, and not what a provider has taught of it: that would change the block within a session.
-    room = min(budget, voice.llm.budget(None).input // SHARE)
+    room = min(budget, responder.llm.budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories]
     marker = await engine.markers.of(session)
-    return introduction_of(memories, session.created_at, room, voice.llm.counter, marker=marker)
+    return introduction_of(memories, session.created_at, room, responder.llm.counter, marker=marker)

@@ -60,7 +60,7 @@ _LOOKED_BACK: Final = 64
 
 async def recall_other_sessions(turn: Turn) -> None:
     """Find what the turn's prompts are to have recalled, unless that is known."""
-    name, budgets = turn.request.voice.agent_name, turn.request.voice.recall_budgets
+    name, budgets = turn.request.responder.agent_name, turn.request.responder.recall_budgets
     if not budgets or name in turn.recalls:
         return
     found: dict[RecalledKind, Sequence[RecalledItem]] = {}
@@ -95,7 +95,7 @@ async def _recall_kind(
 def keep_recalled(turn: Turn, built: WorkingSet) -> None:
     """Have the turn's further prompts recall what the first one did."""
     recall = built.request.recall
-    turn.recalls[turn.request.voice.agent_name] = msgspec.structs.replace(
+    turn.recalls[turn.request.responder.agent_name] = msgspec.structs.replace(
         recall, items=(), block=built.recalled, searched=True, spare=False
     )
 
@@ -411,7 +411,7 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
 
 
 def _search_settings(turn: Turn) -> RecallSettings:
-    return turn.request.voice.recalls.get("conversation", _DEFAULT)
+    return turn.request.responder.recalls.get("conversation", _DEFAULT)
 
 
 def _find_first_sent(turn: Turn) -> int | None:
@@ -521,11 +521,11 @@ async def recall_memories(turn: Turn) -> list[RecalledItem]:
     query = (await find_user_text(turn))[:QUERY_CHARS]
     if not query.strip():
         return []
-    ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
+    ref, settings = turn.request.ref, turn.request.responder.recalls.get("memory")
     found = await turn.engine.memories.recall(
         query,
         user_id=None if is_shared(turn) else ref.user_id,
-        agent=turn.request.voice.agent_name,
+        agent=turn.request.responder.agent_name,
         limit=settings.max_results if settings else USUAL,
         min_score=LEAST_SCORE,
         include_quarantined=False,

@@ -48,7 +48,7 @@ async def append_reply(
     Raises:
         InvalidRequest: the store refuses the messages, or the other changes.
     """
-    agent = turn.request.voice.agent
+    agent = turn.request.responder.agent
     key = agent.output_key if agent is not None and text else None
     if key is None:
         return await turn.append(messages, state_delta=state_delta, **how)
@@ -62,7 +62,7 @@ async def append_reply(
         appended = await turn.append(messages, state_delta=state_delta, **how)
         fields = {
             "session_id": turn.request.ref.id,
-            "agent": turn.request.voice.agent_name,
+            "agent": turn.request.responder.agent_name,
             "key": key,
             "code": exc.code,
         }
@@ -87,7 +87,7 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
     It has to have one, and nothing may have been said yet. A caller's own key that the model's provider refuses is the caller's
     to mend, so it is told.
     """
-    agent = turn.request.voice.agent
+    agent = turn.request.responder.agent
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
     if agent is None or not agent.failure_message or assembler.has_spoken or own_key:
         return None
@@ -104,7 +104,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
         text: as `failure_text` gives it.
         error: code and message of the error.
     """
-    agent, (code, message) = turn.request.voice.agent, error
+    agent, (code, message) = turn.request.responder.agent, error
     assert agent is not None, "only an agent has a failure message"
     sent = assembler.separate_text(text)
     metadata = with_artifacts(turn, {**(assembler.metadata or {}), "source": SOURCE, "error": code})
@@ -115,7 +115,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
     _log.error("no model answered: the agent's failure message was said", extra={"fields": fields})
     reply = Message(role="assistant", content=text)
     await turn.settle(turn.append([reply], metadata=metadata, last=True))
-    now, llm = turn.engine.clock(), turn.request.voice.llm
+    now, llm = turn.engine.clock(), turn.request.responder.llm
     head = {"id": f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}", "object": "chat.completion.chunk"}
     return list(assembler.end_with_text(sent, {**head, "created": now // 1000, "model": llm.model}))
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.units import distinct_id
 from holdfast.domain.artifact import artifacts_to, check_name
 from holdfast.domain.heard import APART
@@ -66,10 +66,10 @@ class ReplyAssembler:
 
     def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: ReplyAssembler | None = None) -> None:
         self._turn = turn
-        self._tools = turn.request.voice.tools
+        self._tools = turn.request.responder.tools
         self._alone = not self._tools and turn.share is None
         self._theirs = turn.client_tools
-        self._choice = {**turn.request.voice.llm.params, **turn.request.body}.get("tool_choice")
+        self._choice = {**turn.request.responder.llm.params, **turn.request.body}.get("tool_choice")
         self._first = False
         self.calls: tuple[ToolCall, ...] = ()
         self.returned: tuple[ToolCall, ...] = ()
@@ -96,10 +96,10 @@ class ReplyAssembler:
             return relax_choice(self._turn.request.body.get("tool_choice"))
         return relax_choice(self._choice)
 
-    def switch_voice(self, voice: Voice) -> None:
+    def switch_responder(self, responder: Responder) -> None:
         """Another agent answers from here on, with its own tools; what the client sees stays one reply."""
-        self._tools, self._first = voice.tools, True
-        self._choice = {**voice.llm.params, **self._turn.request.body}.get("tool_choice")
+        self._tools, self._first = responder.tools, True
+        self._choice = {**responder.llm.params, **self._turn.request.body}.get("tool_choice")
 
     @property
     def _at_bound(self) -> bool:

@@ -61,7 +61,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                 yield chunk
             return
         assembler, completion_id = ReplyAssembler(turn), _make_keyed_id(turn)
-        speaking = run_workflow(turn, speak, assembler) if turn.request.voice.steps else speak(turn, assembler)
+        speaking = run_workflow(turn, speak, assembler) if turn.request.responder.steps else speak(turn, assembler)
         while True:
             async with closing(speaking) as chunks:
                 async for chunk in chunks:
@@ -69,7 +69,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                         yield _with_id(chunk, completion_id)
             if turn.closed or turn.failure is not None:
                 return
-            if not turn.request.voice.steps:
+            if not turn.request.responder.steps:
                 break
             speaking = run_workflow(turn, speak, assembler)  # the agent that spoke handed the conversation over to one
         turn.closed = True
@@ -99,7 +99,7 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
         async with closing(run_tools(turn, assembler)) as chunks:
             async for chunk in chunks:
                 yield chunk
-        if assembler.returned or turn.request.voice.steps:
+        if assembler.returned or turn.request.responder.steps:
             return
         turn.tool_choice = assembler.tool_choice
 
@@ -258,7 +258,7 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
         "id": _make_keyed_id(turn) or f"chatcmpl-{turn.session.id}-{entry.seq}",
         "object": "chat.completion",
         "created": entry.timestamp // 1000,
-        "model": turn.request.voice.llm.model,
+        "model": turn.request.responder.llm.model,
         "choices": [{"index": 0, "message": message_to(message), "finish_reason": reason}],
     }
     return list(as_chunks(completion))

@@ -87,9 +87,9 @@ def compact(turn: Turn) -> None:
     """
     ref, prompts = turn.request.ref, dict(turn.prompts)
     if turn.working_set is not None:
-        prompts[turn.key] = (turn.request.voice, turn.working_set)
-    for voice, built in prompts.values():
-        turn.engine.compactor.after_turn(ref, voice, built, turn.session)
+        prompts[turn.key] = (turn.request.responder, turn.working_set)
+    for responder, built in prompts.values():
+        turn.engine.compactor.after_turn(ref, responder, built, turn.session)
         if built.request.policy.scorer is not None:
             turn.engine.scoring.soon(ref, built.request.policy.scorer)
 

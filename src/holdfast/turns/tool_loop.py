@@ -41,7 +41,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
                 for told in assembler.progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told
         if not assembler.returned and hand_over(turn):
-            assembler.switch_voice(turn.request.voice)
+            assembler.switch_responder(turn.request.responder)
     finally:
         if under_way.left:
             await turn.settle(under_way.give_up())
@@ -70,7 +70,7 @@ class _UnderWay:
         self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in assembler.calls}
 
     async def _run(self, call: ToolCall, context: ToolContext) -> Outcome:
-        tools = self._turn.request.voice.tools
+        tools = self._turn.request.responder.tools
         tool = tools.tools.get(call.name)
         if tool is not None and tool.reads_state:
             await self._load_state()
@@ -142,7 +142,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
         return await turn.engine.store.entries(ref, start=start, stop=stop)
 
     def sees(entry: Entry) -> bool:
-        perspective = turn.request.voice.perspective
+        perspective = turn.request.responder.perspective
         return perspective is None or not perspective.apart(entry)
 
     def saved(artifact: Artifact) -> None:
@@ -151,7 +151,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
-        agent=turn.request.voice.agent_name,
+        agent=turn.request.responder.agent_name,
         state=State(turn.standing),
         artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, saved),
         call=Call(
@@ -165,14 +165,14 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
             search=None if turn.engine.index is None else partial(search_for_tool, turn),
             memories=_open_memories(turn),
-            most=turn.request.voice.tools.limits.result,
+            most=turn.request.responder.tools.limits.result,
         ),
     )
 
 
 def _open_memories(turn: Turn) -> SessionMemories:
     """Return the memories that a tool may reach: those that the turn's user and agent may see."""
-    ref, settings = turn.request.ref, turn.request.voice.recalls.get("memory")
+    ref, settings = turn.request.ref, turn.request.responder.recalls.get("memory")
 
     def told(content: str) -> bool:
         built = turn.working_set
@@ -182,7 +182,7 @@ def _open_memories(turn: Turn) -> SessionMemories:
         turn.engine.memories,
         ref,
         turn.session.identity,
-        turn.request.voice.agent_name,
+        turn.request.responder.agent_name,
         most=settings.max_results if settings else None,
         told=told,
         shared=is_shared(turn),

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.agents import Voice
+from holdfast.agents import Responder
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import Introduction, Recall
@@ -48,7 +48,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A request to a session."""
 
     ref: SessionRef
-    voice: Voice
+    responder: Responder
     incoming: tuple[Message, ...]
     """Without the leading system messages."""
     own: tuple[Mapping[str, Any], ...] = ()
@@ -93,9 +93,9 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Handover(msgspec.Struct):
     """Who was asked in a turn, and who takes over from whom."""
 
-    asked: Voice
+    asked: Responder
     """Who was asked, whoever answers."""
-    next: tuple[Voice, Learned] | None = None
+    next: tuple[Responder, Learned] | None = None
     """Who answers from the next call on, with what is known of the model; None: whoever does now."""
     transfers: int = 0
     """How often it was handed over."""
@@ -158,11 +158,11 @@ class Turn:
         """What stands in the state of all scopes; what sessions share is read when somebody asks for it."""
         self.instruction: tuple[Message, ...] = ()
         """What its agent is told in the next call."""
-        self.prompts: dict[str, tuple[Voice, WorkingSet]] = {}
+        self.prompts: dict[str, tuple[Responder, WorkingSet]] = {}
         """The last prompt of each view that a reply came from, and whose it is."""
         self.artifacts: dict[str, int] = {}
         """Artifacts that its tools have saved, or its reply names: the newest version of each name."""
-        self.handover = Handover(request.voice)
+        self.handover = Handover(request.responder)
         """Who has the conversation."""
         self.depth = 0
         """How many agents have called each other like tools to come to it."""
@@ -190,57 +190,57 @@ class Turn:
     @cached_property
     def key(self) -> str:
         """Names the view that its prompts are built from."""
-        return self.request.voice.view_key
+        return self.request.responder.view_key
 
     @cached_property
-    def voices(self) -> tuple[Voice, ...]:
+    def responders(self) -> tuple[Responder, ...]:
         """Voices that may answer: the one that was asked for, then its stand-ins."""
-        voice = self.request.voice
-        return (voice, *self.roster.stand_ins(voice)) if voice.llm.fallbacks else (voice,)
+        responder = self.request.responder
+        return (responder, *self.roster.stand_ins(responder)) if responder.llm.fallbacks else (responder,)
 
-    def speak_as(self, voice: Voice, learned: Learned) -> None:
-        """Have another of its `voices` make the next call, whose prompt is to be built from a view of its own."""
-        self.request = msgspec.structs.replace(self.request, voice=self._with_request_context(voice))
+    def speak_as(self, responder: Responder, learned: Learned) -> None:
+        """Have another of its `responders` make the next call, whose prompt is to be built from a view of its own."""
+        self.request = msgspec.structs.replace(self.request, responder=self._with_request_context(responder))
         self.learned, self.input_budget, self.provider_count = learned, None, None
         vars(self).pop("key", None)
 
-    def _with_request_context(self, voice: Voice) -> Voice:
-        """Return the voice with what the request says of strategy and budget."""
-        return self.roster.with_context(voice, self.request.settings.apply(voice.context))
+    def _with_request_context(self, responder: Responder) -> Responder:
+        """Return the responder with what the request says of strategy and budget."""
+        return self.roster.with_context(responder, self.request.settings.apply(responder.context))
 
-    def give_to(self, voice: Voice, learned: Learned) -> None:
+    def give_to(self, responder: Responder, learned: Learned) -> None:
         """Have another agent answer from the next call on, with its own model and those that stand in for it."""
-        self.speak_as(voice, learned)
-        vars(self).pop("voices", None)
+        self.speak_as(responder, learned)
+        vars(self).pop("responders", None)
 
     @property
     def agent(self) -> str | None:
         """The name of the agent that answers, or has answered a request that came again; None: no agent does."""
         if self.answered is not None and self.closed:
             return self.answered.agent
-        return self.request.voice.agent_name
+        return self.request.responder.agent_name
 
     @property
     def client_tools(self) -> set[str | None]:
         """Names of the tools that the client declared: it runs them itself."""
         return {name_of(tool) for tool in self.request.body.get("tools") or ()}
 
-    def part(self, voice: Voice, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
+    def part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
         """Return the part of another voice in this turn: the log is shared; prompts, model and tools are its own.
 
         Args:
-            voice: who speaks.
+            responder: who speaks.
             share: which part it is.
             lock: its part of the turn's lock.
             body: what of the request is meant for it.
         """
         made = copy(self)
-        voice = self._with_request_context(voice)
-        made.request = msgspec.structs.replace(self.request, voice=voice, body=body)
-        made.share, made.lock, made.handover = share, lock, Handover(voice)
+        responder = self._with_request_context(responder)
+        made.request = msgspec.structs.replace(self.request, responder=responder, body=body)
+        made.share, made.lock, made.handover = share, lock, Handover(responder)
         made.learned, made.input_budget, made.provider_count = Learned(), None, None
         made.working_set = made.tool_choice = made._view = None  # noqa: SLF001 - its own kind
-        for cached in ("key", "voices"):
+        for cached in ("key", "responders"):
             vars(made).pop(cached, None)
         return made
 
@@ -310,7 +310,7 @@ class Turn:
         if self.failure is not None:
             told["failure"] = self.failure
         if self.failed:
-            answered = {} if self.failure is not None else {"model": self.request.voice.llm.name}
+            answered = {} if self.failure is not None else {"model": self.request.responder.llm.name}
             told["upstream"] = {**answered, "failed": [*self.failed]}
         return told
 
@@ -364,7 +364,7 @@ class Turn:
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
-        agent, before = None if opening else request.voice.agent_name, self._log.session
+        agent, before = None if opening else request.responder.agent_name, self._log.session
         own = self._own_of(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
         if opening and request.speaker is not None:
             own = [{**one, "metadata": with_speaker(one.get("metadata"), request.speaker)} for one in own]
@@ -394,7 +394,7 @@ class Turn:
         self.session = appended.session
         self.wrote = self.wrote or not appended.replayed
         if calls and self.working_set is not None:
-            self.prompts[self.key] = (request.voice, self.working_set)
+            self.prompts[self.key] = (request.responder, self.working_set)
         self._view, self._media = None, {}
         if state_delta:
             await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.agents import Agent, Voice
+from holdfast.agents import Agent, Responder
 from holdfast.context.agent_view import is_hand_over
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.reconcile import Plan
@@ -92,7 +92,7 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
         try:
-            async with closing(workflow.reply(turn.request.voice)) as chunks:
+            async with closing(workflow.reply(turn.request.responder)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
@@ -123,7 +123,7 @@ class _Workflow:
         self._turn = turn
         self._speak = speak
         self._said = said
-        self._root = turn.request.voice
+        self._root = turn.request.responder
         self._floor = Floor()
         self._parts: list[Turn] = []
         self._failed: list[_Failed] = []
@@ -132,33 +132,33 @@ class _Workflow:
 
     # -- the reply -----------------------------------------------------------
 
-    async def reply(self, voice: Voice) -> Chunks:
-        """Have `voice` end the turn's reply."""
+    async def reply(self, responder: Responder) -> Chunks:
+        """Have `responder` end the turn's reply."""
         place = _Place(self._turn.lock)
-        if _agent_of(voice).parallel:
-            speaking = self._run_joined(voice, place._replace(joined=True))
-        elif voice.steps:
-            speaking = self._run_ended(voice, place)
+        if _agent_of(responder).parallel:
+            speaking = self._run_joined(responder, place._replace(joined=True))
+        elif responder.steps:
+            speaking = self._run_ended(responder, place)
         else:
-            speaking = self._run_last(voice, place)
+            speaking = self._run_last(responder, place)
         async with closing(speaking) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _run_ended(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_ended(self, responder: Responder, place: _Place) -> Chunks:
         """Run a sequence whose last agent ends the reply."""
-        async with closing(self._run_in_turn(voice.steps[:-1], place)) as chunks:
+        async with closing(self._run_in_turn(responder.steps[:-1], place)) as chunks:
             async for chunk in chunks:
                 yield chunk
         if self._turn.closed:
             return
-        async with closing(self.reply(voice.steps[-1])) as chunks:
+        async with closing(self.reply(responder.steps[-1])) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _run_last(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_last(self, responder: Responder, place: _Place) -> Chunks:
         """One agent, whose words are the client's as they come."""
-        part = await self._make_part(voice, place, Share(ends=True), self._turn.request.body)
+        part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         assembler = ReplyAssembler(part, self._used, self._before)
         try:
             async with closing(self._speak(part, assembler)) as chunks:
@@ -172,39 +172,39 @@ class _Workflow:
         for chunk in assembler.ending():
             yield chunk
 
-    async def _run_joined(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_joined(self, responder: Responder, place: _Place) -> Chunks:
         """Agents side by side, whose texts are one reply."""
-        async with closing(self._run_side_by_side(voice, place)) as chunks:
+        async with closing(self._run_side_by_side(responder, place)) as chunks:
             async for chunk in chunks:
                 yield chunk
-        part = await self._make_part(voice, place, Share(ends=True), self._turn.request.body)
-        text, llm = self._text(voice), voice.llm
+        part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
+        text, llm = self._text(responder), responder.llm
         assembler = ReplyAssembler(part, self._used, self._before)
         told = assembler.separate_text(text)
         said = Message(role="assistant", content=text)
         await part.settle(part.append([said], metadata=assembler.metadata, last=True))
-        self._turn.request = msgspec.structs.replace(self._turn.request, voice=voice)
+        self._turn.request = msgspec.structs.replace(self._turn.request, responder=responder)
         for chunk in assembler.end_with_text(told, self._head(llm.model)):
             yield chunk
             self._turn.closed = True
 
     # -- those before it -------------------------------------------------------
 
-    async def _run_aside(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
         """Run a voice after which others speak: it yields only progress and calls of the client's tools."""
-        if _agent_of(voice).parallel:
-            speaking = self._run_side_by_side(voice, place)
-        elif voice.steps:
-            speaking = self._run_in_turn(voice.steps, place)
-        elif _agent_of(voice).name in self._said:
+        if _agent_of(responder).parallel:
+            speaking = self._run_side_by_side(responder, place)
+        elif responder.steps:
+            speaking = self._run_in_turn(responder.steps, place)
+        elif _agent_of(responder).name in self._said:
             return
         else:
-            speaking = self._run_one(voice, place)
+            speaking = self._run_one(responder, place)
         async with closing(speaking) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _run_in_turn(self, steps: Sequence[Voice], place: _Place) -> Chunks:
+    async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> Chunks:
         """Have these speak one after the other, until one of them ends the turn by a call of the client's."""
         for step in steps:
             async with closing(self._run_aside(step, place)) as chunks:
@@ -213,14 +213,14 @@ class _Workflow:
             if self._turn.closed:
                 return
 
-    async def _run_one(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_one(self, responder: Responder, place: _Place) -> Chunks:
         """One agent, whose text is handed over."""
-        name, left_out = _agent_of(voice).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
+        name, left_out = _agent_of(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
             body["tool_choice"] = choice
         share = Share(step=name, joined=place.joined, branch=place.branch)
-        part = await self._make_part(voice, place, share, body)
+        part = await self._make_part(responder, place, share, body)
         assembler = ReplyAssembler(part)
         yield self._make_progress(part, "running")
         try:
@@ -244,12 +244,13 @@ class _Workflow:
 
     # -- side by side ----------------------------------------------------------
 
-    async def _run_side_by_side(self, voice: Voice, place: _Place) -> Chunks:
+    async def _run_side_by_side(self, responder: Responder, place: _Place) -> Chunks:
         """Have the agents of a `parallel` speak at once; where one fails and another does not, its place says so."""
         told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        places = [self._place(voice, step, place) for step in voice.steps]
+        places = [self._place(responder, step, place) for step in responder.steps]
         tasks = [
-            asyncio.ensure_future(self._branch(step, own, told)) for step, own in zip(voice.steps, places, strict=True)
+            asyncio.ensure_future(self._branch(step, own, told))
+            for step, own in zip(responder.steps, places, strict=True)
         ]
         try:
             for _ in tasks:
@@ -266,15 +267,15 @@ class _Workflow:
         errors = [task.exception() for task in tasks]
         if all(errors):
             raise errors[0] or AssertionError
-        for step, own, error in zip(voice.steps, places, errors, strict=True):
+        for step, own, error in zip(responder.steps, places, errors, strict=True):
             if isinstance(error, HoldfastError):
                 await self._record_silence(step, own._replace(lock=place.lock), error)
 
-    def _place(self, voice: Voice, step: Voice, place: _Place) -> _Place:
+    def _place(self, responder: Responder, step: Responder, place: _Place) -> _Place:
         lock = Branch(place.lock, self._turn.engine.locks, self._floor)
-        return place.within(_agent_of(voice).name, _agent_of(step).name, lock)
+        return place.within(_agent_of(responder).name, _agent_of(step).name, lock)
 
-    async def _branch(self, step: Voice, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
+    async def _branch(self, step: Responder, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
         """Run one of several parallel branches to the end of its writes; its progress goes to a queue, None at the end."""
         assert isinstance(place.lock, Branch), "whoever speaks beside others has a branch"
         try:
@@ -288,11 +289,11 @@ class _Workflow:
             finally:
                 asyncio.get_running_loop().call_soon(told.put_nowait, None)  # when its task is done
 
-    async def _record_silence(self, voice: Voice, place: _Place, error: HoldfastError) -> None:
+    async def _record_silence(self, responder: Responder, place: _Place, error: HoldfastError) -> None:
         """Hand over, in place of an agent that failed, that it did."""
-        name = _agent_of(voice).name
+        name = _agent_of(responder).name
         share = Share(step=name, joined=place.joined, branch=place.branch)
-        part = await self._make_part(voice, place, share, {})
+        part = await self._make_part(responder, place, share, {})
         self._said[name] = SILENT.format(agent=name, code=error.code)
         messages, noted = hand_over_reply(
             part, Message(role="assistant", content=self._said[name]), {"error": error.code}
@@ -301,28 +302,32 @@ class _Workflow:
 
     # -- all of them -----------------------------------------------------------
 
-    async def _make_part(self, voice: Voice, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
-        if not voice.steps and not may_share_key(self._turn, voice):
-            message = f"{_agent_of(voice).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
+    async def _make_part(self, responder: Responder, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
+        if not responder.steps and not may_share_key(self._turn, responder):
+            message = f"{_agent_of(responder).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
             raise InvalidRequest(message, param="agent")
-        voice = msgspec.structs.replace(voice, branch=place.branch)
-        part = self._turn.part(voice, share, place.lock, body)
-        part.learned = await self._turn.engine.learning.of(voice.llm)
+        responder = msgspec.structs.replace(responder, branch=place.branch)
+        part = self._turn.part(responder, share, place.lock, body)
+        part.learned = await self._turn.engine.learning.of(responder.llm)
         self._parts.append(part)
         return part
 
-    def _text(self, voice: Voice) -> str:
+    def _text(self, responder: Responder) -> str:
         """Return the text that an agent, or its stand-in, has said."""
-        if _agent_of(voice).parallel:
-            places = ((_agent_of(step).name, self._text(step)) for step in voice.steps)
+        if _agent_of(responder).parallel:
+            places = ((_agent_of(step).name, self._text(step)) for step in responder.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
-        return self._text(voice.steps[-1]) if voice.steps else self._said.get(_agent_of(voice).name, "")
+        return self._text(responder.steps[-1]) if responder.steps else self._said.get(_agent_of(responder).name, "")
 
     def _make_progress(self, part: Turn, status: str) -> Progress:
         """Return a chunk that says what an agent is doing."""
-        voice = part.request.voice
-        told = {"agent": _agent_of(voice).name, "status": status, **({"branch": voice.branch} if voice.branch else {})}
-        return Progress({**self._head(voice.llm.model), "choices": [], "holdfast": told})
+        responder = part.request.responder
+        told = {
+            "agent": _agent_of(responder).name,
+            "status": status,
+            **({"branch": responder.branch} if responder.branch else {}),
+        }
+        return Progress({**self._head(responder.llm.model), "choices": [], "holdfast": told})
 
     def _head(self, model: str) -> dict[str, Any]:
         name = f"chatcmpl-{self._turn.session.id}-{self._turn.session.tail.last_seq}"
@@ -334,9 +339,9 @@ class _Workflow:
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
         assembler = ReplyAssembler(failed.part, self._used, self._before) if aside else failed.assembler
-        voice = self._root if _agent_of(self._root).failure_message else failed.part.request.voice
-        voice = msgspec.structs.replace(voice, branch="")
-        closer = self._turn.part(voice, Share(ends=True), self._turn.lock, {})
+        responder = self._root if _agent_of(self._root).failure_message else failed.part.request.responder
+        responder = msgspec.structs.replace(responder, branch="")
+        closer = self._turn.part(responder, Share(ends=True), self._turn.lock, {})
         return closer, assembler, await make_failure_text(closer, assembler, error)
 
     def over(self) -> None:
@@ -356,9 +361,9 @@ async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
         _ = task.cancelled() or task.exception()
 
 
-def _agent_of(voice: Voice) -> Agent:
-    assert voice.agent is not None, "workflows are made of agents"
-    return voice.agent
+def _agent_of(responder: Responder) -> Agent:
+    assert responder.agent is not None, "workflows are made of agents"
+    return responder.agent
 
 
 # -- handing over ------------------------------------------------------------------
