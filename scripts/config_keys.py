@@ -1,4 +1,4 @@
-"""Write the tables of docs/configuration-keys.md (all keys) and docs/policies.md (all strategies) from the code: `python scripts/config_keys.py`. `--check` says whether they are current, and writes nothing."""
+"""Write the tables of docs/configuration-keys.md (all keys) and docs/strategies.md (all strategies) from the code: `python scripts/config_keys.py`. `--check` says whether they are current, and writes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _default(value: object) -> str:
 
 TABLES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("configuration-keys.md", "keys", format_table),
-    ("policies.md", "strategies", strategies),
+    ("strategies.md", "strategies", strategies),
 )
 
 

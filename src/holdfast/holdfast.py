@@ -71,7 +71,7 @@ class Holdfast(Sessions):
         url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…`, `redis://…`; None:
             `sqlite:///holdfast.db`, or in memory with a `preset`.
         strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`; None: the default
-            strategy. See docs/policies.md.
+            strategy. See docs/strategies.md.
         budget: tokens of the conversation in a working set; None: what the model's window leaves.
         preset: `mistralrs`: 128 sessions, half an hour, in memory, nothing recalled; other parameters win over it.
         session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None: for ever.
@@ -93,7 +93,7 @@ class Holdfast(Sessions):
         scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
             messages, a number from 0 to 1 for each.
         strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for agents and in
-            requests; see docs/policies.md. Names are known in the whole process until the store is closed.
+            requests; see docs/strategies.md. Names are known in the whole process until the store is closed.
         tools: what the model may call, and runs here: annotated functions, plain or async, or `Tool`s; see
             `holdfast.tools.functions`. An agent that names some has those, any other all.
         tool_limits: how far the tools of a turn may go.

@@ -171,14 +171,17 @@ def named(cells: list[str]) -> list[str]:
     return list(dict.fromkeys(name for cell in cells if cell for name in re.findall(r"`([a-z_]+)[`:@]", cell)[:1]))
 
 
-@pytest.mark.parametrize("head", ["| strategy | what it does |", "| strategy | a build"])
-def test_the_pages_tables_have_the_strategies_that_there_are(head: str) -> None:
-    assert sorted(named(first_cells("policies.md", head))) == sorted(STRATEGIES)
+@pytest.mark.parametrize(
+    ("page", "head"),
+    [("strategies.md", "| strategy | what it does |"), ("strategies-compared.md", "| strategy | a build")],
+)
+def test_the_tables_of_the_pages_list_every_strategy(page: str, head: str) -> None:
+    assert sorted(named(first_cells(page, head))) == sorted(STRATEGIES)
 
 
 def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
     """A section a strategy, in which each of its keys stands; `facts` and what clears tool results, which all have, are described once."""
-    sections = re.split(r"^### ", (DOCS / "policies.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    sections = re.split(r"^### ", (DOCS / "strategies.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     told = {section.partition("\n")[0].strip("`"): section.partition("\n## ")[0] for section in sections}
     assert set(STRATEGIES) <= set(told)
     for name, strategy in STRATEGIES.items():
@@ -189,7 +192,7 @@ def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
 def test_the_page_has_the_table_of_all_strategies() -> None:
     """As the code has them: `python scripts/config_keys.py` writes it."""
     assert f"scripts/config_keys.py -->\n\n{strategies()}\n<!-- strategies: end -->" in (
-        DOCS / "policies.md"
+        DOCS / "strategies.md"
     ).read_text(encoding="utf-8")
 
 

@@ -67,14 +67,14 @@ def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
 
 def _list_strategy_rows(path: str) -> Iterator[Row]:
     """The name, and for all keys of all strategies one row: the page that tells of them has a table of its own."""
-    where = "[Policies](policies.md#keys-and-defaults)"
+    where = "[Strategies](strategies.md#keys-and-defaults)"
     yield Row(
         f"{path}.strategy",
         "name of a strategy",
         f"`{DEFAULT_STRATEGY}`",
-        f"What decides what of a log is sent: {where}.",
+        f"Which messages are sent: see {where}.",
     )
-    yield Row(f"{path}.KEY", "as the strategy has it", "", f"A key of the strategy: {where}.")
+    yield Row(f"{path}.KEY", "depends on the strategy", "", f"A key of the strategy: see {where}.")
 
 
 def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:

@@ -4,7 +4,7 @@ A strategy is a pure callable `Window -> Window`; `make_strategy` makes one from
 what is old, cut what must stay, oldest first. `holdfast.context.build.fit` refuses what cannot be legal even then.
 
 An application registers strategies of its own: functions that choose which messages stay. That the working set is legal, complete and within
-its budget is Holdfast's part. See docs/policies.md.
+its budget is Holdfast's part. See docs/strategies.md.
 """
 
 from __future__ import annotations
