@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.stores import open_store
-from holdfast.stores.sql import migrations
+from holdfast.stores.sql import load_migrations
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,9 @@ def statuses(*args: str) -> list[str]:
 def _made(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has had the first `count` migrations."""
     with monkeypatch.context() as then:
-        then.setattr("holdfast.stores.sqlite_connection.migrations", lambda dialect: migrations(dialect)[:count])
+        then.setattr(
+            "holdfast.stores.sqlite_connection.load_migrations", lambda dialect: load_migrations(dialect)[:count]
+        )
         anyio.run(_opened_and_closed)
 
 
@@ -45,7 +47,7 @@ async def _opened_and_closed() -> None:
 
 def test_an_old_database_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     _made(1, monkeypatch)
-    newer = len(migrations("sqlite")) - 1
+    newer = len(load_migrations("sqlite")) - 1
     assert statuses("--show") == statuses("--show") == ["applied", *["pending"] * newer]
     assert statuses() == ["applied", *["applied now"] * newer]
     assert statuses() == statuses("--show") == ["applied"] * (newer + 1)
@@ -60,8 +62,8 @@ def test_a_database_that_is_not_there_is_not_made() -> None:
 
 
 def test_a_newer_database_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    _made(len(migrations("sqlite")), monkeypatch)
-    monkeypatch.setattr("holdfast.stores.migrations", lambda dialect: migrations(dialect)[:1])
+    _made(len(load_migrations("sqlite")), monkeypatch)
+    monkeypatch.setattr("holdfast.stores.load_migrations", lambda dialect: load_migrations(dialect)[:1])
     done = migrate("--show")
     assert done.exit_code == 1
     assert "made by a newer release" in done.stderr

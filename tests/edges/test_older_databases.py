@@ -44,10 +44,10 @@ def messages(http: httpx2.Client, session: str) -> list[dict[str, Any]]:
 
 def test_the_newest_schema_is_among_them() -> None:
     """A new migration needs a file of the schema before it, which nobody can make afterwards."""
-    from holdfast.stores.sql import migrations
+    from holdfast.stores.sql import load_migrations
 
     assert SCHEMAS[0] == 1
-    assert SCHEMAS[-1] >= len(migrations("sqlite")) - 1
+    assert SCHEMAS[-1] >= len(load_migrations("sqlite")) - 1
 
 
 def test_a_server_goes_on_with_it(older: tuple[str, dict[str, list[dict[str, Any]]]]) -> None:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.stores.postgres import OPTIONS
-from holdfast.stores.postgres_connection import Connection, connected
-from holdfast.stores.sql.address import address_of
+from holdfast.stores.postgres_connection import Connection, connect
+from holdfast.stores.sql.address import parse_address
 
 
 def with_values(sql: str, params: Sequence[Any]) -> str:
@@ -92,9 +92,9 @@ LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_us
 @asynccontextmanager
 async def planning(url: str, mode: str) -> AsyncIterator[Connection]:
     """A connection as PostgreSQL stores have them, whose plans are made like that (`plan_cache_mode`)."""
-    connection = await connected(address_of(url, options=OPTIONS), "the server")
+    connection = await connect(parse_address(url, options=OPTIONS), "the server")
     try:
-        await connection.ask(f"SET plan_cache_mode = {mode}")
+        await connection.execute(f"SET plan_cache_mode = {mode}")
         yield connection
     finally:
         await connection.close()

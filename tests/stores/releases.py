@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
-from holdfast.stores.sql import migrations
+from holdfast.stores.sql import load_migrations
 from tests.stores.servers import Server, reached
 
 Fill = Callable[[Store], Awaitable[object]]
@@ -21,7 +21,7 @@ Fill = Callable[[Store], Awaitable[object]]
 def know_only(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Make this release one that knows only the first `count` migrations of each dialect."""
     for name in ("sqlite_connection", "postgres", "mysql"):
-        monkeypatch.setattr(f"holdfast.stores.{name}.migrations", lambda dialect: migrations(dialect)[:count])
+        monkeypatch.setattr(f"holdfast.stores.{name}.load_migrations", lambda dialect: load_migrations(dialect)[:count])
 
 
 async def made_by_the_first_release(url: str, monkeypatch: pytest.MonkeyPatch, fill: Fill) -> None:

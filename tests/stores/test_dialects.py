@@ -15,9 +15,9 @@ import holdfast.stores
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.log import Append
-from holdfast.stores.sql import migrations
-from holdfast.stores.sql.fusing import fused
-from holdfast.stores.sql.statements import declared, statements
+from holdfast.stores.sql import load_migrations
+from holdfast.stores.sql.fused_append import fuse_statements
+from holdfast.stores.sql.statements import load_statements, read_declarations
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH, planning, with_values
 from tests.stores.servers import Server, reached
@@ -90,7 +90,7 @@ def _bound(sql: str) -> set[str]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_statements_have_the_same_names_and_parameters(dialect: str) -> None:
-    sqlite, other = statements("sqlite"), statements(dialect)
+    sqlite, other = load_statements("sqlite"), load_statements(dialect)
     assert set(other) - EXTRA == set(sqlite)
     for name, sql in sqlite.items():
         assert _parameters(other[name]) == _parameters(sql) == set(range(1, len(_parameters(sql)) + 1)), name
@@ -105,23 +105,23 @@ def _spaced(sql: str) -> str:
 @pytest.mark.parametrize("dialect", ["sqlite", *DIALECTS])
 def test_no_override_repeats_the_common_statement(dialect: str) -> None:
     """An override that says what the common statement says is shadowing it for nothing."""
-    common, own = declared("common.sql"), declared(f"{dialect}/overrides.sql")
+    common, own = read_declarations("common.sql"), read_declarations(f"{dialect}/overrides.sql")
     assert not [name for name, one in own.items() if name in common and _spaced(one.text) == _spaced(common[name].text)]
     assert not [name for name, one in own.items() if name in common and one.parameters], "parameters are declared once"
 
 
 def test_every_common_statement_is_used_by_two_dialects() -> None:
     """A text that one dialect alone uses belongs to that dialect; one that none uses, to nobody."""
-    own = [declared(f"{dialect}/overrides.sql") for dialect in ("sqlite", *DIALECTS)]
-    for name, one in declared("common.sql").items():
+    own = [read_declarations(f"{dialect}/overrides.sql") for dialect in ("sqlite", *DIALECTS)]
+    for name, one in read_declarations("common.sql").items():
         using = [each for each in own if name not in each]
         assert len(using) == 0 if not one.text else len(using) > 1, name
 
 
 @pytest.mark.parametrize("file", ["common.sql", *(f"{dialect}/overrides.sql" for dialect in ("sqlite", *DIALECTS))])
 def test_statements_use_the_parameters_that_they_declare(file: str) -> None:
-    common = declared("common.sql")
-    for name, one in declared(file).items():
+    common = read_declarations("common.sql")
+    for name, one in read_declarations(file).items():
         text = re.sub(r"\{(\w+)\}", lambda found: common[found[1]].text, one.text)
         used = set(re.findall(r"(?<!:):([a-z_][a-z_0-9]*)", text))
         parameters = set((common.get(name) or one).parameters)
@@ -147,7 +147,7 @@ def test_every_statement_is_used() -> None:
 
     for dialect in ("sqlite", *DIALECTS):
         assert not [
-            name for name in statements(dialect) if not named(name.removesuffix("_lock").removesuffix("_locked"))
+            name for name in load_statements(dialect) if not named(name.removesuffix("_lock").removesuffix("_locked"))
         ]
 
 
@@ -155,7 +155,7 @@ def test_every_statement_is_used() -> None:
 def test_statements_keep_to_a_scope(dialect: str) -> None:
     """None reads or changes rows of more than a tenant, or of what was found under one: it is told which, or which row."""
     narrower = {name: column for column, names in INDEX_SCOPES.items() for name in names}
-    for name, sql in statements(dialect).items():
+    for name, sql in load_statements(dialect).items():
         if name in BY_WORDS:
             assert re.search(r"\btokens @@|\bMATCH \(?(?:iif\()?\?1|\bword\b", sql), name
         elif name in narrower:
@@ -183,8 +183,8 @@ def test_a_statement_that_only_names_a_scope_keeps_to_none(sql: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_migrations_have_the_same_numbers_and_names(dialect: str) -> None:
     """So a schema's number means the same everywhere."""
-    assert [(one.number, one.name) for one in migrations(dialect)] == [
-        (one.number, one.name) for one in migrations("sqlite")
+    assert [(one.number, one.name) for one in load_migrations(dialect)] == [
+        (one.number, one.name) for one in load_migrations("sqlite")
     ]
 
 
@@ -197,7 +197,7 @@ def test_migrations_have_the_same_numbers_and_names(dialect: str) -> None:
 )
 def test_migrations_that_were_applied_stay_as_they_are(dialect: str, checksums: list[str]) -> None:
     """A database out there says by checksum what it has: another text under the same number would refuse it."""
-    assert [one.checksum[:16] for one in migrations(dialect)[:2]] == checksums
+    assert [one.checksum[:16] for one in load_migrations(dialect)[:2]] == checksums
 
 
 async def _of_sqlite(folder: str) -> dict[str, list[str]]:
@@ -260,16 +260,16 @@ async def test_indexes_have_the_same_names(server: Server, server_url: str, tmp_
 async def test_no_statement_of_a_turn_scans_or_sorts(postgres_url: str) -> None:
     """PostgreSQL has an index for each, and goes by it on the store's connections, whatever it knows of the tables."""
     await (await open_store(postgres_url, tenant="acme")).close()
-    named = statements("postgres")
+    named = load_statements("postgres")
     others = ("session_get_lock", "session_guard", "scope_get_lock")
     texts = {name: named[name] for name in (*ON_A_TURNS_PATH, *LISTS, *others)}
     shape = ("session_advance", "entry_insert", "call_insert", "view_put", "idempotency_put")
-    texts["fused"] = fused("postgres", shape)
+    texts["fused"] = fuse_statements("postgres", shape)
     claiming = ("session_claim", "view_put")
-    texts["fused_claim"] = fused("postgres", claiming)
+    texts["fused_claim"] = fuse_statements("postgres", claiming)
     async with planning(postgres_url, "force_generic_plan") as connection:
         for name, sql in texts.items():
-            await connection.ask(f"PREPARE {name}_ AS {sql}")
+            await connection.execute(f"PREPARE {name}_ AS {sql}")
             given = ", ".join(["NULL"] * len(_parameters(sql)))
             rows = await connection.fetch(f"EXPLAIN EXECUTE {name}_{f'({given})' if given else ''}", ())
             plan = "\n".join(row[0] for row in rows)
@@ -285,8 +285,8 @@ async def test_digests_are_looked_up_in_their_index(mysql_url: str, name: str) -
         await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
     await store.close()
     wanted: Any = '[[1, "00"]]' if name == "mark_last" else "[1]" if name == "alias_last" else 1
-    given = ("acme", "ann", None, wanted, 16, b"digest")[: len(_parameters(statements("mysql")[name]))]
-    sql = f"EXPLAIN {with_values(statements('mysql')[name], given)}"
+    given = ("acme", "ann", None, wanted, 16, b"digest")[: len(_parameters(load_statements("mysql")[name]))]
+    sql = f"EXPLAIN {with_values(load_statements('mysql')[name], given)}"
     plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
     assert [row[2] for row in plan if f"entries_{name.partition('_')[0]}" in row] == ["e"]
     assert not [row for row in plan if "filesort" in str(row[-1]) or "temporary" in str(row[-1])]

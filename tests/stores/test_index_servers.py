@@ -14,7 +14,7 @@ from holdfast.recall.base import Batch, Document, Filters, Index, Lookup, Progre
 from holdfast.recall.vectors import vector_of
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sql import pgvector
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.statements import load_statements
 from tests.stores.plans_kit import with_values
 from tests.stores.servers import Server, reached
 
@@ -79,7 +79,7 @@ async def test_no_lookup_scans_in_postgres(postgres_url: str) -> None:
         await raw.execute(f'SET search_path = "{postgres_url.rpartition("schema=")[2]}"')
         await raw.execute("SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
         for name in LOOKUPS:
-            sql = statements("postgres")[name]
+            sql = load_statements("postgres")[name]
             await raw.execute(f"PREPARE {name}_ AS {sql}")
             given = ", ".join(["NULL"] * _parameters(sql))
             plan = "\n".join(row[0] for row in await raw.fetch(f"EXPLAIN EXECUTE {name}_({given})"))
@@ -110,7 +110,7 @@ async def test_no_lookup_or_write_scans_in_mysql(mysql_url: str, name: str) -> N
     index = await open_index(mysql_url, tenant="acme")
     await _fed(index, 5)
     await index.close()
-    sql = f"EXPLAIN {with_values(statements('mysql')[name], GIVEN[name])}"
+    sql = f"EXPLAIN {with_values(load_statements('mysql')[name], GIVEN[name])}"
     plan = await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, sql)
     scanned = [row[2] for row in plan if row[3] in ("ALL", "index") and row[2] in ("d", "v", "s", "p", "f", "w", "o")]
     assert scanned == []

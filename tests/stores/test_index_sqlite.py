@@ -16,7 +16,7 @@ from holdfast.recall.base import CANDIDATES, Filters, Index, Lookup, Source, Spa
 from holdfast.stores.indexes import open_index
 from holdfast.stores.logic import index_reads
 from holdfast.stores.logic.steps import Query, Row
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.statements import load_statements
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, feed, found, vector
 
 SECRET = "zqxsecret"
@@ -268,7 +268,7 @@ def test_no_statement_of_a_lookup_goes_through_a_table() -> None:
         sqlite_extra.load(raw, "vec1")
     folder = Path(index_reads.__file__).parents[1] / "sql" / "sqlite" / "migrations"
     raw.execute((folder / "0008_index.sql").read_text())
-    named = {name: sql for name, sql in statements("sqlite").items() if name.startswith("index_")}
+    named = {name: sql for name, sql in load_statements("sqlite").items() if name.startswith("index_")}
     assert len(named) > 40
     for name, sql in named.items():
         count = max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)

@@ -14,7 +14,7 @@ import pytest
 from holdfast.domain.memory import STATUSES, Memory, MemoryDelta, Owner
 from holdfast.stores import open_store
 from holdfast.stores.logic.rows import ENDLESS
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.statements import load_statements
 from tests.contract.memory_kit import ANN, memory, put, signal
 from tests.stores.plans_kit import planning
 
@@ -47,7 +47,7 @@ async def test_each_statement_has_its_index(database: Path, name: str) -> None:
     await (await open_store(f"sqlite:///{database}", tenant="acme")).close()
     connection = apsw.Connection(str(database))
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    sql = statements("sqlite")[name]
+    sql = load_statements("sqlite")[name]
     count = max(int(number) for number in re.findall(r"\?(\d+)", sql))
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * count)]
     connection.close()
@@ -106,9 +106,9 @@ async def test_reads_look_at_what_they_give(postgres_url: str, mode: str) -> Non
         "signals_of": (*PLACE, ids, 0),
     }
     async with planning(postgres_url, mode) as connection:
-        await connection.ask("ANALYZE")
+        await connection.execute("ANALYZE")
         for name, given in asked.items():
-            await connection.ask(f"PREPARE {name}_ AS {statements('postgres')[name]}")
+            await connection.execute(f"PREPARE {name}_ AS {load_statements('postgres')[name]}")
             values = ", ".join(str(one) if isinstance(one, int) else f"'\\x{one.encode().hex()}'" for one in given)
             (row,) = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}_({values})", ())
             plan = json.loads(row[0])[0]["Plan"]

@@ -13,7 +13,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.sql import migrations
+from holdfast.stores.sql import load_migrations
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, compaction, lay, session, user
 from tests.stores.releases import know_only, made_by_the_first_release
@@ -44,7 +44,7 @@ async def _made_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyP
 
 def test_migrations_that_were_applied_stay_as_they_are() -> None:
     """A file out there says by checksum what it has: another text under the same number would refuse it."""
-    assert migrations("sqlite")[0].checksum == "0e6acffdc01dfcca601b9b7ce6e71416f436d7df0cfaacccc6191fc895396f26"
+    assert load_migrations("sqlite")[0].checksum == "0e6acffdc01dfcca601b9b7ce6e71416f436d7df0cfaacccc6191fc895396f26"
 
 
 async def test_a_file_of_the_first_release_is_upgraded_in_place(
@@ -81,6 +81,6 @@ def test_an_old_release_refuses_an_upgraded_file(database: Path, monkeypatch: py
     asyncio.run(_close_after_opening(database))
     before = database.read_bytes()
     know_only(monkeypatch, 1)
-    with pytest.raises(StoreUnavailable, match=f"has schema {len(migrations('sqlite'))}, made by a newer release"):
+    with pytest.raises(StoreUnavailable, match=f"has schema {len(load_migrations('sqlite'))}, made by a newer release"):
         asyncio.run(_close_after_opening(database))
     assert database.read_bytes() == before

@@ -13,7 +13,7 @@ from holdfast.recall.base import Source, Space
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sessions import NewSession
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.statements import load_statements
 from tests.contract.index_kit import batch, document
 from tests.stores.plans_kit import with_values
 from tests.stores.servers import reached
@@ -32,7 +32,7 @@ async def _read(url: str, name: str, *params: Any) -> int:
 
     def both() -> int:
         before = counted()
-        assert len(ask(with_values(statements("mysql")[name], params))) >= LIMIT
+        assert len(ask(with_values(load_statements("mysql")[name], params))) >= LIMIT
         return counted() - before
 
     return await anyio.to_thread.run_sync(both)

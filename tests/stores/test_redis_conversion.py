@@ -19,7 +19,7 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.redis.convert import Conversion, convert
 from holdfast.stores.redis.store import LAYOUTS
 from holdfast.stores.sessions import NewSession
-from holdfast.stores.sql.upgrade import pending
+from holdfast.stores.sql.upgrade import list_pending
 from holdfast.stores.verify import verify
 from tests.contract.kit import user
 from tests.stores.conftest import _place
@@ -170,7 +170,7 @@ async def test_servers_of_two_releases_do_not_meet(old_url: str, redis_url: str,
         legacy.connection_pool.disconnect()
     applied = {step.number: "1" for step in await schema_of(old_url)}
     with pytest.raises(StoreUnavailable, match="made by a newer release"):
-        pending("the database", LAYOUTS[:4], applied)
+        list_pending("the database", LAYOUTS[:4], applied)
     assert {client.type(key) for key in _keys(client, old_url, "{*}:gone")} == {b"string"}
 
 

@@ -18,9 +18,9 @@ from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreEr
 from holdfast.stores import open_store, schema_of
 from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.sql.address import path_of
-from holdfast.stores.sqlite import durability_of
-from holdfast.stores.sqlite_connection import translated
+from holdfast.stores.sql.address import parse_path
+from holdfast.stores.sqlite import read_durability
+from holdfast.stores.sqlite_connection import translate_error
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, live, session, user
 from tests.stores.sqlite_kit import opened, opened_once, store_threads
@@ -30,10 +30,10 @@ from tests.stores.sqlite_kit import opened, opened_once, store_threads
 
 def test_urls_name_files() -> None:
     """Three slashes are relative, four absolute; memory has two spellings."""
-    assert path_of("sqlite:///chat.db") == str(Path.cwd() / "chat.db")
-    assert path_of("sqlite:///data/chat.db") == str(Path.cwd() / "data/chat.db")
-    assert path_of("sqlite:////var/lib/chat.db") == "/var/lib/chat.db"
-    assert path_of("sqlite://:memory:") == path_of("sqlite:///:memory:") == ":memory:"
+    assert parse_path("sqlite:///chat.db") == str(Path.cwd() / "chat.db")
+    assert parse_path("sqlite:///data/chat.db") == str(Path.cwd() / "data/chat.db")
+    assert parse_path("sqlite:////var/lib/chat.db") == "/var/lib/chat.db"
+    assert parse_path("sqlite://:memory:") == parse_path("sqlite:///:memory:") == ":memory:"
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_what_a_file_has_is_told_without_making_it(database: Path) -> None:
     assert all(step.applied for step in asyncio.run(schema_of(url)))
     letting_go.join()
     other.close()
-    assert durability_of(str(database)) == ("wal", 2)
+    assert read_durability(str(database)) == ("wal", 2)
     database.write_text("no database " * 100)
     with pytest.raises(StoreUnavailable, match=str(database)):
-        durability_of(str(database))
+        read_durability(str(database))
 
 
 # -- who may read it ---------------------------------------------------------
@@ -216,7 +216,7 @@ async def test_a_file_that_is_there_keeps_its_rights(tmp_path: Path) -> None:
 )
 def test_errors_are_translated(foreign: Exception, ours: type[HoldfastError]) -> None:
     """Each foreign error has its place in the tree, and stays the cause."""
-    error = translated(foreign)
+    error = translate_error(foreign)
     assert type(error) is ours
     assert error.__cause__ is foreign
 

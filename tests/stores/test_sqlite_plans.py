@@ -12,8 +12,8 @@ import pytest
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.session import SessionRef
 from holdfast.stores.log import Append
-from holdfast.stores.sql import migrations
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql import load_migrations
+from holdfast.stores.sql.statements import load_statements
 from tests.contract.kit import assistant, session, user
 from tests.stores.plans_kit import LISTS, ON_A_TURNS_PATH
 from tests.stores.sqlite_kit import opened, opened_once
@@ -23,8 +23,10 @@ NO_SCANS = ("CONSTANT ROW", "json_each VIRTUAL TABLE")
 
 
 def test_migrations_have_no_gap_and_every_statement_begins_with_what_it_does() -> None:
-    assert [migration.number for migration in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
-    assert all(re.match(r"(SELECT|INSERT|UPDATE|DELETE)\b", sql) for sql in statements("sqlite").values())
+    assert [migration.number for migration in load_migrations("sqlite")] == list(
+        range(1, len(load_migrations("sqlite")) + 1)
+    )
+    assert all(re.match(r"(SELECT|INSERT|UPDATE|DELETE)\b", sql) for sql in load_statements("sqlite").values())
 
 
 async def scans(database: Path, name: str) -> list[str]:
@@ -32,7 +34,7 @@ async def scans(database: Path, name: str) -> list[str]:
     await opened_once(database)
     connection = apsw.Connection(str(database))
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    sql = statements("sqlite")[name]
+    sql = load_statements("sqlite")[name]
     count = max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * count)]
     connection.close()

@@ -12,7 +12,7 @@ from holdfast.domain.session import ModelCall
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sqlite import SCRUBBING
-from holdfast.stores.sqlite_connection import Patience
+from holdfast.stores.sqlite_connection import BusyHandler
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, compaction, failed, lay, session, user
 from tests.stores.sqlite_kit import opened
@@ -110,7 +110,7 @@ async def test_what_somebody_still_reads_goes_with_a_later_write(
     """Who removes it waits a moment for the reader; those who write behind that do not."""
     waited: list[float | None] = []
 
-    def told(patience: Patience, attempts: int) -> bool:
+    def told(patience: BusyHandler, attempts: int) -> bool:
         waited.append(patience.seconds)
         return False
 
@@ -120,7 +120,7 @@ async def test_what_somebody_still_reads_goes_with_a_later_write(
     reader = apsw.Connection(str(database))
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM entries").fetchall()
-    monkeypatch.setattr(Patience, "__call__", told)
+    monkeypatch.setattr(BusyHandler, "__call__", told)
     await store.append(REF, Append(entries=[user("a")], timestamp=2))
     assert waited == []
     await store.erase(REF, 0)

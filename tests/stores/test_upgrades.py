@@ -15,7 +15,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.matching import key_of
 from holdfast.stores.sessions import SessionPatch
-from holdfast.stores.sql import Migration, marking, migrations
+from holdfast.stores.sql import Migration, load_migrations, mark_backfill
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, calls, compaction, lay, result, session, user
 from tests.contract.memory_kit import memory, put
@@ -54,7 +54,10 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 
     await made_by_the_first_release(sql_url, monkeypatch, fill)
-    assert [step.applied for step in await schema_of(sql_url)] == [True, *[False] * (len(migrations("sqlite")) - 1)]
+    assert [step.applied for step in await schema_of(sql_url)] == [
+        True,
+        *[False] * (len(load_migrations("sqlite")) - 1),
+    ]
     stores = await asyncio.gather(*(opened(sql_url) for _ in range(6)))
     assert all(step.applied for step in await schema_of(sql_url))
     assert (await stores[0].get(REF)).state == {"k": 1, "a:b": 2}
@@ -100,7 +103,7 @@ async def test_processes_open_a_file_of_the_first_release_at_once(
 
 async def test_looking_at_a_schema_changes_nothing(sql_url: str) -> None:
     """All is to be done where nothing is, also after looking; then nothing is."""
-    known = migrations(_dialect(sql_url))
+    known = load_migrations(_dialect(sql_url))
     for _ in range(2):
         assert await schema_of(sql_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
     await _close_after_opening(sql_url)
@@ -134,7 +137,9 @@ async def test_an_old_release_refuses_a_newer_schema(server_url: str, monkeypatc
     store = await opened(server_url)
     with monkeypatch.context() as then:
         know_only(then, 1)
-        with pytest.raises(StoreUnavailable, match=f"has schema {len(migrations('sqlite'))}, made by a newer release"):
+        with pytest.raises(
+            StoreUnavailable, match=f"has schema {len(load_migrations('sqlite'))}, made by a newer release"
+        ):
             await _close_after_opening(server_url)
     await store.create(session())
     await store.close()
@@ -179,7 +184,7 @@ async def _found(store: Store) -> list[tuple[SessionRef, int]]:
 async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Retired and erased ones too, batch by batch; there are no aliases of what was written then."""
     await made_by_the_first_release(sql_url, monkeypatch, _spoken)
-    monkeypatch.setattr(marking, "BATCH", 3)
+    monkeypatch.setattr(mark_backfill, "BATCH", 3)
     store = await opened(sql_url)
     assert len(await _found(store)) == 15
     reply = alias(b"", assistant("f").message) or b""
@@ -202,8 +207,8 @@ async def test_digests_are_worked_out_once_all_are(sql_url: str, monkeypatch: py
         return key_of(scope, mark)
 
     with monkeypatch.context() as then:
-        then.setattr(marking, "BATCH", 2)
-        then.setattr(marking, "key_of", failing)
+        then.setattr(mark_backfill, "BATCH", 2)
+        then.setattr(mark_backfill, "key_of", failing)
         with pytest.raises(StoreUnavailable, match="the power is gone"):
             await _close_after_opening(sql_url)
     assert {step.number: step.applied for step in await schema_of(sql_url)}[5] is False
@@ -217,7 +222,7 @@ async def test_digests_are_worked_out_once_all_are(sql_url: str, monkeypatch: py
 
 def _broken(at: int) -> tuple[Migration, ...]:
     """The migrations, the second of which fails behind its statement number `at`."""
-    first, second, *rest = migrations("postgres")
+    first, second, *rest = load_migrations("postgres")
     text = ";".join(second.sql.split(";")[:at])
     return first, Migration(second.number, second.name, f"{text}; SELECT 1 FROM nowhere", second.checksum), *rest
 
@@ -228,7 +233,7 @@ async def test_an_interrupted_upgrade_of_postgres_did_nothing(
 ) -> None:
     """It is one transaction: then it is done from the beginning."""
     with monkeypatch.context() as then:
-        then.setattr("holdfast.stores.postgres.migrations", lambda dialect: _broken(at))
+        then.setattr("holdfast.stores.postgres.load_migrations", lambda dialect: _broken(at))
         with pytest.raises(StoreError):
             await _close_after_opening(postgres_url)
     assert not any(step.applied for step in await schema_of(postgres_url))
@@ -243,10 +248,10 @@ async def test_an_interrupted_upgrade_of_mysql_goes_on(
     """Where it stood, also when a step was done and could not be written down any more."""
     number, step = at
     with monkeypatch.context() as then:
-        begin = migrations("mysql")[number].sql[:80]
-        real = mysql.steps_of
+        begin = load_migrations("mysql")[number].sql[:80]
+        real = mysql.split_statements
         then.setattr(
-            "holdfast.stores.mysql.steps_of",
+            "holdfast.stores.mysql.split_statements",
             lambda sql: [*real(sql)[:step], "SELECT 1 FROM nowhere"] if sql.startswith(begin) else real(sql),
         )
         with pytest.raises(StoreError):

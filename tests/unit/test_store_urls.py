@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.stores.sql.address import address_of, with_pool
+from holdfast.stores.sql.address import parse_address, with_pool
 from holdfast.stores.url_options import MOST_POOL
 
 OPTIONS = ("socket", "pool", "sslmode")
@@ -14,7 +14,7 @@ URL = "postgresql://ann:secret@host:7000/db"
 
 def pool(option: str) -> int:
     """How many connections a URL with this allows, where 10 are usual."""
-    return address_of(URL + option, options=OPTIONS).pool(10)
+    return parse_address(URL + option, options=OPTIONS).pool_size(10)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_what_is_no_number_of_connections_is_refused(text: str) -> None:
 def test_what_the_url_says_is_not_overruled() -> None:
     """An index beside a store has fewer connections, unless its URL says."""
     for option, size in (("", 4), ("?pool=7", 7)):
-        assert with_pool(address_of(URL + option, options=OPTIONS), 4).pool(10) == size
+        assert with_pool(parse_address(URL + option, options=OPTIONS), 4).pool_size(10) == size
 
 
 def test_an_option_that_there_is_not_is_refused() -> None:
     """The first of them is named, and those that there are, in order; a fragment is none either."""
     for given, first in (("?zeal=1&pool=2&nope=3", "nope"), ("?pool=2#rest", "#")):
         with pytest.raises(InvalidRequest) as refused:
-            address_of(URL + given, options=OPTIONS)
+            parse_address(URL + given, options=OPTIONS)
         said = str(refused.value)
         assert said == f"postgresql://host:7000/db: {first} is no option of this store: it has pool, socket, sslmode"
         assert refused.value.param == "url"

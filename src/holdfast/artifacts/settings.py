@@ -107,7 +107,7 @@ def _beside(url: str | None) -> str | None:
     """The folder beside an SQLite file; None for any other store."""
     if url is None or not url.startswith("sqlite:"):
         return None
-    from holdfast.stores.sql.address import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, parse_path
 
-    path = path_of(url)
+    path = parse_path(url)
     return None if path == MEMORY else path + BESIDE

@@ -208,8 +208,8 @@ def _refuse_memory(store: str | None, config: str | None) -> None:
     import os
 
     from holdfast.config import load_settings
-    from holdfast.stores.sql.address import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, parse_path
 
     url = load_settings({"store": store, "config": config}, os.environ).store
-    if url.startswith("sqlite:") and path_of(url) == MEMORY:
+    if url.startswith("sqlite:") and parse_path(url) == MEMORY:
         raise Failure("the store is in memory, so the key would be lost: name the server's database with --store")

@@ -134,9 +134,9 @@ def require_database(url: str) -> None:
     """Raise StoreUnavailable if a SQLite file does not exist: opening it would create it."""
     if not url.startswith("sqlite:"):
         return
-    from holdfast.stores.sql.address import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, parse_path
 
-    path = path_of(url)
+    path = parse_path(url)
     if path != MEMORY and not Path(path).exists():
         raise StoreUnavailable(
             f"{path}: no such database; name another with --store, or create one with `holdfast serve` or `holdfast sessions import`"

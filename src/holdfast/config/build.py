@@ -38,7 +38,7 @@ from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, Provide
 from holdfast.models.client import Options
 from holdfast.rerankers.settings import Rerank, RerankSettings
 from holdfast.secrets import Redactor, guard_of, redactor_of
-from holdfast.stores.sql.address import MEMORY, path_of
+from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
@@ -101,7 +101,7 @@ def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
 
 def create_store_folder(url: str) -> None:
     """Create the folder of an SQLite file. Raises `StoreUnavailable`."""
-    if not url.startswith("sqlite:") or (path := path_of(url)) == MEMORY:
+    if not url.startswith("sqlite:") or (path := parse_path(url)) == MEMORY:
         return
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

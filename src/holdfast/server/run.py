@@ -41,7 +41,7 @@ from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 from holdfast.settings import mask_url
-from holdfast.stores.sql.address import path_of
+from holdfast.stores.sql.address import parse_path
 from holdfast.tokens import load_vocabularies
 from holdfast.tools.tool import Tool
 
@@ -133,7 +133,7 @@ def _check_bind(settings: ServerSettings) -> None:
         return
     if auth.required is False:
         raise make_exposed_error(settings, "auth.required is false")
-    if auth.kind == "keys" and store.startswith("sqlite:") and not Path(path_of(store)).exists():
+    if auth.kind == "keys" and store.startswith("sqlite:") and not Path(parse_path(store)).exists():
         raise make_exposed_error(settings, "there are no API keys")
 
 

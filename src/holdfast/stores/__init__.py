@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
-from holdfast.stores.sql import migrations
-from holdfast.stores.sql.upgrade import pending
+from holdfast.stores.sql import load_migrations
+from holdfast.stores.sql.upgrade import list_pending
 
 __all__ = ["STORES", "SchemaStep", "Store", "open_store", "opener_of", "schema_of"]
 
@@ -62,9 +62,9 @@ async def schema_of(url: str) -> tuple[SchemaStep, ...]:
     Nothing is changed. Raises what `open_store` raises.
     """
     opener = opener_of(url)
-    applied = await opener.applied_to(url)
-    known = getattr(opener, "layouts", None) or migrations(opener.dialect)
-    missing = {migration.number for migration in pending("the database", known, applied)}
+    applied = await opener.read_applied_migrations(url)
+    known = getattr(opener, "layouts", None) or load_migrations(opener.dialect)
+    missing = {migration.number for migration in list_pending("the database", known, applied)}
     return tuple(SchemaStep(one.number, one.name, one.number not in missing) for one in known)
 
 

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
-from holdfast.stores.sql import migrations
-from holdfast.stores.sql.address import MEMORY, path_of
-from holdfast.stores.sql.upgrade import TABLE, foreign, pending
-from holdfast.stores.sqlite_connection import translated
+from holdfast.stores.sql import load_migrations
+from holdfast.stores.sql.address import MEMORY, parse_path
+from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
+from holdfast.stores.sqlite_connection import translate_error
 
 STEP: Final = 512
 """Pages that are copied at once: 2 MiB."""
@@ -113,7 +113,7 @@ def _file_of(url: str) -> Path:
     if not url.startswith("sqlite:"):
         kind = url.partition(":")[0]
         raise InvalidRequest(f"a {kind} database is backed up with its server's own tools; {_HERE}", param="store")
-    path = path_of(url)
+    path = parse_path(url)
     if path == MEMORY:
         raise InvalidRequest(
             "sqlite://:memory: has no file that could be backed up; export its sessions", param="store"
@@ -130,7 +130,7 @@ def _at(place: str) -> Iterator[None]:
     try:
         yield
     except apsw.Error as exc:
-        raise translated(exc, place) from exc
+        raise translate_error(exc, place) from exc
     except OSError as exc:
         raise StoreUnavailable(f"{exc.filename or place}: {exc.strerror}") from exc
 
@@ -197,10 +197,10 @@ def _checked(path: Path, name: str) -> int:
     with closing(_reading(path)) as raw:
         tables = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if TABLE not in tables:
-            raise foreign(name) if tables else StoreUnavailable(f"{name} is empty: it holds no database")
+            raise make_foreign_error(name) if tables else StoreUnavailable(f"{name} is empty: it holds no database")
         rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall()  # noqa: S608  # our own name
         applied: dict[int, str] = dict(rows)
-        pending(name, migrations("sqlite"), applied)
+        list_pending(name, load_migrations("sqlite"), applied)
         return max(applied, default=0)
 
 

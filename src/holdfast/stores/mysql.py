@@ -14,13 +14,13 @@ from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.mysql_connection import Connection, code_of, connected
-from holdfast.stores.sql import migrations
-from holdfast.stores.sql.address import Address, address_of, with_pool
-from holdfast.stores.sql.marking import FILLED
-from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, drive, reaching
-from holdfast.stores.sql.statements import statements
-from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+from holdfast.stores.mysql_connection import Connection, connect, get_error_code
+from holdfast.stores.sql import load_migrations
+from holdfast.stores.sql.address import Address, parse_address, with_pool
+from holdfast.stores.sql.mark_backfill import BACKFILLS
+from holdfast.stores.sql.remote import INDEX_POOL, POOL, UPGRADING, Job, RemoteDatabase, forbid_retries, run_steps
+from holdfast.stores.sql.statements import load_statements
+from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 
 OPTIONS: Final = ("pool", "socket", "sslmode")
 _LOCK: Final = "CONCAT('holdfast ', SHA1(DATABASE()))"
@@ -33,50 +33,50 @@ _THERE: Final = frozenset({1050, 1060, 1061, 1091})
 # -- the schema --------------------------------------------------------------
 
 
-async def applied(connection: Connection) -> dict[int, str] | None:
+async def read_applied_migrations(connection: Connection) -> dict[int, str] | None:
     """The migrations that the database has had, with their checksums; None when it has none of our tables.
 
     One that was interrupted counts as missing.
     """
     sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
     try:
-        rows = await connection.ask(sql)
+        rows = await connection.execute(sql)
     except StoreError as exc:
-        if code_of(exc.__cause__) == _MISSING_TABLE:
+        if get_error_code(exc.__cause__) == _MISSING_TABLE:
             return None
         raise
     return {number: checksum for number, checksum, _ in rows}
 
 
-async def upgraded(connection: Connection, name: str) -> None:
+async def upgrade_schema(connection: Connection, name: str) -> None:
     """Apply what is missing; of several that start at once, one does. What was interrupted goes on where it stood."""
-    known = migrations("mysql")
-    found = await applied(connection)
-    if found is not None and not pending(name, known, found):
+    known = load_migrations("mysql")
+    found = await read_applied_migrations(connection)
+    if found is not None and not list_pending(name, known, found):
         return
-    got = await connection.ask(f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})")
+    got = await connection.execute(f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})")
     if got[0][0] != 1:
         raise StoreUnavailable(f"{name}: another program has been changing its schema for {PATIENCE:.0f} seconds")
     try:
         await _migrate(connection, name)
     finally:
-        if connection.usable:
-            await connection.ask(f"SELECT RELEASE_LOCK({_LOCK})")
+        if connection.is_usable:
+            await connection.execute(f"SELECT RELEASE_LOCK({_LOCK})")
 
 
 async def _migrate(connection: Connection, name: str) -> None:
-    found = await applied(connection)
+    found = await read_applied_migrations(connection)
     if found is None:
         tables = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() LIMIT 1"
-        if await connection.ask(tables):
-            raise foreign(name)
-        await connection.ask(
+        if await connection.execute(tables):
+            raise make_foreign_error(name)
+        await connection.execute(
             f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
             " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
             " CHARACTER SET ascii COLLATE ascii_bin"
         )
-    for migration in pending(name, migrations("mysql"), found or {}):
-        await _apply(connection, migration.number, migration.name, migration.checksum, steps_of(migration.sql))
+    for migration in list_pending(name, load_migrations("mysql"), found or {}):
+        await _apply(connection, migration.number, migration.name, migration.checksum, split_statements(migration.sql))
 
 
 async def _apply(connection: Connection, number: int, name: str, checksum: str, steps: list[str]) -> None:
@@ -86,33 +86,33 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
     """
     begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
     where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
-    await connection.ask(begun, (number, name, checksum))
-    first = (await connection.ask(where, (number,)))[0][0]
+    await connection.execute(begun, (number, name, checksum))
+    first = (await connection.execute(where, (number,)))[0][0]
     for at, step in enumerate(steps[first:], first):
         try:
-            await connection.ask(step, patience=UPGRADING)
+            await connection.execute(step, patience=UPGRADING)
         except StoreError as exc:
-            if at != first or code_of(exc.__cause__) not in _THERE:
+            if at != first or get_error_code(exc.__cause__) not in _THERE:
                 raise
-        await connection.ask(done, (number, at + 1))
-    await _fill(connection, number)
-    await connection.ask(done, (number, -1))
+        await connection.execute(done, (number, at + 1))
+    await _backfill(connection, number)
+    await connection.execute(done, (number, -1))
 
 
-async def _fill(connection: Connection, number: int) -> None:
+async def _backfill(connection: Connection, number: int) -> None:
     """What has to be worked out behind a migration; each batch is committed, and one that was is not done again."""
-    fill, place = FILLED.get(number, (None, None))
+    fill, place = BACKFILLS.get(number, (None, None))
     while fill is not None and place is not None:
         await connection.begin(writing=True)
         try:
-            place = await drive(connection, fill(place))
+            place = await run_steps(connection, fill(place))
         except BaseException:
             await connection.rollback()
             raise
         await connection.commit()
 
 
-def steps_of(sql: str) -> list[str]:
+def split_statements(sql: str) -> list[str]:
     """The statements of a migration."""
     bare = re.sub(r"--.*", "", sql)
     return [step.strip() for step in bare.split(";") if step.strip()]
@@ -125,14 +125,14 @@ class _Database(RemoteDatabase[Connection]):
     """A database of MySQL or MariaDB, opened."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__(address.name, statements("mysql"), address.pool(POOL))
+        super().__init__(address.name, load_statements("mysql"), address.pool_size(POOL))
         self._address = address
 
     async def _connect(self) -> Connection:
-        return await connected(self._address, self._name)
+        return await connect(self._address, self._name)
 
-    async def _upgraded(self, connection: Connection, job: Job[None], attempt: int) -> None:
-        await upgraded(connection, self._name)
+    async def _upgrade_schema(self, connection: Connection, job: Job[None], attempt: int) -> None:
+        await upgrade_schema(connection, self._name)
 
 
 class MySQLStore(LogicStore):
@@ -141,13 +141,13 @@ class MySQLStore(LogicStore):
     dialect = "mysql"
 
     @staticmethod
-    async def applied_to(url: str) -> dict[int, str]:
+    async def read_applied_migrations(url: str) -> dict[int, str]:
         """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
-        address = address_of(url, options=OPTIONS)
-        with reaching(address.name):
-            connection = await connected(address, address.name)
+        address = parse_address(url, options=OPTIONS)
+        with forbid_retries(address.name):
+            connection = await connect(address, address.name)
             try:
-                return await applied(connection) or {}
+                return await read_applied_migrations(connection) or {}
             finally:
                 await connection.close()
 
@@ -155,7 +155,7 @@ class MySQLStore(LogicStore):
     async def open(cls, url: str, *, tenant: str) -> Self:
         """Open the database at `url`; its tables are made if there are none."""
         checks.check_id(tenant, "tenant")
-        database = _Database(address_of(url, options=OPTIONS))
+        database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
         return cls(database, tenant, owner=True)
 
@@ -163,6 +163,6 @@ class MySQLStore(LogicStore):
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
         """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
         checks.check_id(tenant, "tenant")
-        database = _Database(with_pool(address_of(url, options=OPTIONS), INDEX_POOL))
+        database = _Database(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()
         return LogicIndex(database, tenant, engine=scanner(), compress=compress)

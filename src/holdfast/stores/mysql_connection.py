@@ -24,8 +24,8 @@ from holdfast.errors import (
 from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.sql.address import Address
-from holdfast.stores.sql.remote import Again, Lost, Unknown
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.remote import ConnectionLost, OutcomeUnknown, Retryable
+from holdfast.stores.sql.statements import load_statements
 
 try:
     import asyncmy
@@ -67,15 +67,15 @@ _WORDS: Final = (
 # -- errors ------------------------------------------------------------------
 
 
-def translated(exc: Exception, name: str) -> Exception:
+def translate_error(exc: Exception, name: str) -> Exception:
     """The one place where errors of asyncmy become ours, or say what to do next. Messages quote no row and no password."""
-    code = code_of(exc)
+    code = get_error_code(exc)
     if isinstance(exc, TimeoutError):
         return StoreUnavailable(f"{name} did not answer in time")
     if isinstance(exc, OSError | EOFError) or code in _LOST:
-        return Lost(f"{type(exc).__name__} {code}")
+        return ConnectionLost(f"{type(exc).__name__} {code}")
     if code in _AGAIN:
-        return Again(f"error {code}")
+        return Retryable(f"error {code}")
     if code in _RANGE:
         return InvalidRequest("a number does not fit into 64 bits")
     told = f"MySQL: {type(exc).__name__} {code}"
@@ -85,7 +85,7 @@ def translated(exc: Exception, name: str) -> Exception:
     return StoreCorrupt(f"{name}: damaged ({told})") if code in _CORRUPT else StoreError(f"{name}: {told}")
 
 
-def code_of(exc: BaseException | None) -> int:
+def get_error_code(exc: BaseException | None) -> int:
     """The server's number of an error; -1 when it has none."""
     code = exc.args[0] if isinstance(exc, DriverError) and exc.args else -1
     return code if isinstance(code, int) else -1
@@ -94,7 +94,7 @@ def code_of(exc: BaseException | None) -> int:
 # -- statements --------------------------------------------------------------
 
 
-class Bound(NamedTuple):
+class DriverStatement(NamedTuple):
     """A statement as the driver takes it."""
 
     sql: str
@@ -106,15 +106,15 @@ class Bound(NamedTuple):
 
 
 @cache
-def bound(sql: str) -> Bound:
+def to_driver_statement(sql: str) -> DriverStatement:
     """Return a statement with numbered parameters as the driver takes it."""
     places = tuple(int(number) - 1 for number in _NUMBERED.findall(sql))
     text = _NUMBERED.sub("%s", sql.replace("%", "%%")) if places else sql
     _, values, rest = text.partition("VALUES ")
-    return Bound(text, places, rest.partition("\nON DUPLICATE")[0] if values else "")
+    return DriverStatement(text, places, rest.partition("\nON DUPLICATE")[0] if values else "")
 
 
-def sent(places: Sequence[int], params: Row) -> list[Any]:
+def encode_params(places: Sequence[int], params: Row) -> list[Any]:
     """Return parameters in the order of their places, as they travel."""
     values = []
     for value in params:
@@ -135,13 +135,13 @@ class Connection:
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
-        self._statements = statements("mysql")
+        self._statements = load_statements("mysql")
         self._cursor = raw.cursor()
         self._open = self._writing = self._broken = False
         self.max_packet = 1 << 20
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """See `Pooled`."""
         return not (self._broken or self._open) and bool(self._raw.connected)
 
@@ -149,31 +149,33 @@ class Connection:
         """See `Connection.begin`."""
         self._open, self._writing = True, writing
         if not writing:
-            await self.ask("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        await self.ask("START TRANSACTION" if writing else "START TRANSACTION READ ONLY")
+            await self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await self.execute("START TRANSACTION" if writing else "START TRANSACTION READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
         """See `Connection.query`."""
-        return await self.ask(self._statements[name], params)
+        return await self.execute(self._statements[name], params)
 
     async def many(self, name: str, rows: list[Row]) -> None:
         """See `Connection.many`. Insertions insert many rows with one statement."""
-        sql, places, row = bound(self._statements[name])
+        sql, places, row = to_driver_statement(self._statements[name])
         if not row:
             for one in rows:
-                await self._execute(sql, sent(places, one))
+                await self._run(sql, encode_params(places, one))
             return
-        for some in _in_pieces([sent(places, one) for one in rows], min(STATEMENT_BYTES, self.max_packet // 4)):
+        for some in _split_by_size(
+            [encode_params(places, one) for one in rows], min(STATEMENT_BYTES, self.max_packet // 4)
+        ):
             together = sql.replace(row, ", ".join([row] * len(some)), 1)
-            await self._execute(together, [value for one in some for value in one])
+            await self._run(together, [value for one in some for value in one])
 
     async def commit(self) -> None:
         """See `Connection.commit`."""
         try:
-            await self.ask("COMMIT")
-        except (Lost, StoreUnavailable) as exc:
+            await self.execute("COMMIT")
+        except (ConnectionLost, StoreUnavailable) as exc:
             if self._broken and self._writing:
-                raise Unknown from exc.__cause__
+                raise OutcomeUnknown from exc.__cause__
             raise
         self._open = False
 
@@ -181,9 +183,9 @@ class Connection:
         """See `Connection.rollback`. A connection that cannot do it is thrown away, which does it as well."""
         if self._open and not self._broken:
             try:
-                await self.ask("ROLLBACK")
+                await self.execute("ROLLBACK")
                 self._open = False
-            except (HoldfastError, Again):
+            except (HoldfastError, Retryable):
                 self._broken = True
 
     def kill(self) -> None:
@@ -202,12 +204,12 @@ class Connection:
         except Exception:  # noqa: BLE001  # it is gone in any case
             self.kill()
 
-    async def ask(self, sql: str, params: Row = (), *, patience: float = PATIENCE + 5) -> Rows:
+    async def execute(self, sql: str, params: Row = (), *, patience: float = PATIENCE + 5) -> Rows:
         """Return one statement's rows; of an insertion the number that its row was given."""
-        text, places, _ = bound(sql)
-        return await self._execute(text, sent(places, params), patience=patience)
+        text, places, _ = to_driver_statement(sql)
+        return await self._run(text, encode_params(places, params), patience=patience)
 
-    async def _execute(self, sql: str, values: Sequence[Any], *, patience: float = PATIENCE + 5) -> Rows:
+    async def _run(self, sql: str, values: Sequence[Any], *, patience: float = PATIENCE + 5) -> Rows:
         cursor = self._cursor
         size = len(sql) + sum(len(value) for value in values if type(value) is bytes)
         if size + 1 > self.max_packet:
@@ -222,16 +224,16 @@ class Connection:
                 else:
                     rows = ((cursor.lastrowid,),) if cursor.lastrowid else ()
         except Exception as exc:
-            raise self._told(exc) from exc
+            raise self._handle_error(exc) from exc
         return rows
 
-    def _told(self, exc: Exception) -> Exception:
-        error = translated(exc, NAME)
-        self._broken = self._broken or isinstance(error, Lost) or isinstance(exc, TimeoutError)
+    def _handle_error(self, exc: Exception) -> Exception:
+        error = translate_error(exc, NAME)
+        self._broken = self._broken or isinstance(error, ConnectionLost) or isinstance(exc, TimeoutError)
         return error
 
 
-def _in_pieces(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
+def _split_by_size(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
     """The rows in groups of about that many bytes; a larger one is alone."""
     group: list[list[Any]] = []
     total = 0
@@ -246,7 +248,7 @@ def _in_pieces(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
         yield group
 
 
-async def connected(address: Address, name: str) -> Connection:
+async def connect(address: Address, name: str) -> Connection:
     """A new connection, set up; `name` is told of it when there is none."""
     try:
         raw = await asyncmy.connect(
@@ -261,16 +263,16 @@ async def connected(address: Address, name: str) -> Connection:
             binary_prefix=True,
             stmt_cache_size=STATEMENTS_PREPARED,
             connect_timeout=int(PATIENCE / 3),
-            ssl=_tls(address),
+            ssl=_make_tls_context(address),
         )
     except RuntimeError as exc:  # what asyncmy says when it would have to encrypt a password
         raise StoreUnavailable(f"{name}: its login needs sslmode=require, or pip install cryptography") from exc
     except Exception as exc:
-        raise translated(exc, name) from exc
+        raise translate_error(exc, name) from exc
     connection = Connection(raw)
     try:
         for statement in _SETUP:
-            rows = await connection.ask(statement)
+            rows = await connection.execute(statement)
     except BaseException:
         connection.kill()
         raise
@@ -278,7 +280,7 @@ async def connected(address: Address, name: str) -> Connection:
     return connection
 
 
-def _tls(address: Address) -> ssl.SSLContext | None:
+def _make_tls_context(address: Address) -> ssl.SSLContext | None:
     mode = address.ssl_mode
     if mode in (None, "disable"):
         return None

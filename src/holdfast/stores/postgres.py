@@ -25,24 +25,24 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.logic.steps import Query, Row, Rows, nothing
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.postgres_connection import Connection, connected, quoted, schema_of, sent
-from holdfast.stores.sql import migrations, pgvector
-from holdfast.stores.sql.address import Address, address_of, with_pool
-from holdfast.stores.sql.fusing import LOOKS, Fusion, LastKnownRows
-from holdfast.stores.sql.marking import FILLED
+from holdfast.stores.postgres_connection import Connection, connect, encode_params, get_schema_name, quote_identifier
+from holdfast.stores.sql import load_migrations, pgvector
+from holdfast.stores.sql.address import Address, parse_address, with_pool
+from holdfast.stores.sql.fused_append import READS, FusedAppend, LastKnownRows
+from holdfast.stores.sql.mark_backfill import BACKFILLS
 from holdfast.stores.sql.remote import (
     INDEX_POOL,
     POOL,
     UPGRADING,
-    Again,
     Job,
+    OutcomeUnknown,
     RemoteDatabase,
-    Unknown,
-    drive,
-    reaching,
+    Retryable,
+    forbid_retries,
+    run_steps,
 )
-from holdfast.stores.sql.statements import statements
-from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+from holdfast.stores.sql.statements import load_statements
+from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 
 T = TypeVar("T")
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
@@ -57,44 +57,44 @@ class _Database(RemoteDatabase[Connection]):
     """A database of PostgreSQL, opened."""
 
     def __init__(self, address: Address) -> None:
-        super().__init__(address.name, statements("postgres"), address.pool(POOL))
+        super().__init__(address.name, load_statements("postgres"), address.pool_size(POOL))
         self._address = address
-        self._schema = schema_of(address)
+        self._schema = get_schema_name(address)
         self._rows = LastKnownRows()
 
-    async def _upgraded(self, connection: Connection, job: Job[None], attempt: int) -> None:
-        await upgraded(connection, self._schema, self._name)
+    async def _upgrade_schema(self, connection: Connection, job: Job[None], attempt: int) -> None:
+        await upgrade_schema(connection, self._schema, self._name)
 
-    def _lost(self) -> None:
-        super()._lost()
+    def _forget_server_state(self) -> None:
+        super()._forget_server_state()
         # A backup may have been restored meanwhile, and come to the same versions on another way.
         self._rows.clear()
 
     async def _connect(self) -> Connection:
-        return await connected(self._address, self._name)
+        return await connect(self._address, self._name)
 
-    async def _once(self, connection: Connection, job: Job[T], attempt: int) -> T:
+    async def _run_once(self, connection: Connection, job: Job[T], attempt: int) -> T:
         remembered = self._rows.take(job.queue) if job.queue is not None else None
         if not job.light or (attempt >= STALE and job.guard is None):
-            return await super()._once(connection, job, attempt)
+            return await super()._run_once(connection, job, attempt)
         try:
             if remembered is not None and job.guard is None:
                 try:
-                    return await self._appended(connection, job, remembered)
-                except (HoldfastError, _NotThisWay, Again):
-                    if connection.broken:
+                    return await self._append_fused(connection, job, remembered)
+                except (HoldfastError, _NotFusible, Retryable):
+                    if connection.is_broken:
                         raise
-            return await self._appended(connection, job, None)
-        except _NotThisWay:
-            return await super()._once(connection, job, attempt)
+            return await self._append_fused(connection, job, None)
+        except _NotFusible:
+            return await super()._run_once(connection, job, attempt)
         except msgspec.MsgspecError as exc:
             raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
         except HoldfastError as exc:
             if job.unsure:
-                raise Unknown from exc
+                raise OutcomeUnknown from exc
             raise
 
-    async def _appended(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
+    async def _append_fused(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
         """What the append `job` did, in one statement; with a row that is remembered, unless that has no answer."""
         steps, write = job.steps(), None
         rows: Rows = ()
@@ -102,55 +102,55 @@ class _Database(RemoteDatabase[Connection]):
         try:
             step = next(steps)
             while True:
-                job.goes_on(step)
+                job.check_step(step)
                 if step.name == "session_get" and remembered is not None:
-                    write, rows = Fusion(remembered), (remembered,)
-                elif step.name in LOOKS and isinstance(step, Query):
+                    write, rows = FusedAppend(remembered), (remembered,)
+                elif step.name in READS and isinstance(step, Query):
                     rows = await connection.query(step.name, step.params)
                     if step.name == "session_get":
-                        job.sees(rows)
-                        write = Fusion(rows[0]) if rows else None
-                elif write is None or not write.takes(step):
+                        job.note_session(rows)
+                        write = FusedAppend(rows[0]) if rows else None
+                elif write is None or not write.can_add(step):
                     steps.close()
-                    raise _NotThisWay
+                    raise _NotFusible
                 else:
                     write.add(step)
                     rows = ()
                 step = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
-        job.goes_on(None)
+        job.check_step(None)
         if write:
-            await self._send(connection, job, write)
+            await self._write_fused(connection, job, write)
         elif remembered is not None:
-            raise _NotThisWay
+            raise _NotFusible
         return result
 
-    async def _send(self, connection: Connection, job: Job[Any], write: Fusion) -> None:
+    async def _write_fused(self, connection: Connection, job: Job[Any], write: FusedAppend) -> None:
         """Write all of it, unless the session has changed."""
-        sql, params = write.sent("postgres")
+        sql, params = write.build("postgres")
         try:
-            rows = await connection.fetch(sql, sent(params))
-        except (Again, StoreUnavailable) as exc:
-            if connection.broken:
+            rows = await connection.fetch(sql, encode_params(params))
+        except (Retryable, StoreUnavailable) as exc:
+            if connection.is_broken:
                 # It may be done still, but only while the session is at this version: no more than once, if run again.
                 job.seen = write.guard
-                raise Unknown from exc.__cause__
+                raise OutcomeUnknown from exc.__cause__
             raise
         if not rows:
-            raise Again("others wrote to the session")
+            raise Retryable("others wrote to the session")
         if job.queue is not None:
-            self._rows.keep(job.queue, write.after())
+            self._rows.keep(job.queue, write.compute_row())
 
 
-class _NotThisWay(Exception):  # not an error: an outcome
+class _NotFusible(Exception):  # not an error: an outcome
     """The append cannot be done in one statement, or not with what is remembered."""
 
 
 # -- the schema --------------------------------------------------------------
 
 
-async def applied(connection: Connection, schema: str) -> dict[int, str] | None:
+async def read_applied_migrations(connection: Connection, schema: str) -> dict[int, str] | None:
     """The migrations that the schema has had, with their checksums; None when it has none of our tables."""
     # Not to_regclass: what it remembers of the search path may be older than the lock that was waited for.
     tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
@@ -160,23 +160,23 @@ async def applied(connection: Connection, schema: str) -> dict[int, str] | None:
     return dict(rows)  # type: ignore[arg-type]
 
 
-async def upgraded(connection: Connection, schema: str, name: str) -> None:
+async def upgrade_schema(connection: Connection, schema: str, name: str) -> None:
     """Apply what is missing, all or nothing; of several that start at once, one does."""
-    known = migrations("postgres")
-    found = await applied(connection, schema)
-    if found is not None and not pending(name, known, found):
+    known = load_migrations("postgres")
+    found = await read_applied_migrations(connection, schema)
+    if found is not None and not list_pending(name, known, found):
         return
-    async with _changing(connection, schema):
+    async with _begin_schema_change(connection, schema):
         await _migrate(connection, schema, name)
 
 
 @asynccontextmanager
-async def _changing(connection: Connection, schema: str) -> AsyncIterator[None]:
+async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIterator[None]:
     """A transaction that changes the schema, and nobody else does meanwhile."""
     await connection.begin(writing=True)
     try:
         # An index over a large table takes its time, and another server may be at it.
-        await connection.ask(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
+        await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
         await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
         yield
     except BaseException:
@@ -186,31 +186,31 @@ async def _changing(connection: Connection, schema: str) -> AsyncIterator[None]:
 
 
 async def _migrate(connection: Connection, schema: str, name: str) -> None:
-    found = await applied(connection, schema)
+    found = await read_applied_migrations(connection, schema)
     if found is None:
         tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 LIMIT 1"
         if await connection.fetch(tables, (schema,)):
-            raise foreign(f"{name}, schema {schema!r},")
+            raise make_foreign_error(f"{name}, schema {schema!r},")
         if not await connection.fetch("SELECT 1 FROM pg_namespace WHERE nspname = $1", (schema,)):
-            await connection.ask(f"CREATE SCHEMA {quoted(schema)}")
-        await connection.ask(
+            await connection.execute(f"CREATE SCHEMA {quote_identifier(schema)}")
+        await connection.execute(
             f"CREATE TABLE {TABLE} (number bigint PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)"
         )
-    for migration in pending(name, migrations("postgres"), found or {}):
-        await connection.ask(migration.sql, patience=UPGRADING)
-        await _fill(connection, migration.number)
+    for migration in list_pending(name, load_migrations("postgres"), found or {}):
+        await connection.execute(migration.sql, patience=UPGRADING)
+        await _backfill(connection, migration.number)
         row = (migration.number, migration.name, migration.checksum)
         await connection.fetch(f"INSERT INTO {TABLE} (number, name, checksum) VALUES ($1, $2, $3)", row)  # noqa: S608
 
 
-async def _fill(connection: Connection, number: int) -> None:
+async def _backfill(connection: Connection, number: int) -> None:
     """What has to be worked out behind a migration."""
-    fill, place = FILLED.get(number, (None, None))
+    fill, place = BACKFILLS.get(number, (None, None))
     if fill is not None:
         # Of a column that is new the planner knows nothing: whoever opens, it would sort the whole table for each batch.
-        await connection.ask("SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
+        await connection.execute("SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
         while place is not None:
-            place = await drive(connection, fill(place))
+            place = await run_steps(connection, fill(place))
 
 
 _RANKING: Final = (
@@ -224,37 +224,37 @@ class _IndexDatabase(_Database):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        self.extension = pgvector.Extension(partial(_changing, schema=self._schema))
+        self.extension = pgvector.Extension(partial(_begin_schema_change, schema=self._schema))
 
     async def open(self) -> None:
         """Connect, bring the schema up to date, and look for the extension."""
         await super().open()
         try:
-            await self._attempted(Job(nothing, writing=True), self._extended)
+            await self._run_with_retries(Job(nothing, writing=True), self._set_up_extension)
         except BaseException:
             await self.close()
             raise
 
-    async def furnish(self, dimensions: int) -> None:
+    async def create_table(self, dimensions: int) -> None:
         """See `pgvector.Furnishing`."""
-        if self.extension.lacks(dimensions):
-            await self._carried(Job(nothing, writing=True), partial(self._furnished, dimensions))
+        if self.extension.needs_table(dimensions):
+            await self._run_shielded(Job(nothing, writing=True), partial(self._create_table, dimensions))
 
     async def _connect(self) -> Connection:
         connection = await super()._connect()
         try:
-            await connection.ask(_RANKING)
-            connection.near = await self.extension.joined(connection)
+            await connection.execute(_RANKING)
+            connection.has_pgvector = await self.extension.configure(connection)
         except BaseException:
             connection.kill()
             raise
         return connection
 
-    async def _extended(self, connection: Connection, job: Job[None], attempt: int) -> None:
-        connection.near = await self.extension.found(connection)
+    async def _set_up_extension(self, connection: Connection, job: Job[None], attempt: int) -> None:
+        connection.has_pgvector = await self.extension.set_up(connection)
 
-    async def _furnished(self, dimensions: int, connection: Connection, job: Job[None], attempt: int) -> None:
-        await self.extension.furnish(connection, dimensions)
+    async def _create_table(self, dimensions: int, connection: Connection, job: Job[None], attempt: int) -> None:
+        await self.extension.create_table(connection, dimensions)
 
 
 # -- the store ---------------------------------------------------------------
@@ -266,13 +266,13 @@ class PostgresStore(LogicStore):
     dialect = "postgres"
 
     @staticmethod
-    async def applied_to(url: str) -> dict[int, str]:
+    async def read_applied_migrations(url: str) -> dict[int, str]:
         """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
-        address = address_of(url, options=OPTIONS)
-        with reaching(address.name):
-            connection = await connected(address, address.name)
+        address = parse_address(url, options=OPTIONS)
+        with forbid_retries(address.name):
+            connection = await connect(address, address.name)
             try:
-                return await applied(connection, schema_of(address)) or {}
+                return await read_applied_migrations(connection, get_schema_name(address)) or {}
             finally:
                 await connection.close()
 
@@ -280,7 +280,7 @@ class PostgresStore(LogicStore):
     async def open(cls, url: str, *, tenant: str) -> Self:
         """Open the database at `url`; its tables are made if there are none."""
         checks.check_id(tenant, "tenant")
-        database = _Database(address_of(url, options=OPTIONS))
+        database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
         return cls(database, tenant, owner=True)
 
@@ -288,8 +288,8 @@ class PostgresStore(LogicStore):
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
         """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
         checks.check_id(tenant, "tenant")
-        database = _IndexDatabase(with_pool(address_of(url, options=OPTIONS), INDEX_POOL))
+        database = _IndexDatabase(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()
         if database.extension.schema is None:
             return LogicIndex(database, tenant, engine=scanner(), compress=compress)
-        return pgvector.NearIndex(database, tenant, engine=pgvector.ENGINE)
+        return pgvector.PgvectorIndex(database, tenant, engine=pgvector.ENGINE)

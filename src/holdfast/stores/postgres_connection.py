@@ -16,8 +16,8 @@ from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.address import Address
-from holdfast.stores.sql.remote import Again, Lost, Unknown
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.remote import ConnectionLost, OutcomeUnknown, Retryable
+from holdfast.stores.sql.statements import load_statements
 
 try:
     import asyncpg
@@ -46,7 +46,7 @@ _WORDS: Final = (
 # -- errors ------------------------------------------------------------------
 
 
-def translated(exc: Exception, name: str, *, gone: bool = True) -> Exception:
+def translate_error(exc: Exception, name: str, *, gone: bool = True) -> Exception:
     """The one place where errors of asyncpg become ours, or say what to do next. Messages quote no row and no password.
 
     Args:
@@ -61,9 +61,9 @@ def translated(exc: Exception, name: str, *, gone: bool = True) -> Exception:
         return StoreUnavailable(f"{name} did not answer in time")
     lost = (OSError, asyncpg.InternalClientError, *((asyncpg.InterfaceError,) if gone else ()))
     if isinstance(exc, lost) or state.startswith(_LOST):
-        return Lost(f"{type(exc).__name__}")
+        return ConnectionLost(f"{type(exc).__name__}")
     if state in _AGAIN:
-        return Again(type(exc).__name__)
+        return Retryable(type(exc).__name__)
     told = f"PostgreSQL: {type(exc).__name__} {state}"
     words = next((words for begin, words in _WORDS if state.startswith(begin)), None)
     if words is not None:
@@ -79,67 +79,67 @@ class Connection:
 
     def __init__(self, raw: asyncpg.Connection) -> None:
         self._raw = raw
-        self._statements = statements("postgres")
+        self._statements = load_statements("postgres")
         self._writing = self._broken = False
-        self.near = False
+        self.has_pgvector = False
         """Whether it finds the extension that compares vectors."""
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """See `Pooled`."""
         return not (self._broken or self._raw.is_closed() or self._raw.is_in_transaction())
 
     async def begin(self, *, writing: bool) -> None:
         """See `Connection.begin`."""
         self._writing = writing
-        await self.ask("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        await self.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
         """See `Connection.query`. Text travels as bytes: identifiers are compared, not read."""
-        if self.near and name == "index_nearest":
-            return await pgvector.nearest(self, sent(params))
-        return await self.fetch(self._statements[name], sent(params))
+        if self.has_pgvector and name == "index_nearest":
+            return await pgvector.find_nearest(self, encode_params(params))
+        return await self.fetch(self._statements[name], encode_params(params))
 
     async def fetch(self, sql: str, params: Row) -> Rows:
         """One statement's rows."""
         try:
             rows: Rows = await self._raw.fetch(sql, *params)
         except Exception as exc:
-            raise self._told(exc) from exc
+            raise self._handle_error(exc) from exc
         return rows
 
     async def many(self, name: str, rows: list[Row]) -> None:
         """See `Connection.many`."""
         try:
-            await self._raw.executemany(self._statements[name], [sent(row) for row in rows])
-            if self.near and name == "index_vector_put":
-                for dimensions, given in pgvector.rows_of(rows).items():
-                    await self._raw.executemany(pgvector.put_sql(dimensions), given)
+            await self._raw.executemany(self._statements[name], [encode_params(row) for row in rows])
+            if self.has_pgvector and name == "index_vector_put":
+                for dimensions, given in pgvector.group_by_dimension(rows).items():
+                    await self._raw.executemany(pgvector.format_insert(dimensions), given)
         except Exception as exc:
-            raise self._told(exc) from exc
+            raise self._handle_error(exc) from exc
 
-    async def ask(self, sql: str, *, patience: float | None = None) -> None:
+    async def execute(self, sql: str, *, patience: float | None = None) -> None:
         """Statements without parameters and rows."""
         try:
             await self._raw.execute(sql, timeout=patience)
         except Exception as exc:
-            raise self._told(exc) from exc
+            raise self._handle_error(exc) from exc
 
     async def commit(self) -> None:
         """See `Connection.commit`."""
         try:
-            await self.ask("COMMIT")
-        except (Lost, StoreUnavailable) as exc:
+            await self.execute("COMMIT")
+        except (ConnectionLost, StoreUnavailable) as exc:
             if self._broken and self._writing:
-                raise Unknown from exc.__cause__
+                raise OutcomeUnknown from exc.__cause__
             raise
 
     async def rollback(self) -> None:
         """See `Connection.rollback`. A connection that cannot do it is thrown away, which does it as well."""
         if not self._broken and self._raw.is_in_transaction():
             try:
-                await self.ask("ROLLBACK")
-            except (HoldfastError, Again):
+                await self.execute("ROLLBACK")
+            except (HoldfastError, Retryable):
                 self._broken = True
 
     def kill(self) -> None:
@@ -158,17 +158,17 @@ class Connection:
             self._raw.terminate()
 
     @property
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether the connection was lost, or stopped answering."""
         return self._broken
 
-    def _told(self, exc: Exception) -> Exception:
-        error = translated(exc, NAME, gone=self._raw.is_closed())
-        self._broken = self._broken or isinstance(error, Lost) or isinstance(exc, TimeoutError)
+    def _handle_error(self, exc: Exception) -> Exception:
+        error = translate_error(exc, NAME, gone=self._raw.is_closed())
+        self._broken = self._broken or isinstance(error, ConnectionLost) or isinstance(exc, TimeoutError)
         return error
 
 
-def sent(params: Row) -> list[Any]:
+def encode_params(params: Row) -> list[Any]:
     """Parameters as they travel: text as bytes."""
     return [value.encode() if type(value) is str else value for value in params]
 
@@ -176,7 +176,7 @@ def sent(params: Row) -> list[Any]:
 # -- making one ---------------------------------------------------------------
 
 
-def schema_of(address: Address) -> str:
+def get_schema_name(address: Address) -> str:
     """The schema that `address` means."""
     schema = address.options.get("schema", SCHEMA)
     if not schema or "\0" in schema or len(schema.encode()) > 63:
@@ -202,7 +202,7 @@ was told that it need not be; where it was told more than that, it stays so. And
 goes by: a plan of when there was little, or of when nobody had counted it yet, would go on reading everything."""
 
 
-async def connected(address: Address, name: str) -> Connection:
+async def connect(address: Address, name: str) -> Connection:
     """A new connection, set up; `name` is told of it when there is none."""
     socket = address.options.get("socket")
     try:
@@ -218,19 +218,21 @@ async def connected(address: Address, name: str) -> Connection:
             statement_cache_size=500,
             max_cached_statement_lifetime=0,
             max_cacheable_statement_size=0,
-            server_settings={"application_name": f"holdfast {schema_of(address)}"[:63]},
+            server_settings={"application_name": f"holdfast {get_schema_name(address)}"[:63]},
         )
     except Exception as exc:
-        raise translated(exc, name) from exc
+        raise translate_error(exc, name) from exc
     connection = Connection(raw)
     try:
-        await connection.fetch(_SETUP, (["search_path", *_SETTINGS], [quoted(schema_of(address)), *_SETTINGS.values()]))
+        await connection.fetch(
+            _SETUP, (["search_path", *_SETTINGS], [quote_identifier(get_schema_name(address)), *_SETTINGS.values()])
+        )
     except BaseException:
         connection.kill()
         raise
     return connection
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """An identifier in a statement."""
     return '"' + name.replace('"', '""') + '"'

@@ -24,8 +24,8 @@ from holdfast.stores._worker import Outcome, Worker
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.logic.store import LogicStore
-from holdfast.stores.sql.address import MEMORY, path_of
-from holdfast.stores.sqlite_connection import VECTORS, Connection, applied_in, open_writer, translated
+from holdfast.stores.sql.address import MEMORY, parse_path
+from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, read_applied_migrations, translate_error
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25
@@ -55,12 +55,12 @@ class _Runner:
     def _run_one(self, work: Work) -> Outcome:
         """Return what `work` gives or raises; the transaction is the caller's."""
         try:
-            return self._connection.drive(work.steps()), None
+            return self._connection.run_steps(work.steps()), None
         except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
             return None, self._translate(exc)
 
     def _translate(self, exc: Exception) -> HoldfastError:
-        error = translated(exc)
+        error = translate_error(exc)
         return explain_damage(error, self._path) if self._is_index else error
 
     def close(self) -> None:
@@ -73,21 +73,21 @@ class _Reader(_Runner):
 
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
-        self._connection.ask("PRAGMA query_only=ON; PRAGMA temp_store=MEMORY")
+        self._connection.execute("PRAGMA query_only=ON; PRAGMA temp_store=MEMORY")
         if index:
             self._connection.prepare_index()
 
     def run(self, works: Sequence[Work]) -> list[Outcome]:
         """See `Handler`."""
         try:
-            self._connection.ask("BEGIN")
+            self._connection.execute("BEGIN")
         except apsw.Error as exc:
             return [(None, self._translate(exc)) for _ in works]
         outcomes = []
         for work in works:
             outcomes.append(self._run_one(work))
             if outcomes[-1][1] is None:
-                self._connection.patience.gave_up = False
+                self._connection.busy_handler.gave_up = False
         self._connection.rollback()
         return outcomes
 
@@ -109,15 +109,15 @@ class _Writer(_Runner):
 
     def run(self, works: Sequence[Work]) -> list[Outcome]:
         """See `Handler`."""
-        outcomes = self._together(works)
+        outcomes = self._run_batch(works)
         if outcomes is None:
-            outcomes = [outcome for work in works for outcome in self._together([work], alone=True) or ()]
+            outcomes = [outcome for work in works for outcome in self._run_batch([work], alone=True) or ()]
         removed = [work for work in works if work.scrub]
         if removed or self._unscrubbed:
             self._scrub(SCRUBBING if removed else 0.0)
         return outcomes
 
-    def _together(self, works: Sequence[Work], *, alone: bool = False) -> list[Outcome] | None:
+    def _run_batch(self, works: Sequence[Work], *, alone: bool = False) -> list[Outcome] | None:
         """One transaction for all; None when one of several failed in the middle, and all have to be run again.
 
         A write checks first and changes then, so nearly every write that raises has changed nothing: then the others
@@ -127,7 +127,7 @@ class _Writer(_Runner):
         raw = connection.raw
         try:
             raw.execute("BEGIN IMMEDIATE")
-            connection.patience.gave_up = False
+            connection.busy_handler.gave_up = False
             for work in works:
                 changes = raw.total_changes()
                 outcome = self._run_one(work)
@@ -143,10 +143,10 @@ class _Writer(_Runner):
 
     def _scrub(self, seconds: float) -> None:
         """Take removed content out of the write-ahead log; when a reader is in the way for so long, with the next batch."""
-        patience = self._connection.patience
+        patience = self._connection.busy_handler
         patience.seconds = seconds
         try:
-            busy = self._connection.ask("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
         except apsw.Error:
             busy = 1
         finally:
@@ -190,7 +190,7 @@ class _Database:
                 await self._reader.opened()
         except Exception as exc:
             await self.close()
-            error = translated(exc, self._path)
+            error = translate_error(exc, self._path)
             raise (explain_damage(error, self._path) if self._index else error) from exc
         except BaseException:  # cancelled: the threads end by themselves
             self.stop()
@@ -237,15 +237,15 @@ class SQLiteStore(LogicStore):
     dialect = "sqlite"
 
     @staticmethod
-    async def applied_to(url: str) -> dict[int, str]:
+    async def read_applied_migrations(url: str) -> dict[int, str]:
         """The migrations that the file at `url` has had, with their checksums; nothing is changed."""
-        return applied_in(path_of(url))
+        return read_applied_migrations(parse_path(url))
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
         """Open the database at `url`, making it if there is none."""
         checks.check_id(tenant, "tenant")
-        database = _Database(path_of(url))
+        database = _Database(parse_path(url))
         await database.open()
         return cls(database, tenant, owner=True)
 
@@ -254,7 +254,7 @@ class SQLiteStore(LogicStore):
         """Open the database at `url` for an index alone, making it if there is none."""
         checks.check_id(tenant, "tenant")
         engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else scanner()
-        database = _Database(path_of(url), index=True)
+        database = _Database(parse_path(url), index=True)
         await database.open()
         return LogicIndex(database, tenant, engine=engine, compress=compress)
 
@@ -264,7 +264,7 @@ class SQLiteStore(LogicStore):
         return bool(getattr(self.database, "durable", True))
 
 
-def durability_of(path: str) -> tuple[str, int]:
+def read_durability(path: str) -> tuple[str, int]:
     """`journal_mode` and `synchronous` as a writer of the database at `path` has them set.
 
     They are a connection's own, and the store's connections live on threads of theirs: so one is opened as the store opens
@@ -278,8 +278,8 @@ def durability_of(path: str) -> tuple[str, int]:
         connection = Connection(path)
         try:
             open_writer(connection, path)
-            return connection.ask("PRAGMA journal_mode")[0][0], connection.ask("PRAGMA synchronous")[0][0]
+            return connection.execute("PRAGMA journal_mode")[0][0], connection.execute("PRAGMA synchronous")[0][0]
         finally:
             connection.raw.close()
     except Exception as exc:
-        raise translated(exc, path) from exc
+        raise translate_error(exc, path) from exc

@@ -16,11 +16,11 @@ from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.logic.steps import Many, Row, Rows, Steps
-from holdfast.stores.sql import Migration, migrations
+from holdfast.stores.sql import Migration, load_migrations
 from holdfast.stores.sql.address import MEMORY
-from holdfast.stores.sql.marking import FILLED
-from holdfast.stores.sql.statements import statements
-from holdfast.stores.sql.upgrade import TABLE, foreign, pending
+from holdfast.stores.sql.mark_backfill import BACKFILLS
+from holdfast.stores.sql.statements import load_statements
+from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 from holdfast.stores.sqlite_nearest import LOG, Nearest
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ VECTORS: Final = "vec1"
 """SQLite's extension that compares vectors, where the driver comes with it."""
 PRIVATE: Final = 0o600
 """Rights of a new file, and so of its `-wal` and `-shm`: conversations are their owner's to read."""
-_making = threading.Lock()
+_file_lock = threading.Lock()
 
 _UNAVAILABLE = (
     apsw.FullError,
@@ -72,7 +72,7 @@ _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
 """What the caller, or whoever owns the server, can do about it. SQLite's own words follow."""
 
 
-def translated(exc: Exception, path: str | None = None) -> HoldfastError:
+def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
     """The one place where errors of SQLite become ours; `path` is told to whoever opens it."""
     if isinstance(exc, HoldfastError):
         return exc
@@ -106,20 +106,20 @@ class Connection:
     """An SQLite connection that runs steps."""
 
     def __init__(self, path: str) -> None:
-        _made_private(path)
+        _create_private_file(path)
         self.raw = apsw.Connection(path)
-        self.patience = Patience()
-        self.raw.set_busy_handler(self.patience)
+        self.busy_handler = BusyHandler()
+        self.raw.set_busy_handler(self.busy_handler)
         # Without it, statements that use a partial index are planned anew whenever a parameter is bound.
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # A damaged page is found when it is read, not when something trips over what it says.
-        self.ask("PRAGMA cell_size_check=ON")
-        self._statements = statements("sqlite")
+        self.execute("PRAGMA cell_size_check=ON")
+        self._statements = load_statements("sqlite")
         self._nearest: Nearest | None = None
 
     def prepare_index(self) -> None:
         """Make ready what only an index needs."""
-        self.ask(f"PRAGMA cache_size=-{CACHE_KIB}")
+        self.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         if sqlite_extra.has(VECTORS):
             sqlite_extra.load(self.raw, VECTORS)
             self._nearest = Nearest(self.raw)
@@ -127,13 +127,13 @@ class Connection:
     def log_vectors(self) -> None:
         """Have changes of vectors logged, see `sqlite_nearest`."""
         if not self.raw.in_transaction and self._nearest is not None and not self._nearest.is_logged():
-            self.ask(f"BEGIN IMMEDIATE; {LOG} COMMIT")
+            self.execute(f"BEGIN IMMEDIATE; {LOG} COMMIT")
 
-    def ask(self, sql: str) -> list[Any]:
+    def execute(self, sql: str) -> list[Any]:
         """All rows of one or several statements without parameters."""
         return self.raw.execute(sql).fetchall()
 
-    def drive(self, steps: Steps[T]) -> T:
+    def run_steps(self, steps: Steps[T]) -> T:
         """Run `steps` to its end, answering its statements."""
         named, execute = self._statements, self.raw.execute
         rows: Rows = ()
@@ -143,7 +143,7 @@ class Connection:
                 if isinstance(query, Many):
                     self.raw.executemany(named[query.name], query.rows)
                     rows = ()
-                elif query.name == "index_nearest" and (found := self._nearby(query.params)) is not None:
+                elif query.name == "index_nearest" and (found := self._find_nearest(query.params)) is not None:
                     rows = found
                 else:
                     cursor = execute(named[query.name], query.params)
@@ -152,16 +152,16 @@ class Connection:
                     except UnicodeDecodeError:
                         if not cursor.is_readonly:
                             raise
-                        rows = self._damaged(cursor, named[query.name], query.params)
+                        rows = self._reread_damaged(cursor, named[query.name], query.params)
                 query = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
             return result
 
-    def _nearby(self, params: Row) -> list[Any] | None:
+    def _find_nearest(self, params: Row) -> list[Any] | None:
         return None if self._nearest is None else self._nearest.rows(params)
 
-    def _damaged(self, cursor: apsw.Cursor, sql: str, params: Row) -> list[Any]:
+    def _reread_damaged(self, cursor: apsw.Cursor, sql: str, params: Row) -> list[Any]:
         """Return all rows of a statement again. Text that is no UTF-8, because its row is damaged, is returned as bytes."""
         columns = range(len(cursor.get_description()))
         cursor.close(True)  # an error's traceback may keep it, and with it the moment that it reads
@@ -174,10 +174,10 @@ class Connection:
     def rollback(self) -> None:
         """End the transaction without its changes; SQLite may have ended it by itself."""
         if self.raw.in_transaction:
-            self.ask("ROLLBACK")
+            self.execute("ROLLBACK")
 
 
-class Patience:
+class BusyHandler:
     """SQLite's busy handler: look again soon at first, and give up after some `seconds`.
 
     Attributes:
@@ -205,14 +205,14 @@ class Patience:
 # -- opening -----------------------------------------------------------------
 
 
-def _made_private(path: str) -> None:
+def _create_private_file(path: str) -> None:
     """Make the file at `path` if there is none, for its owner alone; one that is there keeps its rights.
 
     One at a time in a process: closing a file takes away what locks SQLite has on it, so nobody may open it in between.
     """
     if path == MEMORY:
         return
-    with _making:
+    with _file_lock:
         try:
             os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
         except OSError:  # it is there; or it cannot be, and SQLite says why
@@ -239,37 +239,37 @@ def open_writer(connection: Connection, path: str) -> None:
 
 
 def _configure(connection: Connection, path: str) -> None:
-    tables = {name for (name,) in connection.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and TABLE not in tables:
-        raise foreign(path)
+        raise make_foreign_error(path)
     if path == MEMORY:
-        _fill(connection, migrations("sqlite"))
-    mode = connection.ask("PRAGMA journal_mode=WAL")[0][0]
+        _copy_schema(connection, load_migrations("sqlite"))
+    mode = connection.execute("PRAGMA journal_mode=WAL")[0][0]
     if path != MEMORY and mode != "wal":
         raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
     if connection.raw.readonly("main"):
         raise StoreUnavailable(f"{path}: the database or its folder is read-only")
-    connection.ask("PRAGMA synchronous=FULL")
-    connection.ask("PRAGMA secure_delete=ON")
-    connection.ask("PRAGMA temp_store=MEMORY")
-    connection.ask("BEGIN IMMEDIATE")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA secure_delete=ON")
+    connection.execute("PRAGMA temp_store=MEMORY")
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        _migrate(connection, path, migrations("sqlite"))
-        connection.ask("COMMIT")
+        _migrate(connection, path, load_migrations("sqlite"))
+        connection.execute("COMMIT")
     finally:
         connection.rollback()
 
 
-def _fill(connection: Connection, known: tuple[Migration, ...]) -> None:
+def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
     """Give a new database in memory its schema: a copy takes a tenth of the time that it takes to make one."""
     with closing(apsw.Connection(MEMORY)) as made:
-        made.deserialize("main", _schema(known))
+        made.deserialize("main", _serialize_schema(known))
         with connection.raw.backup("main", made, "main") as copying:
             copying.step()
 
 
 @lru_cache(1)
-def _schema(known: tuple[Migration, ...]) -> bytes:
+def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
     """A database with nothing in it but the schema."""
     connection = Connection(MEMORY)
     with closing(connection.raw):
@@ -279,29 +279,29 @@ def _schema(known: tuple[Migration, ...]) -> bytes:
 
 def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> None:
     """Apply what is missing; refuse a schema that is newer than this program, or not the one it knows."""
-    connection.ask(
+    connection.execute(
         "CREATE TABLE IF NOT EXISTS holdfast_migrations"
         " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
     )
-    applied = dict(connection.ask("SELECT number, checksum FROM holdfast_migrations"))
-    for migration in pending(path, known, applied):
-        connection.ask(migration.sql)
-        fill, place = FILLED.get(migration.number, (None, None))
+    applied = dict(connection.execute("SELECT number, checksum FROM holdfast_migrations"))
+    for migration in list_pending(path, known, applied):
+        connection.execute(migration.sql)
+        fill, place = BACKFILLS.get(migration.number, (None, None))
         while fill is not None and place is not None:
-            place = connection.drive(fill(place))
+            place = connection.run_steps(fill(place))
         row = (migration.number, migration.name, migration.checksum)
         connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
 
 
-def applied_in(path: str) -> dict[int, str]:
+def read_applied_migrations(path: str) -> dict[int, str]:
     """The migrations that the file at `path` has had, with their checksums; nothing is changed. None without a file."""
     if path == MEMORY or not os.path.exists(path):  # noqa: PTH110  # as it was spelled
         return {}
     try:
         with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:
-            raw.set_busy_handler(Patience())
+            raw.set_busy_handler(BusyHandler())
             tables = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (TABLE,)).fetchall()
             rows: Any = raw.execute(f"SELECT number, checksum FROM {TABLE}").fetchall() if tables else ()  # noqa: S608
             return dict(rows)
     except Exception as exc:
-        raise translated(exc, path) from exc
+        raise translate_error(exc, path) from exc

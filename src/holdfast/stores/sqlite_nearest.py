@@ -63,7 +63,7 @@ FROM json_each(?1) AS wanted CROSS JOIN index_vectors AS v ON v.id = wanted.valu
 ORDER BY near DESC, v.id DESC LIMIT ?3"""
 
 
-class _Known:
+class _SpaceSketches:
     """The sketches of a space, and how far they are.
 
     Attributes:
@@ -89,7 +89,7 @@ class Nearest:
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
-        self._spaces: OrderedDict[tuple[int, int], _Known] = OrderedDict()
+        self._spaces: OrderedDict[tuple[int, int], _SpaceSketches] = OrderedDict()
         self._made = False
 
     def rows(self, params: Row) -> list[Any] | None:
@@ -104,7 +104,7 @@ class Nearest:
             self._spaces.pop((model, space), None)
             return None
         try:
-            known = self._known(model, space, len(vector) // 4)
+            known = self._load_sketches(model, space, len(vector) // 4)
         except MissingExtra:
             return None
         if not known.complete:
@@ -112,22 +112,22 @@ class Nearest:
         ids = known.sketches.nearest(vector, COMPARED)
         return self._ask(_COMPARE, array_of(sorted(ids)), vector, limit)
 
-    def _known(self, model: int, space: int, dimension: int) -> _Known:
+    def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:
         """Bring the sketches of a space up to what it is now; those that are new, by a part of it."""
         from holdfast.recall.arrays import Sketches
 
         last = self._ask(_LAST)[0][0]
         known = self._spaces.pop((model, space), None)
         if known is None or not 0 <= last - known.last < LOGGED:
-            known = _Known(Sketches(dimension), last)
+            known = _SpaceSketches(Sketches(dimension), last)
         elif known.last < last:
             changed = [row[0] for row in self._ask(_CHANGES, known.last) if row[0] <= known.reached]
             known.sketches.drop(changed)
-            known.sketches.put(*_split(self._ask(_OF_IDS, model, space, array_of(changed))))
+            known.sketches.put(*_join_vectors(self._ask(_OF_IDS, model, space, array_of(changed))))
             known.last = last
         if not known.complete:
             rows = self._ask(_OF_SPACE, model, space, known.reached, _READ)
-            known.sketches.put(*_split(rows))
+            known.sketches.put(*_join_vectors(rows))
             known.complete = len(rows) < _READ
             # Later documents come by the log.
             known.reached = ENDLESS if known.complete else rows[-1][0]
@@ -146,5 +146,5 @@ class Nearest:
         return rows
 
 
-def _split(rows: Sequence[Row]) -> tuple[list[int], bytes]:
+def _join_vectors(rows: Sequence[Row]) -> tuple[list[int], bytes]:
     return [row[0] for row in rows], b"".join([row[1] for row in rows])

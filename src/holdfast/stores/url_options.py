@@ -19,7 +19,7 @@ def check_options(name: str, given: Collection[str], known: Collection[str]) -> 
         raise InvalidRequest(f"{name}: {unknown[0]} is no option of this store: it has {there}", param="url")
 
 
-def pool_of(name: str, options: Mapping[str, str], default: int) -> int:
+def parse_pool_size(name: str, options: Mapping[str, str], default: int) -> int:
     """How many connections there may be, from 1 on. Raises `InvalidRequest`."""
     text = options.get("pool")
     if text is None:

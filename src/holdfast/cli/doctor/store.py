@@ -40,7 +40,7 @@ _HELD = "stop the program that locks it, or name another database with --store"
 def check_store(url: str) -> Iterator[Finding]:
     """Check the store at `url`."""
     from holdfast.settings import mask_url
-    from holdfast.stores.sql.address import MEMORY, path_of
+    from holdfast.stores.sql.address import MEMORY, parse_path
 
     if not url.startswith("sqlite:"):
         yield from _check_server(url, mask_url(url))
@@ -48,7 +48,7 @@ def check_store(url: str) -> Iterator[Finding]:
             yield from check_redis(url)
         return
     try:
-        place = path_of(url)
+        place = parse_path(url)
     except InvalidRequest as error:
         yield fail("store", str(error), "write the URL like sqlite:///chat.db")
         return
@@ -181,10 +181,10 @@ def _suggest_remedy(path: Path) -> str:
 
 def check_durability(path: Path) -> Finding:
     """Check the durability settings of a connection that is opened as the store opens its own."""
-    from holdfast.stores.sqlite import durability_of
+    from holdfast.stores.sqlite import read_durability
 
     try:
-        journal, number = durability_of(str(path))
+        journal, number = read_durability(str(path))
     except HoldfastError as error:
         return fail("durability", _format_error(path, error), _suggest_remedy(path))
     message = f"journal_mode {journal.upper()}, synchronous {_SYNCHRONOUS[number]}"

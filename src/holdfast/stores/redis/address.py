@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.stores.redis.connection import Login, Place
-from holdfast.stores.url_options import check_options, pool_of
+from holdfast.stores.url_options import check_options, parse_pool_size
 
 PREFIX: Final = "holdfast"
 POOL: Final = 4
@@ -55,7 +55,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     @property
     def pool(self) -> int:
         """Connections to each server at most."""
-        return pool_of(self.name, self.options, POOL)
+        return parse_pool_size(self.name, self.options, POOL)
 
     @property
     def allow_eviction(self) -> bool:

@@ -22,7 +22,7 @@ from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.tenants import TenantMethods
 from holdfast.stores.sql import Migration
-from holdfast.stores.sql.upgrade import pending
+from holdfast.stores.sql.upgrade import list_pending
 
 LAYOUTS: Final = (
     Migration(1, "initial", "", "1"),
@@ -58,7 +58,7 @@ class RedisStore(
         self._closed = False
 
     @staticmethod
-    async def applied_to(url: str) -> dict[int, str]:
+    async def read_applied_migrations(url: str) -> dict[int, str]:
         """Return the layouts that the place at `url` has had; nothing is changed."""
         address = address_of(url)
         nodes, keys = Nodes(address, LastKnown()), Keys(address.prefix)
@@ -82,7 +82,9 @@ class RedisStore(
             found = await health.healths(nodes)
             health.check(found, nodes.name, clustered=address.clustered, allow_eviction=address.allow_eviction)
             layouts = await layouts_of(nodes, keys)
-            missing = pending(nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED})
+            missing = list_pending(
+                nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED}
+            )
             await check_converted(nodes, keys, layouts)
             if missing:  # with one command: what has some of them alone is a place of 0.1
                 noted = [part for layout in missing for part in (str(layout.number), layout.checksum)]

@@ -24,13 +24,13 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def migrations(dialect: str) -> tuple[Migration, ...]:
+def load_migrations(dialect: str) -> tuple[Migration, ...]:
     """The dialect's migrations, in order."""
     files = sorted((Path(__file__).parent / dialect / "migrations").glob("[0-9]*.sql"))
-    return tuple(_migration(file) for file in files)
+    return tuple(_read_migration(file) for file in files)
 
 
-def _migration(file: Path) -> Migration:
+def _read_migration(file: Path) -> Migration:
     sql = file.read_text("utf-8")
     number, _, name = file.stem.partition("_")
     return Migration(int(number), name, sql, hashlib.sha256(sql.encode()).hexdigest())

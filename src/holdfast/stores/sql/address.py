@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.stores.url_options import check_options, pool_of
+from holdfast.stores.url_options import check_options, parse_pool_size
 
 SSL_MODES = ("disable", "require", "verify-full")
 MEMORY: Final = ":memory:"
@@ -38,9 +38,9 @@ class Address(msgspec.Struct, frozen=True):
         port = "" if self.port is None else f":{self.port}"
         return f"{self.scheme}://{self.host or ''}{port}/{self.database}"
 
-    def pool(self, default: int) -> int:
+    def pool_size(self, default: int) -> int:
         """How many connections there may be. Raises `InvalidRequest`."""
-        return pool_of(self.name, self.options, default)
+        return parse_pool_size(self.name, self.options, default)
 
     @property
     def ssl_mode(self) -> str | None:
@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True):
         return self.options.get("sslmode")
 
 
-def address_of(url: str, *, options: Collection[str]) -> Address:
+def parse_address(url: str, *, options: Collection[str]) -> Address:
     """`scheme://user:password@host:port/database?option=value`, taken apart.
 
     Raises:
@@ -62,10 +62,16 @@ def address_of(url: str, *, options: Collection[str]) -> Address:
     database = unquote(parts.path.removeprefix("/"))
     given = parse_qsl(parts.query, keep_blank_values=True)
     address = Address(
-        parts.scheme, _host(parts), port, _part(parts.username), _part(parts.password), database, dict(given)
+        parts.scheme,
+        _decode_host(parts),
+        port,
+        _decode_part(parts.username),
+        _decode_part(parts.password),
+        database,
+        dict(given),
     )
     if not database or "/" in parts.path.removeprefix("/") or "\0" in database:
-        raise InvalidRequest(f"{address.name} names no database: {_meant(parts.scheme)}", param="url")
+        raise InvalidRequest(f"{address.name} names no database: {_format_example(parts.scheme)}", param="url")
     check_options(address.name, [*address.options, *(("#",) if parts.fragment else ())], options)
     if address.ssl_mode not in (None, *SSL_MODES):
         modes = ", ".join(SSL_MODES)
@@ -73,15 +79,15 @@ def address_of(url: str, *, options: Collection[str]) -> Address:
     return address
 
 
-def _host(parts: SplitResult) -> str | None:
+def _decode_host(parts: SplitResult) -> str | None:
     return unquote(parts.hostname) if parts.hostname else None
 
 
-def _part(text: str | None) -> str | None:
+def _decode_part(text: str | None) -> str | None:
     return None if text is None else unquote(text)
 
 
-def _meant(scheme: str) -> str:
+def _format_example(scheme: str) -> str:
     return f"{scheme}://user:password@host:port/database is meant"
 
 
@@ -93,7 +99,7 @@ def with_pool(address: Address, size: int) -> Address:
 # -- SQLite ------------------------------------------------------------------
 
 
-def path_of(url: str) -> str:
+def parse_path(url: str) -> str:
     """The file that `url` names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
     rest = url.removeprefix("sqlite://")
     if rest in (MEMORY, "/" + MEMORY):

@@ -18,8 +18,8 @@ from holdfast.recall.base import Lookup, Similar, Source, Space, Vectored
 from holdfast.recall.vectors import similarities
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Database, Row, Rows
-from holdfast.stores.sql.remote import UPGRADING, Again
-from holdfast.stores.sql.statements import statements
+from holdfast.stores.sql.remote import UPGRADING, Retryable
+from holdfast.stores.sql.statements import load_statements
 
 ENGINE: Final = "pgvector-hnsw"
 OLDEST: Final = (0, 8)
@@ -53,7 +53,7 @@ class Connection(Protocol):
         """One statement's rows."""
         ...
 
-    async def ask(self, sql: str, *, patience: float | None = None) -> None:
+    async def execute(self, sql: str, *, patience: float | None = None) -> None:
         """Statements without parameters and rows."""
         ...
 
@@ -72,25 +72,25 @@ class Extension:
         self.schema: str | None = None
         """The one that has it; None: there is none."""
         self._changing = changing
-        self._furnished: set[int] = set()
+        self._prepared: set[int] = set()
 
-    async def found(self, connection: Connection) -> bool:
+    async def set_up(self, connection: Connection) -> bool:
         """Look for it, or make it, and let vectors that are there be compared; whether a connection finds it now."""
-        schema = await _schema(connection)
+        schema = await _find_schema(connection)
         if schema is None and await connection.fetch(
             "SELECT 1 FROM pg_available_extensions WHERE name = $1", ("vector",)
         ):
-            with suppress(StoreError, Again):  # this user may not, or somebody else is at it
-                await connection.ask("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
-            schema = await _schema(connection)
+            with suppress(StoreError, Retryable):  # this user may not, or somebody else is at it
+                await connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            schema = await _find_schema(connection)
         self.schema = schema
-        if await self.joined(connection):
+        if await self.configure(connection):
             sql = "SELECT DISTINCT dimensions FROM index_models WHERE dimensions BETWEEN 1 AND $1"
             for row in await connection.fetch(sql, (WIDEST,)):
-                await self.furnish(connection, row[0])
+                await self.create_table(connection, row[0])
         return schema is not None
 
-    async def joined(self, connection: Connection) -> bool:
+    async def configure(self, connection: Connection) -> bool:
         """Let a connection find it, behind what it finds already; whether there is one."""
         if self.schema is None:
             return False
@@ -103,20 +103,20 @@ class Extension:
         )
         return True
 
-    def lacks(self, dimensions: int) -> bool:
+    def needs_table(self, dimensions: int) -> bool:
         """Whether vectors of so many numbers could be compared, and may not be yet."""
-        return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._furnished
+        return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._prepared
 
-    async def furnish(self, connection: Connection, dimensions: int) -> None:
+    async def create_table(self, connection: Connection, dimensions: int) -> None:
         """Let vectors of so many numbers be compared."""
-        if not await _has(connection, dimensions):
+        if not await _has_table(connection, dimensions):
             async with self._changing(connection):
-                if not await _has(connection, dimensions):
-                    await _furnish(connection, dimensions)
-        self._furnished.add(dimensions)
+                if not await _has_table(connection, dimensions):
+                    await _create_table(connection, dimensions)
+        self._prepared.add(dimensions)
 
 
-async def _schema(connection: Connection) -> str | None:
+async def _find_schema(connection: Connection) -> str | None:
     """The schema that has the extension, of a version that will do."""
     sql = (
         "SELECT n.nspname, x.extversion FROM pg_extension AS x JOIN pg_namespace AS n ON n.oid = x.extnamespace"
@@ -132,19 +132,19 @@ async def _schema(connection: Connection) -> str | None:
 # -- tables ----------------------------------------------------------------------
 
 
-def _table(dimensions: int) -> str:
+def _format_table_name(dimensions: int) -> str:
     return f"index_near_{int(dimensions)}"
 
 
-async def _has(connection: Connection, dimensions: int) -> bool:
+async def _has_table(connection: Connection, dimensions: int) -> bool:
     sql = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
-    return bool(await connection.fetch(sql, (_table(dimensions),)))
+    return bool(await connection.fetch(sql, (_format_table_name(dimensions),)))
 
 
-async def _furnish(connection: Connection, dimensions: int) -> None:
+async def _create_table(connection: Connection, dimensions: int) -> None:
     """Make the table for vectors of so many numbers, with those that are there, and a graph over them."""
-    table = _table(dimensions)
-    await connection.ask(
+    table = _format_table_name(dimensions)
+    await connection.execute(
         f"CREATE TABLE {table} (id bigint PRIMARY KEY REFERENCES index_vectors (id) ON DELETE CASCADE,"
         f" embedding halfvec({dimensions}) NOT NULL);"
         f"ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE {'PLAIN' if dimensions <= WIDEST // 2 else 'EXTERNAL'}"
@@ -157,66 +157,66 @@ async def _furnish(connection: Connection, dimensions: int) -> None:
     last = -1
     while rows := await connection.fetch(sql, (last, dimensions, FILLING)):
         for id_, data in rows:
-            await connection.fetch(put_sql(dimensions), (id_, _numbers(data)))
+            await connection.fetch(format_insert(dimensions), (id_, _unpack_numbers(data)))
         last = rows[-1][0]
-    await connection.ask(
+    await connection.execute(
         f"CREATE INDEX {table}_graph ON {table} USING hnsw (embedding halfvec_ip_ops)", patience=UPGRADING
     )
 
 
-def put_sql(dimensions: int) -> str:
+def format_insert(dimensions: int) -> str:
     """The statement that keeps a vector: its document's id, and the numbers."""
     return (
-        f"INSERT INTO {_table(dimensions)} (id, embedding) VALUES ($1, $2::real[]::halfvec)"  # noqa: S608  # a number
+        f"INSERT INTO {_format_table_name(dimensions)} (id, embedding) VALUES ($1, $2::real[]::halfvec)"  # noqa: S608  # a number
         " ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding"
     )
 
 
-def rows_of(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    """What `put_sql` takes for rows of `index_vector_put`, by dimension."""
+def group_by_dimension(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    """What `format_insert` takes for rows of `index_vector_put`, by dimension."""
     found: dict[int, list[Row]] = {}
     for id_, _, data in rows:
         dimensions = len(data) // _NUMBER_BYTES
         if dimensions <= WIDEST:
-            found.setdefault(dimensions, []).append((id_, _numbers(data)))
+            found.setdefault(dimensions, []).append((id_, _unpack_numbers(data)))
     return found
 
 
-def _numbers(data: bytes) -> list[float]:
+def _unpack_numbers(data: bytes) -> list[float]:
     return list(unpack(f"<{len(data) // _NUMBER_BYTES}f", data))
 
 
 # -- searching -------------------------------------------------------------------
 
 
-async def nearest(connection: Connection, params: Sequence[Any]) -> Rows:
+async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     """See the statement `index_nearest`, whose parameters these are."""
     *_, vector, limit = params
     dimensions = len(vector) // _NUMBER_BYTES
     if dimensions > WIDEST:
-        return await _read(connection, params)
-    given = (*params[:9], _numbers(vector), limit)
+        return await _scan_nearest(connection, params)
+    given = (*params[:9], _unpack_numbers(vector), limit)
     # A plan for any filter would read all vectors; the graph is taken only where it is seen that most pass.
-    await connection.ask("SET LOCAL plan_cache_mode = force_custom_plan")
+    await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     if params[3] is not None:
-        rows = await connection.fetch(_named(dimensions), given)
+        rows = await connection.fetch(_format_source_search(dimensions), given)
     elif await _is_sparse(connection, dimensions, params[1], limit):
-        rows = await connection.fetch(_compared(dimensions), given)
+        rows = await connection.fetch(_format_exact_search(dimensions), given)
     else:
-        rows = await connection.fetch(_walked(dimensions), given)
+        rows = await connection.fetch(_format_graph_search(dimensions), given)
         if len(rows) < limit:
-            rows = await connection.fetch(_compared(dimensions), given)
+            rows = await connection.fetch(_format_exact_search(dimensions), given)
     scores = similarities(vector, [bytes(row[1]) for row in rows], dimensions)
     rated = [(row[0], score) for row, score in zip(rows, scores, strict=True)]
     return sorted(rated, key=lambda one: (-one[1], -one[0]))
 
 
-async def _read(connection: Connection, params: Sequence[Any]) -> Rows:
+async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     """The same of vectors that are too long to be compared there."""
     *scope, vector, limit = params
     best: list[tuple[float, int]] = []
     last = -1
-    while rows := await connection.fetch(statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
+    while rows := await connection.fetch(load_statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
         scores = similarities(vector, [bytes(row[1]) for row in rows], len(vector) // _NUMBER_BYTES)
         best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
         last = rows[-1][0]
@@ -229,12 +229,12 @@ async def _is_sparse(connection: Connection, dimensions: int, space: int, limit:
         "SELECT s.talk_documents, c.reltuples::bigint FROM index_spaces AS s, pg_class AS c"
         " WHERE s.number = $1 AND c.oid = $2::text::regclass"
     )
-    rows = await connection.fetch(sql, (space, _table(dimensions)))
+    rows = await connection.fetch(sql, (space, _format_table_name(dimensions)))
     documents, there = rows[0] if rows else (0, 0)
     return bool(documents <= SMALL or limit * max(there, documents) > documents * SCANNED // 2)
 
 
-def _select(dimensions: int, tables: str, *, fence: str = "") -> str:
+def _format_search(dimensions: int, tables: str, *, fence: str = "") -> str:
     return f"""SELECT v.id, v.data FROM (
     SELECT n.id FROM {tables}
     WHERE {_PASSES}
@@ -242,47 +242,51 @@ def _select(dimensions: int, tables: str, *, fence: str = "") -> str:
 ) AS near JOIN index_vectors AS v ON v.id = near.id"""  # noqa: S608  # a number and constants
 
 
-def _walked(dimensions: int) -> str:
-    return _select(dimensions, f"{_table(dimensions)} AS n JOIN index_documents AS d ON d.id = n.id")
+def _format_graph_search(dimensions: int) -> str:
+    return _format_search(dimensions, f"{_format_table_name(dimensions)} AS n JOIN index_documents AS d ON d.id = n.id")
 
 
-def _compared(dimensions: int) -> str:
+def _format_exact_search(dimensions: int) -> str:
     """Plus 0: no order that a graph has."""
-    return _select(dimensions, f"index_documents AS d JOIN {_table(dimensions)} AS n ON n.id = d.id", fence=" + 0")
+    return _format_search(
+        dimensions, f"index_documents AS d JOIN {_format_table_name(dimensions)} AS n ON n.id = d.id", fence=" + 0"
+    )
 
 
-def _named(dimensions: int) -> str:
+def _format_source_search(dimensions: int) -> str:
     wanted = "json_array_elements_text(convert_from($4, 'UTF8')::json) AS wanted"
     documents = "index_documents AS d ON d.source = wanted.value::bigint"
-    return _select(dimensions, f"{wanted} JOIN {documents} JOIN {_table(dimensions)} AS n ON n.id = d.id", fence=" + 0")
+    return _format_search(
+        dimensions, f"{wanted} JOIN {documents} JOIN {_format_table_name(dimensions)} AS n ON n.id = d.id", fence=" + 0"
+    )
 
 
 # -- the handle ------------------------------------------------------------------
 
 
-class Furnishing(Database, Protocol):
+class VectorDatabase(Database, Protocol):
     """A database that lets the server compare vectors."""
 
-    async def furnish(self, dimensions: int) -> None:
+    async def create_table(self, dimensions: int) -> None:
         """Let vectors of so many numbers be compared."""
         ...
 
 
-class NearIndex(LogicIndex):
+class PgvectorIndex(LogicIndex):
     """A handle of one tenant; see `holdfast.recall.base.Index`."""
 
-    database: Furnishing
+    database: VectorDatabase
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         """See `Index.put_vectors`."""
-        await self._furnished(vectors[0].vector if vectors else b"")
+        await self._prepare(vectors[0].vector if vectors else b"")
         return await super().put_vectors(space, source, model, vectors)
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
         """See `Index.similar`."""
-        await self._furnished(vector)
+        await self._prepare(vector)
         return await super().similar(lookup, model, vector)
 
-    async def _furnished(self, vector: bytes) -> None:
+    async def _prepare(self, vector: bytes) -> None:
         if not self._closed:
-            await self.database.furnish(len(vector) // _NUMBER_BYTES)
+            await self.database.create_table(len(vector) // _NUMBER_BYTES)

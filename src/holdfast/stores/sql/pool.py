@@ -16,7 +16,7 @@ class Pooled(Protocol):
     """What a pool asks of a connection."""
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether nothing is known against it: open, and no transaction left on it."""
         ...
 
@@ -48,7 +48,7 @@ class Pool(Generic[L]):
         """A connection that nobody uses, if there is one: nobody else's until it is released."""
         while self._idle:
             connection = self._idle.pop()[1]
-            if connection.usable:
+            if connection.is_usable:
                 return connection
             self._count -= 1
             connection.kill()
@@ -67,7 +67,7 @@ class Pool(Generic[L]):
 
     def release(self, connection: L) -> None:
         """Give a connection back. The longest idle one is closed when it is too old."""
-        if self._closed or not connection.usable:
+        if self._closed or not connection.is_usable:
             connection.kill()
             self._pass_on(None)
             return

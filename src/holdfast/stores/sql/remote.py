@@ -38,22 +38,22 @@ INDEX_POOL: Final = 4
 """Connections of an index that is opened for itself, unless the URL says otherwise."""
 
 
-class Again(Exception):  # not an error: an outcome
+class Retryable(Exception):  # not an error: an outcome
     """The server undid the transaction, or nothing of it was begun; running it again may do better."""
 
 
-class Lost(Again):
+class ConnectionLost(Retryable):
     """The connection broke before anything could have been committed."""
 
 
-class Unknown(Exception):  # not an error: an outcome
+class OutcomeUnknown(Exception):  # not an error: an outcome
     """The connection broke when it was being committed."""
 
 
 class Connection(Pooled, Protocol):
     """One connection, that runs statements by name.
 
-    Errors come out of it as a `HoldfastError`, `Again`, `Lost` or `Unknown`, with the driver's own as cause.
+    Errors come out of it as a `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's own as cause.
     """
 
     async def begin(self, *, writing: bool) -> None:
@@ -110,16 +110,16 @@ class Job(Generic[T]):
         self.unsure = False
         """Whether that attempt may have been done: the session is not as that one saw it."""
 
-    def sees(self, rows: Rows) -> None:
+    def note_session(self, rows: Rows) -> None:
         """Take note of the session that was read."""
         self.seen = (rows[0][0], rows[0][5]) if rows else None
         self.unsure = self.guard is not None and self.seen != self.guard
 
-    def goes_on(self, step: Query | Many | None) -> None:
-        """Raise `Unknown` unless `step`, or the end, may follow: a key that was used says what happened."""
+    def check_step(self, step: Query | Many | None) -> None:
+        """Raise `OutcomeUnknown` unless `step`, or the end, may follow: a key that was used says what happened."""
         if self.unsure:
             if step is None or step.name != "idempotency_get":
-                raise Unknown
+                raise OutcomeUnknown
             self.unsure = False
 
 
@@ -141,16 +141,16 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     async def _connect(self) -> ConnectionT:
-        """A new connection; `Lost` when trying again may help."""
+        """A new connection; `ConnectionLost` when trying again may help."""
 
     @abstractmethod
-    async def _upgraded(self, connection: ConnectionT, job: Job[None], attempt: int) -> None:
+    async def _upgrade_schema(self, connection: ConnectionT, job: Job[None], attempt: int) -> None:
         """Bring the schema up to date, or refuse it."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
         try:
-            await self._attempted(Job(nothing, writing=True), self._upgraded)
+            await self._run_with_retries(Job(nothing, writing=True), self._upgrade_schema)
             self._name = NAME
         except BaseException:
             self._closed = True
@@ -159,7 +159,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
         """See `Database.read`."""
-        return await self._carried(Job(steps, writing=False, single=single))
+        return await self._run_shielded(Job(steps, writing=False, single=single))
 
     async def write(
         self,
@@ -171,7 +171,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         light: bool = False,
     ) -> T:
         """See `Database.write`. What was removed leaves the server's files as the server sees fit."""
-        return await self._carried(Job(steps, writing=True, queue=queue, behind=behind, light=light))
+        return await self._run_shielded(Job(steps, writing=True, queue=queue, behind=behind, light=light))
 
     async def close(self) -> None:
         """Finish what was accepted, then close the connections."""
@@ -189,7 +189,9 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     # -- one job ---------------------------------------------------------------
 
-    async def _carried(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]] | None = None) -> T:
+    async def _run_shielded(
+        self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]] | None = None
+    ) -> T:
         """What `job` gives, carried through also when the caller gives up once it has begun.
 
         Args:
@@ -199,7 +201,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         if self._closed:
             raise StoreClosed
         check_loop(self._loop)
-        task = self._loop.create_task(self._served(job, once or self._once))
+        task = self._loop.create_task(self._run_in_turn(job, once or self._run_once))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         try:
@@ -208,21 +210,21 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             job.abandoned = True
             raise
 
-    async def _served(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
+    async def _run_in_turn(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` when it is its turn: writers of one row don't take connections to wait for each other."""
         if job.queue is None:
-            return await self._attempted(job, once)
+            return await self._run_with_retries(job, once)
         entered: list[Hashable] = []
         try:
             for queue in (job.queue, *job.behind):
                 await self._turnstile.enter(queue)
                 entered.append(queue)
-            return await self._attempted(job, once)
+            return await self._run_with_retries(job, once)
         finally:
             for queue in entered:
                 self._turnstile.leave(queue)
 
-    async def _attempted(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
+    async def _run_with_retries(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
         """Run `job` until it is done, refused, or has been undone too often."""
         attempt, give_up = 0, monotonic() + RECONNECTING
         while True:
@@ -234,25 +236,25 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                     return await once(connection, job, attempt)
                 finally:
                     self._pool.release(connection)
-            except Lost as exc:
-                self._lost()
+            except ConnectionLost as exc:
+                self._forget_server_state()
                 if monotonic() > give_up:
-                    raise self._given_up(job, f"cannot be reached: {exc}") from exc.__cause__
-            except Again as exc:
+                    raise self._make_failure(job, f"cannot be reached: {exc}") from exc.__cause__
+            except Retryable as exc:
                 if attempt >= ATTEMPTS:
-                    raise self._given_up(job, f"undid this {attempt} times: {exc}") from exc.__cause__
-            except Unknown as exc:
+                    raise self._make_failure(job, f"undid this {attempt} times: {exc}") from exc.__cause__
+            except OutcomeUnknown as exc:
                 if job.seen is None or job.unsure or monotonic() > give_up:
                     raise unknown(self._name) from exc.__cause__
                 job.guard = job.seen
-                self._lost()
+                self._forget_server_state()
             attempt += 1
             await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads rivals
 
-    def _given_up(self, job: Job[Any], why: str) -> StoreUnavailable:
+    def _make_failure(self, job: Job[Any], why: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._name} {why}") if job.guard is None else unknown(self._name)
 
-    def _lost(self) -> None:
+    def _forget_server_state(self) -> None:
         """A connection was lost: the others, and what is remembered, may be of a server that is no more."""
         self._pool.forget_idle()
 
@@ -266,32 +268,32 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         except TimeoutError as exc:
             raise StoreUnavailable(f"{self._name}: all connections were busy for {PATIENCE:.0f} seconds") from exc
 
-    async def _once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
+    async def _run_once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
         """One attempt at `job`."""
         job.seen, job.unsure = None, False
         if job.single:
-            return await self._driven(connection, job)
+            return await self._run_steps(connection, job)
         await connection.begin(writing=job.writing)
         try:
-            result = await self._driven(connection, job)
+            result = await self._run_steps(connection, job)
             await connection.commit()
-        except (Again, HoldfastError) as exc:
+        except (Retryable, HoldfastError) as exc:
             await connection.rollback()
-            if job.unsure and not isinstance(exc, Again):
-                raise Unknown from exc
+            if job.unsure and not isinstance(exc, Retryable):
+                raise OutcomeUnknown from exc
             raise
         except msgspec.MsgspecError as exc:
             await connection.rollback()
             raise StoreCorrupt(f"{self._name}: a row is damaged: {exc}") from exc
         return result
 
-    async def _driven(self, connection: ConnectionT, job: Job[T]) -> T:
+    async def _run_steps(self, connection: ConnectionT, job: Job[T]) -> T:
         """Run the steps of `job`, answering their statements; in a write, what is to be changed is locked first."""
         steps, rows = job.steps(), cast(Rows, ())
         try:
             step = next(steps)
             while True:
-                job.goes_on(step)
+                job.check_step(step)
                 if isinstance(step, Many):
                     await connection.many(step.name, list(step.rows))
                     rows = ()
@@ -303,15 +305,15 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                         await connection.query(f"{name}_lock", step.params)
                     rows = await connection.query(name, step.params)
                     if step.name == "session_get":
-                        job.sees(rows)
+                        job.note_session(rows)
                 step = steps.send(rows)
         except StopIteration as stop:
             result: T = stop.value
-        job.goes_on(None)
+        job.check_step(None)
         return result
 
 
-async def drive(connection: Connection, steps: Steps[T]) -> T:
+async def run_steps(connection: Connection, steps: Steps[T]) -> T:
     """What steps that nobody else can be in the way of do on a connection."""
     rows = cast(Rows, ())
     try:
@@ -329,9 +331,9 @@ async def drive(connection: Connection, steps: Steps[T]) -> T:
 
 
 @contextmanager
-def reaching(name: str) -> Iterator[None]:
+def forbid_retries(name: str) -> Iterator[None]:
     """Where one attempt has to do: what may be tried again is an error."""
     try:
         yield
-    except Again as exc:
+    except Retryable as exc:
         raise StoreUnavailable(f"{name} cannot be reached: {exc}") from exc.__cause__

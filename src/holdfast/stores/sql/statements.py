@@ -38,7 +38,7 @@ class Dialect(msgspec.Struct, frozen=True):
     """Whether upserts are MySQL's."""
 
 
-def _json_table(column: str, value: str = "one") -> str:
+def _format_json_table(column: str, value: str = "one") -> str:
     columns = f"COLUMNS (one {column} PATH '$')"
     return f"(SELECT {value} FROM JSON_TABLE(CONVERT({{}} USING utf8mb4), '$[*]' {columns}) AS found)"  # noqa: S608  # ours
 
@@ -73,17 +73,17 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "mysql": Dialect(
         placeholder="?{}",
         lists={
-            "ints": _json_table("BIGINT"),
-            "texts": _json_table("VARCHAR(1024)", "CAST(one AS BINARY)"),
-            "names": _json_table("VARCHAR(2048)", "UNHEX(one)"),
-            "hashes": _json_table("VARCHAR(64)", "UNHEX(one)"),
+            "ints": _format_json_table("BIGINT"),
+            "texts": _format_json_table("VARCHAR(1024)", "CAST(one AS BINARY)"),
+            "names": _format_json_table("VARCHAR(2048)", "UNHEX(one)"),
+            "hashes": _format_json_table("VARCHAR(64)", "UNHEX(one)"),
         },
         on_duplicate_key=True,
     ),
 }
 
 
-class Declared(msgspec.Struct, frozen=True):
+class Declaration(msgspec.Struct, frozen=True):
     """A statement as it is written."""
 
     parameters: Mapping[str, str]
@@ -93,53 +93,53 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 @cache
-def declared(file: str) -> Mapping[str, Declared]:
+def read_declarations(file: str) -> Mapping[str, Declaration]:
     """Return the statements of a file of this folder, by name."""
     parts = _HEADER.split((Path(__file__).parent / file).read_text("utf-8"))[1:]
     return {
-        name: Declared(_parameters(signature or ""), _COMMENT.sub("", body).strip())
+        name: Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
         for name, signature, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     }
 
 
-def _parameters(signature: str) -> dict[str, str]:
+def _parse_parameters(signature: str) -> dict[str, str]:
     pairs = (part.split() for part in signature.split(",") if part.strip())
     return {name: kind[0] if kind else "" for name, *kind in pairs}
 
 
 @cache
-def statements(dialect: str) -> Mapping[str, str]:
+def load_statements(dialect: str) -> Mapping[str, str]:
     """Return the statements of a dialect by name, with its placeholders."""
-    common, own = declared("common.sql"), declared(f"{dialect}/overrides.sql")
+    common, own = read_declarations("common.sql"), read_declarations(f"{dialect}/overrides.sql")
     texts = {name: one.text for name, one in (*common.items(), *own.items()) if one.text}
     parameters = {name: one.parameters for name, one in (*own.items(), *common.items())}
     parts = {part for text in texts.values() for part in _FRAGMENT.findall(text)}
     return {
-        name: _compiled(DIALECTS[dialect], _whole(text, texts), parameters[name])
+        name: _compile(DIALECTS[dialect], _expand(text, texts), parameters[name])
         for name, text in texts.items()
         if name not in parts
     }
 
 
-def _whole(text: str, texts: Mapping[str, str]) -> str:
+def _expand(text: str, texts: Mapping[str, str]) -> str:
     """Return a text with those that it names filled in."""
     return _FRAGMENT.sub(lambda found: texts[found[1]], text)
 
 
-def _compiled(dialect: Dialect, text: str, parameters: Mapping[str, str]) -> str:
+def _compile(dialect: Dialect, text: str, parameters: Mapping[str, str]) -> str:
     names: Sequence[str] = list(parameters)
 
-    def filled(found: re.Match[str]) -> str:
+    def fill(found: re.Match[str]) -> str:
         kind = parameters[found["name"]]
         placeholder = dialect.placeholder.format(names.index(found["name"]) + 1)
         if found["listed"] and kind in LISTS:
             return found["listed"] + dialect.lists[kind].format(placeholder)
         return (found["listed"] or "") + dialect.types.get(kind, "{}").format(placeholder)
 
-    compiled = _PARAMETER.sub(filled, text)
-    return _UPSERT.sub(_on_duplicate_key, compiled) if dialect.on_duplicate_key else compiled
+    compiled = _PARAMETER.sub(fill, text)
+    return _UPSERT.sub(_rewrite_upsert, compiled) if dialect.on_duplicate_key else compiled
 
 
-def _on_duplicate_key(found: re.Match[str]) -> str:
+def _rewrite_upsert(found: re.Match[str]) -> str:
     changes = _EXCLUDED.sub(r"VALUES(\1)", found[2]) if found[2] else f"{found[1]} = {found[1]}"
     return f"ON DUPLICATE KEY UPDATE {changes}"

@@ -12,7 +12,7 @@ TABLE: Final = "holdfast_migrations"
 """Where a database says what was applied to it: number, name and checksum."""
 
 
-def pending(place: str, known: Sequence[Migration], applied: Mapping[int, str]) -> tuple[Migration, ...]:
+def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, str]) -> tuple[Migration, ...]:
     """Those of `known` that are missing.
 
     Args:
@@ -34,6 +34,6 @@ def pending(place: str, known: Sequence[Migration], applied: Mapping[int, str]) 
     return tuple(migration for migration in known if migration.number not in applied)
 
 
-def foreign(place: str) -> StoreUnavailable:
+def make_foreign_error(place: str) -> StoreUnavailable:
     """The error for a database that is not ours."""
     return StoreUnavailable(f"{place} is a database of another program: it has tables, and none of Holdfast's")

@@ -11,12 +11,12 @@ from holdfast.stores.matching import key_of, scope_of
 
 BATCH: Final = 2000
 """Entries at a time."""
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 """How far it is: whether at live entries or retired ones, and behind which."""
-BEGIN: Final[Place] = ("live", 0, 0)
+START: Final[Position] = ("live", 0, 0)
 
 
-def mark_some(place: Place) -> Steps[Place | None]:
+def mark_batch(place: Position) -> Steps[Position | None]:
     """Mark the next entries behind `place`; where to go on, None when all are done. Entries that have a mark stay as they are."""
     which, session, seq = place
     rows = yield Query(f"unmarked_{which}", (session, seq, BATCH))
@@ -27,5 +27,5 @@ def mark_some(place: Place) -> Steps[Place | None]:
     return which, marks[-1][0], marks[-1][1]
 
 
-FILLED: Final[Mapping[int, tuple[Callable[[Place], Steps[Place | None]], Place]]] = {5: (mark_some, BEGIN)}
+BACKFILLS: Final[Mapping[int, tuple[Callable[[Position], Steps[Position | None]], Position]]] = {5: (mark_batch, START)}
 """What has to be worked out behind a migration, by its number, and where it begins. Run again, it does what is left."""
