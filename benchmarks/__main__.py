@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    apis,
     calls,
-    doors,
     facts,
     fairness,
     footprint,
@@ -40,7 +40,7 @@ from benchmarks import (
 )
 from benchmarks.run import Run
 from benchmarks.tables import Table
-from benchmarks.timing import clock, settle, told
+from benchmarks.timing import clock, freeze_heap, report
 
 PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "calls": calls.measure,
@@ -51,7 +51,7 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
     "replay": replay.measure,
     "statements": statement_peers.measure,
     "gateway": gateway.measure,
-    "doors": doors.measure,
+    "apis": apis.measure,
     "streams": streams.measure,
     "matching": matching.measure,
     "search": search.measure,
@@ -79,15 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = Run(Path(folder), quick=given.quick)
         run.memory = stack.enter_context(_in_memory())
         for name in given.parts or PARTS:
-            settle()
+            freeze_heap()
             started = clock()
             made = asyncio.run(PARTS[name](run))
-            told(f"{name} took {clock() - started:.0f} s")
+            report(f"{name} took {clock() - started:.0f} s")
             for table in made:
-                print(f"\n{table.as_markdown() if given.markdown else table.as_text()}", flush=True)
+                print(f"\n{table.format_markdown() if given.markdown else table.format_text()}", flush=True)
             tables += made
     if given.json:
-        text = json.dumps({"environment": environment(), "tables": [table.as_json() for table in tables]}, indent=2)
+        text = json.dumps({"environment": environment(), "tables": [table.to_json() for table in tables]}, indent=2)
         Path(given.json).write_text(text + "\n", encoding="utf-8")
     return 0
 

@@ -51,28 +51,30 @@ def _encode(body: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def _user(text: str) -> dict[str, str]:
+def _make_user_message(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def _chat(session: str, *messages: Mapping[str, Any], **more: Any) -> bytes:
+def _encode_chat(session: str, *messages: Mapping[str, Any], **more: Any) -> bytes:
     return _encode({"model": "m", "session_id": session, "messages": messages, **more})
 
 
-def _begin() -> None:
+def _announce_start() -> None:
     """Report that all is prepared."""
     print("begins", flush=True)  # read by the benchmark
 
 
-def _distinct_words(size: int, seed: int) -> str:
+def _make_distinct_words(size: int, seed: int) -> str:
     rnd = random.Random(seed)
     return " ".join("".join(rnd.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(size // 8))
 
 
 async def _search(attacker: Attacker) -> None:
     """Eight messages of 1 MB of distinct words, and searches of them."""
-    bodies = [_encode({"messages": [_user(f"harbour {_distinct_words(MIB, seed)}")]}) for seed in range(8)]
-    _begin()
+    bodies = [
+        _encode({"messages": [_make_user_message(f"harbour {_make_distinct_words(MIB, seed)}")]}) for seed in range(8)
+    ]
+    _announce_start()
     await attacker.send("POST", "/v1/sessions", _encode({"id": "s"}))
     for body in bodies:
         await attacker.send("POST", "/v1/sessions/s/messages", body)
@@ -97,61 +99,61 @@ async def _stall(attacker: Attacker) -> None:
             finally:
                 writer.close()
 
-    _begin()
+    _announce_start()
     await asyncio.gather(*(stall() for _ in range(8)))
 
 
-async def _endless(attacker: Attacker) -> None:
+async def _stream_endlessly(attacker: Attacker) -> None:
     """Two chats whose upstream sends small pieces without an end."""
-    _begin()
+    _announce_start()
     while True:
-        chats = (_chat(f"endless-{at}", _user("go on"), stream=True) for at in range(2))
+        chats = (_encode_chat(f"endless-{at}", _make_user_message("go on"), stream=True) for at in range(2))
         await asyncio.gather(*(attacker.send("POST", "/v1/chat/completions", chat) for chat in chats))
 
 
-async def _count(attacker: Attacker) -> None:
+async def _count_tokens(attacker: Attacker) -> None:
     """Eight messages of 1 MB of one letter, and prompts made of them."""
-    body = _encode({"messages": [_user("a" * MIB) for _ in range(8)]})
+    body = _encode({"messages": [_make_user_message("a" * MIB) for _ in range(8)]})
     context = _encode({"strategy": "digest", "budget": 8000})
-    _begin()
+    _announce_start()
     await attacker.send("POST", "/v1/sessions", _encode({"id": "a"}))
     await attacker.send("POST", "/v1/sessions/a/messages", body)
     while True:
         await asyncio.gather(*(attacker.send("POST", "/v1/sessions/a/context", context) for _ in range(4)))
 
 
-async def _huge(attacker: Attacker) -> None:
+async def _send_huge_bodies(attacker: Attacker) -> None:
     """Four connections with bodies of 100 MB, of no announced length."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(100 * MIB // 65_536):
             yield b" " * 65_536
 
-    _begin()
+    _announce_start()
     while True:
         await asyncio.gather(*(attacker.send("POST", "/v1/sessions", pieces()) for _ in range(4)))
 
 
-async def _wait(attacker: Attacker) -> None:
+async def _queue_turns(attacker: Attacker) -> None:
     """Twenty-four turns of 11 MiB that wait for one of their session."""
     text = "word " * (11 * MIB // 5)
-    bodies = [_chat("w", _user(f"{at} {text}")) for at in range(24)]
-    _begin()
+    bodies = [_encode_chat("w", _make_user_message(f"{at} {text}")) for at in range(24)]
+    _announce_start()
     while True:
         first = asyncio.create_task(
-            attacker.send("POST", "/v1/chat/completions", _chat("w", _user("go on"), stream=True))
+            attacker.send("POST", "/v1/chat/completions", _encode_chat("w", _make_user_message("go on"), stream=True))
         )
         await asyncio.sleep(0.5)
         await asyncio.gather(*(attacker.send("POST", "/v1/chat/completions", body) for body in bodies))
         await first
 
 
-async def _many(attacker: Attacker) -> None:
+async def _send_many_messages(attacker: Attacker) -> None:
     """Chats of 90,000 messages, and a body of nearly a million values."""
     messages = [{"role": "user", "content": [{"type": "text", "text": f"{at}"}]} for at in range(90_000)]
-    chat = _chat("many", *messages)
+    chat = _encode_chat("many", *messages)
     values = _encode({"metadata": {"a": [[1]] * 450_000}})
-    _begin()
+    _announce_start()
     while True:
         await asyncio.gather(
             attacker.send("POST", "/v1/chat/completions", chat), attacker.send("POST", "/v1/sessions", values)
@@ -161,11 +163,11 @@ async def _many(attacker: Attacker) -> None:
 ATTACKS: Final[Mapping[str, Attack]] = {
     "searches of 1 MB messages": _search,
     "stalled uploads": _stall,
-    "an upstream without an end": _endless,
-    "1 MB of one letter": _count,
-    "bodies of 100 MB": _huge,
-    "turns that wait with 11 MiB": _wait,
-    "bodies of 90,000 messages": _many,
+    "an upstream without an end": _stream_endlessly,
+    "1 MB of one letter": _count_tokens,
+    "bodies of 100 MB": _send_huge_bodies,
+    "turns that wait with 11 MiB": _queue_turns,
+    "bodies of 90,000 messages": _send_many_messages,
 }
 
 
@@ -175,7 +177,7 @@ async def _attack(name: str, url: str, key: str) -> None:
         await ATTACKS[name](Attacker(url, key, http))
 
 
-async def _upstream() -> None:
+async def _serve_upstream() -> None:
     """Answer every chat with small pieces until its client goes, as fast as they are read."""
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m"}
     event = {**chunk, "choices": [{"index": 0, "delta": {"content": "x "}, "finish_reason": None}]}
@@ -199,7 +201,7 @@ async def _upstream() -> None:
 def main() -> None:
     """Attack, or be the upstream. Attackers have machines of their own: here they leave the processor to the server first."""
     os.nice(5)
-    asyncio.run(_upstream() if sys.argv[1:] == ["upstream"] else _attack(*sys.argv[1:4]))
+    asyncio.run(_serve_upstream() if sys.argv[1:] == ["upstream"] else _attack(*sys.argv[1:4]))
 
 
 if __name__ == "__main__":

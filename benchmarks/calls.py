@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 import holdfast
-from benchmarks.run import Run, clear
+from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table
 from holdfast.agents import Llm, Roster
 from holdfast.holdfast import Holdfast
@@ -55,7 +55,7 @@ class Calls:
             if code.co_filename.startswith(ROOT):
                 self.own[code.co_filename, code.co_qualname] += 1
 
-    def row(self, what: str) -> dict[str, Figure]:
+    def make_row(self, what: str) -> dict[str, Figure]:
         """The figures."""
         files = len({name for name, _ in self.own})
         own, python = sum(self.own.values()), self.python
@@ -68,8 +68,8 @@ async def measure(run: Run) -> list[Table]:
     for index in ({"index": None}, {}):
         suffix = "index on" if not index else "index off"
         for what, count in (("library turn", _count_turn), ("chat request", _count_request)):
-            rows += await _counted(run.folder / f"calls-{len(rows)}.db", f"{what}, {suffix}", count, index)
-    clear(run.folder, "calls-*")
+            rows += await _count_in_store(run.folder / f"calls-{len(rows)}.db", f"{what}, {suffix}", count, index)
+    delete_files(run.folder, "calls-*")
     columns = [
         Column("what", ""),
         Column("files", "files"),
@@ -80,10 +80,12 @@ async def measure(run: Run) -> list[Table]:
     return [Table("calls", "Calls of one warm turn", columns, rows, _NOTES)]
 
 
-Counting = Callable[[Holdfast, Calls, Calls], Awaitable[None]]
+CountFunction = Callable[[Holdfast, Calls, Calls], Awaitable[None]]
 
 
-async def _counted(path: Path, what: str, count: Counting, options: Mapping[str, Any]) -> list[dict[str, Figure]]:
+async def _count_in_store(
+    path: Path, what: str, count: CountFunction, options: Mapping[str, Any]
+) -> list[dict[str, Figure]]:
     """Open a store, and count what one turn calls in the loop's thread and in those of the store."""
     loop, threads = Calls(), Calls()
     threading.setprofile(threads)
@@ -92,10 +94,10 @@ async def _counted(path: Path, what: str, count: Counting, options: Mapping[str,
             await count(hf, loop, threads)
     finally:
         threading.setprofile(None)
-    return [loop.row(what), threads.row(f"{what}: the store's threads")]
+    return [loop.make_row(what), threads.make_row(f"{what}: the store's threads")]
 
 
-async def _on(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
+async def _run_counted(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
     await asyncio.sleep(1.5)  # what turns left to be done in the background is done
     sys.setprofile(loop)
     loop.is_on = threads.is_on = True
@@ -115,7 +117,7 @@ async def _count_turn(hf: Holdfast, loop: Calls, threads: Calls) -> None:
 
     for number in range(WARM):
         await turn(number)
-    await _on(loop, threads, turn(WARM))
+    await _run_counted(loop, threads, turn(WARM))
 
 
 async def _count_request(hf: Holdfast, loop: Calls, threads: Calls) -> None:
@@ -127,7 +129,7 @@ async def _count_request(hf: Holdfast, loop: Calls, threads: Calls) -> None:
 
     for number in range(WARM):
         assert await ask(number) == 200
-    assert await _on(loop, threads, ask(WARM)) == 200
+    assert await _run_counted(loop, threads, ask(WARM)) == 200
 
 
 async def _post(app: Any, body: Mapping[str, Any]) -> int:

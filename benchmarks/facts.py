@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.lengths import Cell, by_length
+from benchmarks.lengths import Cells, make_length_table
 from benchmarks.run import Run
 from benchmarks.tables import Table
-from benchmarks.timing import Block, clock, in_turn, told
+from benchmarks.timing import Block, alternate, clock, report
 from holdfast.context import standing_facts
 from holdfast.context.analysis_cache import ANALYSES
 from holdfast.context.settings import ContextSettings
@@ -22,7 +22,7 @@ LENGTHS = (100, 10_000, 100_000)
 BUDGET = 4_000
 STEPS = 3
 """Steps that one block measures."""
-_SAID = (
+_STATEMENTS = (
     "Well, that went on for a while. I prefer berth {} to all others, because it is {} feet longer.",
     "Good to know. Please never call me before {} in the morning, I sleep with the window open.",
     "The limit for the trip number {} is now 900 a month. We decided to go by train, since it is cheaper.",
@@ -32,17 +32,18 @@ _SAID = (
 
 async def measure(run: Run) -> list[Table]:
     """`digest` with facts and without."""
-    found: Cell = {}
+    found: Cells = {}
     for length in run.lengths(LENGTHS):
-        told(f"facts: {length:,} messages")
-        entries = _log(length + 2_000)
+        report(f"facts: {length:,} messages")
+        entries = _make_log(length + 2_000)
         blocks = {
-            f"digest, facts {'on' if facts else 'off'}": _steps(entries, length, facts=facts) for facts in (True, False)
+            f"digest, facts {'on' if facts else 'off'}": _time_steps(entries, length, facts=facts)
+            for facts in (True, False)
         }
-        for name, samples in (await in_turn(blocks, rounds=run.rounds, limit=run.limit)).items():
+        for name, samples in (await alternate(blocks, rounds=run.rounds, limit=run.limit)).items():
             found[name, BUDGET, length] = samples
     return [
-        by_length(
+        make_length_table(
             "facts_step",
             f"A step of the frontier at {BUDGET:,} tokens: median by messages of the session",
             found,
@@ -55,9 +56,9 @@ async def measure(run: Run) -> list[Table]:
     ]
 
 
-def _log(length: int) -> list[Entry]:
+def _make_log(length: int) -> list[Entry]:
     messages = [
-        Message(role="user", content=_SAID[at // 2 % len(_SAID)].format(at, at % 50))
+        Message(role="user", content=_STATEMENTS[at // 2 % len(_STATEMENTS)].format(at, at % 50))
         if at % 2 == 0
         else Message(role="assistant", content=f"Berth {at} is free until Friday. {'The water is calm there. ' * 8}")
         for at in range(length)
@@ -65,15 +66,15 @@ def _log(length: int) -> list[Entry]:
     return extend(Tail(), [NewEntry(message=one, tokens=STORED.message(one), timestamp=0) for one in messages])[0]
 
 
-def _steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
-    made, room = policy(ContextSettings("digest", {"budget": BUDGET, "facts": facts})), Room(BUDGET, STORED)
-    state = FoldedView(made, room, None, (), entries[:length]).state()
+def _time_steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
+    strategy, room = policy(ContextSettings("digest", {"budget": BUDGET, "facts": facts})), Room(BUDGET, STORED)
+    state = FoldedView(strategy, room, None, (), entries[:length]).state()
     kept = [entries[seq] for seq in state.keep]
     if facts and length > LENGTHS[0]:
         assert len(decode_candidates(bytes(state.candidates)).statements) == CANDIDATES
 
     async def block() -> list[float]:
-        view, seconds = FoldedView(made, room, state, kept, entries[state.frontier : length]), list[float]()
+        view, seconds = FoldedView(strategy, room, state, kept, entries[state.frontier : length]), list[float]()
         for entry in entries[length:]:
             before = view.frontier
             ANALYSES.clear()

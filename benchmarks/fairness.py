@@ -17,9 +17,9 @@ from typing import Any, Final
 import aiohttp
 
 from benchmarks.attacks import ATTACKS
-from benchmarks.run import Run, clear
-from benchmarks.tables import Column, Figure, Table, duration, whole
-from benchmarks.timing import clock, told
+from benchmarks.run import Run, delete_files
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration
+from benchmarks.timing import clock, report
 
 AIM: Final = 0.3
 PAUSE: Final = 0.02
@@ -34,18 +34,18 @@ _NOTES = (
 
 async def measure(run: Run) -> list[Table]:
     """Measure each attack on a server of its own process; all on one store."""
-    rows = await _rows(run.folder, seconds=4.0 if run.quick else 12.0, source=None)
-    clear(run.folder, "fairness*")
+    rows = await _measure_attacks(run.folder, seconds=4.0 if run.quick else 12.0, source=None)
+    delete_files(run.folder, "fairness*")
     return [Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES)]
 
 
 _COLUMNS = [
     Column("what", ""),
-    Column("small", "slowest GET", duration),
-    Column("median", "median GET", duration),
-    Column("large", "slowest 200 KB POST", duration),
-    Column("requests", "requests", whole),
-    Column("failed", "failed", whole),
+    Column("small", "slowest GET", format_duration),
+    Column("median", "median GET", format_duration),
+    Column("large", "slowest 200 KB POST", format_duration),
+    Column("requests", "requests", format_count),
+    Column("failed", "failed", format_count),
 ]
 
 
@@ -65,21 +65,21 @@ class Server:
         self.http: aiohttp.ClientSession
 
 
-async def _rows(folder: Path, *, seconds: float, source: Path | None) -> list[Mapping[str, Figure]]:
+async def _measure_attacks(folder: Path, *, seconds: float, source: Path | None) -> list[Mapping[str, Figure]]:
     rows: list[Mapping[str, Figure]] = []
-    async with _attacking("upstream") as upstream:
+    async with _start_attacker("upstream") as upstream:
         for name in ("no attack", *ATTACKS):
-            async with _serving(folder, upstream, source) as server:
+            async with _start_server(folder, upstream, source) as server:
                 if name in ATTACKS:
-                    async with _attacking(name, server.url, server.attacker):
-                        rows.append(await _row(server, name, seconds))
+                    async with _start_attacker(name, server.url, server.attacker):
+                        rows.append(await _measure_attack(server, name, seconds))
                 else:
-                    rows.append(await _row(server, name, seconds))
-                told(f"fairness: {name}")
+                    rows.append(await _measure_attack(server, name, seconds))
+                report(f"fairness: {name}")
     return rows
 
 
-async def _row(server: Server, name: str, seconds: float) -> Mapping[str, Figure]:
+async def _measure_attack(server: Server, name: str, seconds: float) -> Mapping[str, Figure]:
     watch = _Watch(server)
     await watch.get()  # connections are opened by the first requests
     await watch.post()
@@ -112,12 +112,12 @@ class _Watch:
         self.failed = 0
 
     async def get(self) -> None:
-        await self._timed("GET", "/v1/sessions?limit=5", self.small)
+        await self._time_request("GET", "/v1/sessions?limit=5", self.small)
 
     async def post(self) -> None:
-        await self._timed("POST", "/v1/sessions", self.large, json={"metadata": {"note": "x" * LARGE}})
+        await self._time_request("POST", "/v1/sessions", self.large, json={"metadata": {"note": "x" * LARGE}})
 
-    async def _timed(self, method: str, path: str, into: list[float], **sent: Any) -> None:
+    async def _time_request(self, method: str, path: str, into: list[float], **sent: Any) -> None:
         began = clock()
         try:
             headers = self._server.victim
@@ -133,7 +133,7 @@ class _Watch:
 
 
 @asynccontextmanager
-async def _attacking(*arguments: str) -> AsyncIterator[str]:
+async def _start_attacker(*arguments: str) -> AsyncIterator[str]:
     """A process of `benchmarks.attacks`, and the first line that it prints."""
     command = (sys.executable, "-m", "benchmarks.attacks", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -146,16 +146,16 @@ async def _attacking(*arguments: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _serving(folder: Path, upstream: str, source: Path | None) -> AsyncIterator[Server]:
+async def _start_server(folder: Path, upstream: str, source: Path | None) -> AsyncIterator[Server]:
     """A server with two keys of two tenants, on an empty store."""
-    clear(folder, "fairness*")
+    delete_files(folder, "fairness*")
     store, path = f"sqlite:///{folder}/fairness.db", folder / "fairness.yaml"
     llm = f"{{base_url: '{upstream}/v1', model: gpt-4o, api_key: unused, timeout: {{total: 6s}}}}"
     path.write_text(f"llms: {{default: {llm}}}\n", encoding="utf-8")
     env = {**os.environ, "HOLDFAST_STORE": store, **({"PYTHONPATH": str(source)} if source else {})}
     keys = []
     for tenant in ("attacker", "victim"):
-        made = await _run(env, "keys", "create", "--tenant", tenant)
+        made = await _run_holdfast(env, "keys", "create", "--tenant", tenant)
         keys.append(next(word for word in made.split() if word.startswith("hf_") and len(word) > 60))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "holdfast", "serve", "--port", "0", "--config", str(path)),
@@ -175,7 +175,7 @@ async def _serving(folder: Path, upstream: str, source: Path | None) -> AsyncIte
         await process.wait()
 
 
-async def _run(env: Mapping[str, str], *arguments: str) -> str:
+async def _run_holdfast(env: Mapping[str, str], *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "holdfast", *arguments),
         env=env,
@@ -190,8 +190,10 @@ def main() -> None:
     """Measure the version in a folder, or this one, and print the table."""
     source = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory() as folder:
-        rows = asyncio.run(_rows(Path(folder), seconds=12.0, source=source))
-    print(Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES).as_markdown())
+        rows = asyncio.run(_measure_attacks(Path(folder), seconds=12.0, source=source))
+    print(
+        Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES).format_markdown()
+    )
 
 
 if __name__ == "__main__":

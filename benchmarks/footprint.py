@@ -9,10 +9,10 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 
-from benchmarks.corpus import TEXT, roster
+from benchmarks.corpus import TEXT, make_roster
 from benchmarks.run import Run
-from benchmarks.tables import Column, Table, ratio, whole
-from benchmarks.timing import told
+from benchmarks.tables import Column, Table, format_count, format_ratio
+from benchmarks.timing import report
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import NewEntry
 from holdfast.holdfast import Holdfast
@@ -25,13 +25,13 @@ BUDGETS = (8_000, 150_000)
 _COLUMNS = [
     Column("what", ""),
     Column("strategy", "strategy"),
-    Column("budget", "budget", whole),
-    Column("sessions", "sessions", whole),
-    Column("estimate", "estimated KB a session", whole),
-    Column("traced", "KB a session", whole),
-    Column("ratio", "estimate", ratio),
+    Column("budget", "budget", format_count),
+    Column("sessions", "sessions", format_count),
+    Column("estimate", "estimated KB a session", format_count),
+    Column("traced", "KB a session", format_count),
+    Column("ratio", "estimate", format_ratio),
 ]
-Written = Callable[[int], list[Message]]
+WriteMessages = Callable[[int], list[Message]]
 """The messages of a session, by its number: no two sessions share one."""
 
 
@@ -41,9 +41,9 @@ async def measure(run: Run) -> list[Table]:
     for strategy in ("digest", "token_window"):
         for budget in BUDGETS:
             for name, (number, write) in _KINDS.items():
-                told(f"footprint: {name}, {strategy}, {budget}")
+                report(f"footprint: {name}, {strategy}, {budget}")
                 count = max(2, number // 10) if run.quick else number
-                estimate, traced = await _footprint(strategy, budget, count, write)
+                estimate, traced = await _measure_footprint(strategy, budget, count, write)
                 rows.append(
                     {
                         "what": name,
@@ -58,9 +58,11 @@ async def measure(run: Run) -> list[Table]:
     return [Table("footprint", "Memory of remembered sessions, tables for recall included", _COLUMNS, rows)]
 
 
-async def _footprint(strategy: str, budget: int, count: int, write: Written) -> tuple[int, int]:
+async def _measure_footprint(strategy: str, budget: int, count: int, write: WriteMessages) -> tuple[int, int]:
     """Return the bytes of so many sessions, estimated and traced."""
-    async with Holdfast("sqlite://:memory:", roster=roster(strategy, budget), index=None, cache_bytes=1 << 32) as hf:
+    async with Holdfast(
+        "sqlite://:memory:", roster=make_roster(strategy, budget), index=None, cache_bytes=1 << 32
+    ) as hf:
         for number in range(count + WARM_UP):
             await _fill(hf, number, write(number))
         await _take_turns(hf, range(WARM_UP))
@@ -92,30 +94,32 @@ async def _take_turns(hf: Holdfast, numbers: Sequence[int]) -> None:
 # -- what is said --------------------------------------------------------------
 
 
-def _text(seed: int, words: Sequence[str], number: int, glue: str = " ") -> str:
+def _make_text(seed: int, words: Sequence[str], number: int, glue: str = " ") -> str:
     start = seed * 31 % len(words)
     return f"{seed}: " + glue.join(islice(cycle(words), start, start + number)) + f" {seed * 7907}."
 
 
-def _chat(messages: int, words: Sequence[str], number: int, glue: str = " ") -> Written:
+def _make_chat_writer(messages: int, words: Sequence[str], number: int, glue: str = " ") -> WriteMessages:
     def write(session: int) -> list[Message]:
         seeds = range(session * messages, (session + 1) * messages)
-        return [Message(role=("user", "assistant")[at % 2], content=_text(at, words, number, glue)) for at in seeds]
+        return [
+            Message(role=("user", "assistant")[at % 2], content=_make_text(at, words, number, glue)) for at in seeds
+        ]
 
     return write
 
 
-def _tools(session: int) -> list[Message]:
+def _write_tool_session(session: int) -> list[Message]:
     """Ten rounds, each with a call and its 20 KB result."""
     messages = list[Message]()
     for at in range(session * 10, session * 10 + 10):
         call = ToolCall(id=f"call_{at}", name="list_orders", arguments=json.dumps({"customer": at}))
         orders = [{"order": f"W{at * 1000 + item}", "city": _WORDS[item % 40], "price": item} for item in range(400)]
         messages += [
-            Message(role="user", content=_text(at, _WORDS, 30)),
+            Message(role="user", content=_make_text(at, _WORDS, 30)),
             Message(role="assistant", content=None, tool_calls=(call,)),
             Message(role="tool", content=json.dumps(orders), tool_call_id=call.id),
-            Message(role="assistant", content=_text(at, _WORDS, 40)),
+            Message(role="assistant", content=_make_text(at, _WORDS, 40)),
         ]
     return messages
 
@@ -141,11 +145,11 @@ _GERMAN = [
     "prüfen",
 ]
 _CHINESE = list("订单周一已经发出应该今天到达您的地址请查一下现在在哪里因为我周末之前需要它")
-_KINDS: dict[str, tuple[int, Written]] = {
-    "short chat, 12 messages": (100, _chat(12, _WORDS, 30)),
-    "chat, 100 messages": (40, _chat(100, _WORDS, 50)),
-    "chat in German, 100 messages": (40, _chat(100, _GERMAN, 50)),
-    "chat in Chinese, 100 messages": (40, _chat(100, _CHINESE, 120, "")),
-    "tools, ten results of 20 KB": (20, _tools),
-    "long, 3,000 messages": (4, _chat(3_000, _WORDS, 50)),
+_KINDS: dict[str, tuple[int, WriteMessages]] = {
+    "short chat, 12 messages": (100, _make_chat_writer(12, _WORDS, 30)),
+    "chat, 100 messages": (40, _make_chat_writer(100, _WORDS, 50)),
+    "chat in German, 100 messages": (40, _make_chat_writer(100, _GERMAN, 50)),
+    "chat in Chinese, 100 messages": (40, _make_chat_writer(100, _CHINESE, 120, "")),
+    "tools, ten results of 20 KB": (20, _write_tool_session),
+    "long, 3,000 messages": (4, _make_chat_writer(3_000, _WORDS, 50)),
 }

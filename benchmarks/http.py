@@ -48,10 +48,10 @@ class Report(NamedTuple):
     errors: int
 
 
-def driver(folder: Path) -> tuple[Drive, str]:
+def choose_driver(folder: Path) -> tuple[Drive, str]:
     """The best driver there is, and its name."""
     if shutil.which("wrk") is None:
-        return _by_coroutines, "coroutines (wrk is not installed)"
+        return _drive_with_coroutines, "coroutines (wrk is not installed)"
     script = folder / "drive.lua"
     script.write_text(SCRIPT, encoding="utf-8")
 
@@ -66,7 +66,7 @@ def driver(folder: Path) -> tuple[Drive, str]:
     return drive, "wrk"
 
 
-async def _by_coroutines(url: str, length: int, numbers: range, clients: int, seconds: float) -> Report:
+async def _drive_with_coroutines(url: str, length: int, numbers: range, clients: int, seconds: float) -> Report:
     """The same, a good deal slower itself."""
     times, errors, end = list[float](), 0, clock() + seconds
     started = clock()
@@ -77,7 +77,7 @@ async def _by_coroutines(url: str, length: int, numbers: range, clients: int, se
         at = number
         while (begun := clock()) < end:
             at += clients
-            errors += not await _request(reader, writer, _body(length, numbers[at % len(numbers)], at))
+            errors += not await _send_request(reader, writer, _make_body(length, numbers[at % len(numbers)], at))
             times.append(clock() - begun)
         writer.close()
 
@@ -86,13 +86,13 @@ async def _by_coroutines(url: str, length: int, numbers: range, clients: int, se
     return Report(len(times), clock() - started, found.median, found.quantile(0.99), errors)
 
 
-def _body(length: int, number: int, at: int) -> bytes:
+def _make_body(length: int, number: int, at: int) -> bytes:
     message = {"role": "user", "content": f"Question {number}.{at}: where is my order now?"}
     body = {"model": "default", "user": "bench", "session_id": f"n{length}-{number}", "messages": [message]}
     return json.dumps(body).encode()
 
 
-async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bool:
+async def _send_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bool:
     """Whether one request is answered with 200."""
     head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)

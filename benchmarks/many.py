@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from benchmarks.corpus import prose, roster
+from benchmarks.corpus import make_roster, make_text
+from benchmarks.databases import DATABASES, open_database
 from benchmarks.peers import BUDGET
-from benchmarks.places import PLACES, reached
-from benchmarks.run import Run, clear
+from benchmarks.run import Run, delete_files
 from benchmarks.sessions import ENTRIES, Candidate, Load
-from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
-from benchmarks.timing import clock, settle, told
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
+from benchmarks.timing import clock, freeze_heap, report
 from benchmarks.turn import ANSWER
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
@@ -27,49 +27,49 @@ AT_ONCE = 64
 TASKS = 20
 """Turns under way beside a sweep."""
 DAY = 86_400_000
-_LISTS = [
+_LIST_COLUMNS = [
     Column("what", ""),
-    Column("sessions", "sessions", whole),
-    Column("first", "first page", duration),
-    Column("middle", "from the middle", duration),
-    Column("last", "last page", duration),
-    Column("of_user", "of one user", duration),
+    Column("sessions", "sessions", format_count),
+    Column("first", "first page", format_duration),
+    Column("middle", "from the middle", format_duration),
+    Column("last", "last page", format_duration),
+    Column("of_user", "of one user", format_duration),
 ]
-_SWEEPS = [
+_SWEEP_COLUMNS = [
     Column("what", ""),
-    Column("sessions", "sessions", whole),
-    Column("ended", "ended", whole),
-    Column("seconds", "sweep", duration),
-    Column("p99_before", "p99 of a turn before", duration),
-    Column("p99_beside", "p99 beside it", duration),
-    Column("ratio", "ratio", ratio),
+    Column("sessions", "sessions", format_count),
+    Column("ended", "ended", format_count),
+    Column("seconds", "sweep", format_duration),
+    Column("p99_before", "p99 of a turn before", format_duration),
+    Column("p99_beside", "p99 beside it", format_duration),
+    Column("ratio", "ratio", format_ratio),
 ]
 
 
 async def measure(run: Run) -> list[Table]:
     """Lists on every database, a sweep on a file and on PostgreSQL."""
     lists, sweeps = [], []
-    for name in PLACES:
-        async with reached(name, run.folder) as url:
+    for name in DATABASES:
+        async with open_database(name, run.folder) as url:
             if url is not None:
-                told(f"many: {name}")
-                lists.append({"what": name, **await _lists(url, run)})
-        clear(run.folder, "servers.db*")
+                report(f"many: {name}")
+                lists.append({"what": name, **await _measure_lists(url, run)})
+        delete_files(run.folder, "servers.db*")
     for name in ("SQLite file", "PostgreSQL"):
-        async with reached(name, run.folder) as url:
+        async with open_database(name, run.folder) as url:
             if url is not None:
-                told(f"many: a sweep on {name}")
-                sweeps.append({"what": name, **await _sweep(url, run)})
-        clear(run.folder, "servers.db*")
+                report(f"many: a sweep on {name}")
+                sweeps.append({"what": name, **await _measure_sweep(url, run)})
+        delete_files(run.folder, "servers.db*")
     title = f"A page of {PAGE} sessions among many of {ENTRIES} messages"
     notes = (f"{TASKS} tasks take one turn after the other, before and beside the sweep. There is no index.",)
     return [
-        Table("many_lists", title, _LISTS, lists),
-        Table("many_sweeps", "A sweep that ends a tenth of all sessions", _SWEEPS, sweeps, notes),
+        Table("many_lists", title, _LIST_COLUMNS, lists),
+        Table("many_sweeps", "A sweep that ends a tenth of all sessions", _SWEEP_COLUMNS, sweeps, notes),
     ]
 
 
-async def each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
+async def run_each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
     """`make` for each number, so many at once."""
     numbers = iter(range(count))
 
@@ -83,17 +83,17 @@ async def each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
 # -- lists -------------------------------------------------------------------
 
 
-async def _lists(url: str, run: Run) -> dict[str, Figure]:
+async def _measure_lists(url: str, run: Run) -> dict[str, Figure]:
     count = LISTED // 10 if run.quick else LISTED
-    new = run.material.new[:ENTRIES]
-    async with Holdfast(url, roster=roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
+    new = run.sample.new[:ENTRIES]
+    async with Holdfast(url, roster=make_roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
         began = hf.clock()
 
         async def make(number: int) -> None:
             session = NewSession(id=f"s{number:06}", user_id=f"u{number % 100}", timestamp=began + number)
             await hf.store.replace(session, new)
 
-        await each(count, make)
+        await run_each(count, make)
 
         async def page(after: int | None, user_id: str | None = None) -> float:
             at = None if after is None else SessionRef(f"u{after % 100}", f"s{after:06}")
@@ -105,7 +105,7 @@ async def _lists(url: str, run: Run) -> dict[str, Figure]:
                 assert len(found.sessions) == PAGE
             return sorted(times)[len(times) // 2]
 
-        settle()
+        freeze_heap()
         return {
             "sessions": count,
             "first": await page(None),
@@ -118,48 +118,48 @@ async def _lists(url: str, run: Run) -> dict[str, Figure]:
 # -- a sweep -----------------------------------------------------------------
 
 
-async def _sweep(url: str, run: Run) -> dict[str, Figure]:
+async def _measure_sweep(url: str, run: Run) -> dict[str, Figure]:
     count = SWEPT // 20 if run.quick else SWEPT
     now = time.time_ns() // 1_000_000
     settings: dict[str, Any] = {"max_sessions": 0, "session_ttl": "24h", "index": None}
-    async with Holdfast(url, roster=roster("token_window", BUDGET), **settings) as hf:
+    async with Holdfast(url, roster=make_roster("token_window", BUDGET), **settings) as hf:
 
         async def make(number: int) -> None:
             old = number % 10 == 0
             session = NewSession(id=f"s{number:06}", user_id="u", timestamp=now - (2 * DAY if old else 0))
             await hf.store.create(session)
 
-        await each(count, make)
+        await run_each(count, make)
         handles = [await hf.session(f"busy{at}", user_id="u") for at in range(TASKS)]
 
         async def turn(at: int, text: str) -> None:
-            async with handles[at].turn(f"{prose(at)} {text}") as opened:
+            async with handles[at].turn(f"{make_text(at)} {text}") as opened:
                 opened.add(ANSWER)
 
-        settle()
-        before, beside = Load(TASKS, TASKS), Load(TASKS, TASKS)
+        freeze_heap()
+        before, during = Load(TASKS, TASKS), Load(TASKS, TASKS)
         await before.run(Candidate(turn), 1.0 if run.quick else 4.0)
-        sweep, started = asyncio.create_task(_timed(hf)), clock()
+        sweep, started = asyncio.create_task(_time_sweep(hf)), clock()
         while not sweep.done():
-            await beside.run(Candidate(turn), 0.5)
+            await during.run(Candidate(turn), 0.5)
         seconds = await sweep
-        told(f"(swept in {clock() - started:.1f} s)")
+        report(f"(swept in {clock() - started:.1f} s)")
         left = await hf.store.idle(now=hf.clock(), ttl=DAY, limit=1)
         return {
             "sessions": count,
             "ended": count // 10 if not left else 0,
             "seconds": seconds,
-            "p99_before": _p99(before.times),
-            "p99_beside": _p99(beside.times),
-            "ratio": _p99(beside.times) / _p99(before.times),
+            "p99_before": _compute_p99(before.times),
+            "p99_beside": _compute_p99(during.times),
+            "ratio": _compute_p99(during.times) / _compute_p99(before.times),
         }
 
 
-async def _timed(hf: Holdfast) -> float:
+async def _time_sweep(hf: Holdfast) -> float:
     started = clock()
     await hf.sweep()
     return clock() - started
 
 
-def _p99(times: Sequence[float]) -> float:
+def _compute_p99(times: Sequence[float]) -> float:
     return sorted(times)[int(len(times) * 0.99)]

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.run import Run
-from benchmarks.tables import Column, Table, whole
-from benchmarks.timing import told
+from benchmarks.tables import Column, Table, format_count
+from benchmarks.timing import report
 
 IMPORTED, IMPORTED_QUICK = 600, 20
 """Sessions that are there before, so that SQLite's page caches are as full as they get."""
@@ -31,12 +31,12 @@ POINTS = 50
 PICTURE = Path(__file__).parents[1] / "docs" / "memory.svg"
 _COLUMNS = [
     Column("what", ""),
-    Column("requests", "requests", whole),
+    Column("requests", "requests", format_count),
     *(
-        Column(name, f"MB {title}", whole)
+        Column(name, f"MB {title}", format_count)
         for name, title in (("first", "at first"), ("half", "halfway"), ("last", "at last"))
     ),
-    Column("peak", "MB at most", whole),
+    Column("peak", "MB at most", format_count),
 ]
 Request = Callable[[int], Awaitable[None]]
 
@@ -54,16 +54,16 @@ async def measure(run: Run) -> list[Table]:
         timeout = aiohttp.ClientTimeout(total=300)
         async with aiohttp.ClientSession(url, timeout=timeout) as http:
             for number in range(imported):
-                await _import(http, number)
+                await _import_session(http, number)
             phases = {
-                "turns": await _sample(server.pid, turns, lambda number: _turn(http, number)),
-                "large bodies": await _sample(server.pid, bodies, lambda number: _body(http, number)),
+                "turns": await _sample(server.pid, turns, lambda number: _send_turn(http, number)),
+                "large bodies": await _sample(server.pid, bodies, lambda number: _send_body(http, number)),
             }
     finally:
         server.terminate()
         await server.wait()
     if not run.quick:
-        PICTURE.write_text(_picture(phases), encoding="utf-8")
+        PICTURE.write_text(_draw_picture(phases), encoding="utf-8")
     rows: list[dict[str, int | float | str | None]] = [
         {
             "what": name,
@@ -93,26 +93,26 @@ async def _sample(pid: int, count: int, request: Request) -> list[tuple[int, flo
             await request(number)
             done += 1
             if done % max(1, count // POINTS) == 0:
-                samples.append((done, _resident(pid)))
+                samples.append((done, _read_resident_mb(pid)))
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    told(f"memory: {count} requests, {samples[0][1]:.0f} to {samples[-1][1]:.0f} MB")
+    report(f"memory: {count} requests, {samples[0][1]:.0f} to {samples[-1][1]:.0f} MB")
     return samples
 
 
-def _resident(pid: int) -> float:
+def _read_resident_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGESIZE") / 1e6
 
 
-async def _turn(http: aiohttp.ClientSession, number: int) -> None:
+async def _send_turn(http: aiohttp.ClientSession, number: int) -> None:
     text = f"Question {number}: where is order {number * 7919} now, and when will it be here?"
     body = {"messages": [{"role": "user", "content": text}], "session_id": f"s{number // TURNS_OF_A_SESSION}"}
     async with http.post("/v1/chat/completions", json=body) as response:
         assert response.status == 200, await response.text()
 
 
-async def _import(http: aiohttp.ClientSession, number: int) -> None:
+async def _import_session(http: aiohttp.ClientSession, number: int) -> None:
     words = ("Is part {} of order {} there yet?", "Part {} of order {} was seen at the depot this morning.")
     content = [words[at % 2].format(at, number * 7907 + at) for at in range(MESSAGES)]
     messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(content)]
@@ -120,7 +120,7 @@ async def _import(http: aiohttp.ClientSession, number: int) -> None:
         assert response.status in (200, 201), await response.text()
 
 
-async def _body(http: aiohttp.ClientSession, number: int) -> None:
+async def _send_body(http: aiohttp.ClientSession, number: int) -> None:
     sentence = f"Report {number} says that part {number * 104729} was checked at place {number % 97}. "
     text = (sentence * (BODY_BYTES // len(sentence) + 1))[:BODY_BYTES]
     path = f"/v1/sessions/b{number // BODIES_OF_A_SESSION}"
@@ -133,12 +133,12 @@ async def _body(http: aiohttp.ClientSession, number: int) -> None:
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 420, 220, 60, 40, 90
 
 
-def _picture(phases: dict[str, list[tuple[int, float]]]) -> str:
+def _draw_picture(phases: dict[str, list[tuple[int, float]]]) -> str:
     """An SVG with one chart a phase, on one scale."""
     most = max(size for samples in phases.values() for _, size in samples)
     step = next(step for step in (10, 25, 50, 100, 250, 500, 1000) if most / step <= 8)
     top = step * (int(most / step) + 1)
-    charts = [_chart(name, samples, top, step, at) for at, (name, samples) in enumerate(phases.items())]
+    charts = [_draw_chart(name, samples, top, step, at) for at, (name, samples) in enumerate(phases.items())]
     width, height = _LEFT + len(charts) * (_WIDTH + _GAP), _TOP + _HEIGHT + 50
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">\n'
@@ -146,7 +146,7 @@ def _picture(phases: dict[str, list[tuple[int, float]]]) -> str:
     )
 
 
-def _chart(name: str, samples: list[tuple[int, float]], top: int, step: int, at: int) -> str:
+def _draw_chart(name: str, samples: list[tuple[int, float]], top: int, step: int, at: int) -> str:
     left, bottom = _LEFT + at * (_WIDTH + _GAP), _TOP + _HEIGHT
     last = samples[-1][0]
     lines = [f'<text x="{left}" y="{_TOP - 16}" font-size="14">resident memory, MB, over {last:,} {name}</text>\n']

@@ -23,7 +23,7 @@ LIMIT = 40
 # -- langchain-core ----------------------------------------------------------
 
 
-def as_langchain(number: int, message: Message) -> BaseMessage:
+def to_langchain(number: int, message: Message) -> BaseMessage:
     """`message` as langchain has it; its id is `number`, which finds it again."""
     name, text = str(number), message.text
     if message.role == "user":
@@ -31,12 +31,14 @@ def as_langchain(number: int, message: Message) -> BaseMessage:
     if message.role == "tool":
         return ToolMessage(content=text, tool_call_id=str(message.tool_call_id), id=name)
     if message.role == "assistant":
-        calls = [{"id": call.id, "name": call.name, "args": _arguments(call.arguments)} for call in message.tool_calls]
+        calls = [
+            {"id": call.id, "name": call.name, "args": _parse_arguments(call.arguments)} for call in message.tool_calls
+        ]
         return AIMessage(content=text, tool_calls=calls, id=name)
     return SystemMessage(content=text, id=name)
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _parse_arguments(text: str) -> dict[str, Any]:
     """Langchain takes an object only; what is none is kept under a name."""
     try:
         value = json.loads(text)
@@ -55,7 +57,7 @@ class Trimmer:
     """
 
     def __init__(self, messages: Iterable[Message], *, remember: bool = False) -> None:
-        self.said: list[Message] = []
+        self.messages: list[Message] = []
         self.history: list[BaseMessage] = []
         self._counts: dict[str, int] | None = {} if remember else None
         for message in messages:
@@ -63,50 +65,50 @@ class Trimmer:
 
     def append(self, message: Message) -> None:
         """Take a message in at the end."""
-        self.history.append(as_langchain(len(self.said), message))
-        self.said.append(message)
+        self.history.append(to_langchain(len(self.messages), message))
+        self.messages.append(message)
 
-    def back_to(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Forget what came after the first `length` messages."""
-        del self.said[length:], self.history[length:]
+        del self.messages[length:], self.history[length:]
         if self._counts is not None:
             self._counts = {name: tokens for name, tokens in self._counts.items() if int(name) < length}
 
-    def exact(self, messages: Sequence[BaseMessage]) -> int:
+    def count_exact(self, messages: Sequence[BaseMessage]) -> int:
         """The exact (o200k) counter: the very one that Holdfast counts with."""
         if self._counts is None:
-            return sum(STORED.message(self.said[int(str(message.id))]) for message in messages)
+            return sum(STORED.message(self.messages[int(str(message.id))]) for message in messages)
         for name in (names := [str(message.id) for message in messages]):
             if name not in self._counts:
-                self._counts[name] = STORED.message(self.said[int(name)])
+                self._counts[name] = STORED.message(self.messages[int(name)])
         return sum(self._counts[name] for name in names)
 
-    def trimmed(self, max_tokens: int, *, exact: bool) -> list[Message]:
+    def trim(self, max_tokens: int, *, exact: bool) -> list[Message]:
         """What `trim_messages` keeps within `max_tokens`, the system message included."""
         kept = trim_messages(
             self.history,
             max_tokens=max_tokens,
-            token_counter=self.exact if exact else "approximate",
+            token_counter=self.count_exact if exact else "approximate",
             strategy="last",
             include_system=True,
         )
-        return [self.said[int(str(message.id))] for message in kept]
+        return [self.messages[int(str(message.id))] for message in kept]
 
 
 # -- openai-agents -----------------------------------------------------------
 
 
-def session(path: Path, name: str = "s") -> SQLiteSession:
+def open_agents_session(path: Path, name: str = "s") -> SQLiteSession:
     """A session of the Agents SDK in a file."""
     return SQLiteSession(name, path)
 
 
-def items(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def to_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Messages as items; the SDK writes any object as JSON."""
     return [message_to(message) for message in messages]
 
 
-async def agents_turn(where: SQLiteSession, user: str, answer: str, *, limit: int | None) -> None:
+async def run_agents_turn(where: SQLiteSession, user: str, answer: str, *, limit: int | None) -> None:
     """One turn: append, read what the model would get, append."""
     await where.add_items([{"role": "user", "content": user}])
     await where.get_items(limit)
@@ -116,7 +118,7 @@ async def agents_turn(where: SQLiteSession, user: str, answer: str, *, limit: in
 # -- plain sqlite3 -----------------------------------------------------------
 
 
-class Plain:
+class PlainStore:
     """The least that does it: messages with a running total of tokens in one table, WAL, synchronous FULL."""
 
     def __init__(self, path: Path) -> None:
@@ -143,7 +145,7 @@ class Plain:
         row = (name, seq + 1, total + tokens, json.dumps(message))
         self.raw.execute("INSERT INTO log (session, seq, total, message) VALUES (?, ?, ?, ?)", row)
 
-    def window(self, name: str, budget: int = BUDGET) -> list[Any]:
+    def read_window(self, name: str, budget: int = BUDGET) -> list[Any]:
         """The newest messages within `budget`."""
         rows = self.raw.execute("SELECT total, message FROM log WHERE session = ? ORDER BY seq DESC", (name,))
         newest, kept = None, []
@@ -154,7 +156,7 @@ class Plain:
             kept.append(json.loads(message))
         return kept[::-1]
 
-    def fill(self, name: str, messages: Sequence[Message], counts: Sequence[int]) -> None:
+    def store_session(self, name: str, messages: Sequence[Message], counts: Sequence[int]) -> None:
         """A whole session in one transaction."""
         self.begin()
         total, rows = 0, []
@@ -164,19 +166,19 @@ class Plain:
         self.raw.executemany("INSERT INTO log (session, seq, total, message) VALUES (?, ?, ?, ?)", rows)
         self.commit()
 
-    def turn(self, user: str, answer: str, name: str = "s") -> None:
+    def run_turn(self, user: str, answer: str, name: str = "s") -> None:
         """One turn: append, commit, read the window, append, commit."""
-        self.write(name, "user", user)
-        self.window(name)
-        self.write(name, "assistant", answer)
+        self.commit_message(name, "user", user)
+        self.read_window(name)
+        self.commit_message(name, "assistant", answer)
 
-    def write(self, name: str, role: str, text: str) -> None:
+    def commit_message(self, name: str, role: str, text: str) -> None:
         """One message in a transaction of its own."""
         self.begin()
-        self.put(name, role, text)
+        self.write_message(name, role, text)
         self.commit()
 
-    def put(self, name: str, role: str, text: str) -> None:
+    def write_message(self, name: str, role: str, text: str) -> None:
         """One message, counted, within a transaction."""
         message = Message(role="user" if role == "user" else "assistant", content=text)
         self.append(name, {"role": role, "content": text}, STORED.message(message))
@@ -185,12 +187,12 @@ class Plain:
 class GroupCommit:
     """One thread that writes to a `Plain`, all that waits in one transaction, for coroutines."""
 
-    def __init__(self, plain: Plain) -> None:
+    def __init__(self, plain: PlainStore) -> None:
         self._plain = plain
         self._waiting: list[tuple[Callable[[], object], asyncio.Future[None]]] = []
         self._running: asyncio.Task[None] | None = None
 
-    async def do(self, work: Callable[[], object]) -> None:
+    async def write(self, work: Callable[[], object]) -> None:
         """Return when what `work` wrote is committed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((work, done))
@@ -201,11 +203,11 @@ class GroupCommit:
     async def _drain(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            await asyncio.to_thread(self._together, [work for work, _ in batch])
+            await asyncio.to_thread(self._commit_batch, [work for work, _ in batch])
             for _, done in batch:
                 done.set_result(None)
 
-    def _together(self, works: Sequence[Callable[[], object]]) -> None:
+    def _commit_batch(self, works: Sequence[Callable[[], object]]) -> None:
         self._plain.begin()
         for work in works:
             work()

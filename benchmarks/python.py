@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from benchmarks.run import Run
-from benchmarks.tables import Column, Figure, Table, duration
-from benchmarks.timing import Samples, clock, settle
+from benchmarks.tables import Column, Figure, Table, format_duration
+from benchmarks.timing import Samples, clock, freeze_heap
 from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry, Session
@@ -16,7 +16,7 @@ from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import Outcome, run
 
 TRIVIAL, FILE, OUTPUT = "1 + 1", "open('a.txt', 'w').write('x' * 1024)", "print('x' * 60_000)"
-_COLUMNS = [Column("what", ""), Column("p50", "p50", duration), Column("p99", "p99", duration)]
+_COLUMNS = [Column("what", ""), Column("p50", "p50", format_duration), Column("p99", "p99", format_duration)]
 
 
 async def measure(run: Run) -> list[Table]:
@@ -24,35 +24,35 @@ async def measure(run: Run) -> list[Table]:
     settings = PythonSettings(workdir=str(run.folder), max_sessions=1000)
     times = 20 if run.quick else 100
     async with Holdfast(f"sqlite:///{run.folder}/python.db", python=settings) as hf:
-        settle()
-        rows = [_row("the first call of a session: its process starts", await _first(hf, times))]
-        context = await _context(hf, "warm")
-        await _called(hf, context, "0")
+        freeze_heap()
+        rows = [_make_row("the first call of a session: its process starts", await _time_first_calls(hf, times))]
+        context = await _make_context(hf, "warm")
+        await _call_tool(hf, context, "0")
         for what, code in (
             (f"`{TRIVIAL}` in a warm one", TRIVIAL),
             ("60,000 characters of output", OUTPUT),
             ("a file of 1 KiB, kept as an artifact", FILE),
         ):
-            rows.append(_row(what, await _repeated(lambda code=code: _called(hf, context, code), times * 5)))  # type: ignore[misc]  # bound at once
+            rows.append(_make_row(what, await _time_calls(lambda code=code: _call_tool(hf, context, code), times * 5)))  # type: ignore[misc]  # bound at once
     return [Table("python", "The tool `python`", _COLUMNS, rows)]
 
 
-def _row(what: str, samples: Samples) -> dict[str, Figure]:
+def _make_row(what: str, samples: Samples) -> dict[str, Figure]:
     return {"what": what, "p50": samples.median, "p99": samples.quantile(0.99)}
 
 
-async def _first(hf: Holdfast, times: int) -> Samples:
+async def _time_first_calls(hf: Holdfast, times: int) -> Samples:
     found = []
     for number in range(times):
-        context = await _context(hf, f"first-{number}")
+        context = await _make_context(hf, f"first-{number}")
         begun = clock()
-        await _called(hf, context, TRIVIAL)
+        await _call_tool(hf, context, TRIVIAL)
         found.append(clock() - begun)
         await hf.close_session((await hf.session(context.session_id)).ref)
     return Samples(found)
 
 
-async def _repeated(call: Callable[[], Awaitable[object]], times: int) -> Samples:
+async def _time_calls(call: Callable[[], Awaitable[object]], times: int) -> Samples:
     found = []
     for _ in range(times):
         begun = clock()
@@ -61,7 +61,7 @@ async def _repeated(call: Callable[[], Awaitable[object]], times: int) -> Sample
     return Samples(found)
 
 
-async def _called(hf: Holdfast, context: ToolContext, code: str) -> Outcome:
+async def _call_tool(hf: Holdfast, context: ToolContext, code: str) -> Outcome:
     call = ToolCall(id="c", name="python", arguments=f'{{"code": "{code}"}}')
     outcome = await run(hf.roster.tools, call, context)
     if outcome.failed or '"success"' not in outcome.content:
@@ -69,7 +69,7 @@ async def _called(hf: Holdfast, context: ToolContext, code: str) -> Outcome:
     return outcome
 
 
-async def _context(hf: Holdfast, name: str) -> ToolContext:
+async def _make_context(hf: Holdfast, name: str) -> ToolContext:
     """What a turn of a session would give the tool."""
     session: Session = await hf.store.get((await hf.session(name)).ref)
     ref = session.ref

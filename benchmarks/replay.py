@@ -15,8 +15,8 @@ import msgspec
 
 from benchmarks.peers import Trimmer
 from benchmarks.run import Run
-from benchmarks.tables import Column, Figure, Table, duration, share, two, whole
-from benchmarks.timing import told
+from benchmarks.tables import Column, Figure, Table, format_count, format_decimal, format_duration, format_share
+from benchmarks.timing import report
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.messages import Message
 from holdfast.replay import SCRIPTED, Result, Spec, SummaryWriter, Tally, chained, play, read, spec_of, stand_in
@@ -56,14 +56,14 @@ async def measure(run: Run) -> list[Table]:
         note = "Not measured: HOLDFAST_TEST_DATA names no folder with airline/sessions.jsonl."
         return [Table("replay", "What strategies keep", (), (), (note,))]
     sessions = read([path], skip_bad=False, on_bad=lambda _: None)
-    rows = [_played(sessions, name, budget) for budget in BUDGETS for name in SHORT]
-    tables = [Table("replay", f"What is kept of {len(sessions)} recorded sessions", _columns(), rows, _NOTES)]
+    rows = [_measure_strategy(sessions, name, budget) for budget in BUDGETS for name in SHORT]
+    tables = [Table("replay", f"What is kept of {len(sessions)} recorded sessions", _make_columns(), rows, _NOTES)]
     if not run.quick:
         one = chained(sessions)
         # In a thread, because a summarizer has an event loop of its own.
-        long = [await asyncio.to_thread(_played, one, name, budget) for name, budget in LONG]
+        long = [await asyncio.to_thread(_measure_strategy, one, name, budget) for name, budget in LONG]
         title = f"The same sessions as one long one, budget {CHAIN:,}"
-        tables.append(Table("replay_chain", title, _columns(), _with_ratios(long), _CHAIN_NOTES))
+        tables.append(Table("replay_chain", title, _make_columns(), _add_ratios(long), _CHAIN_NOTES))
     return tables
 
 
@@ -81,40 +81,40 @@ _CHAIN_NOTES = (
 )
 
 
-def _columns() -> list[Column]:
+def _make_columns() -> list[Column]:
     return [
         Column("strategy", "strategy"),
-        Column("budget", "budget", lambda budget: "all" if budget == EVERYTHING else whole(budget)),
-        Column("refused", "refused", whole),
-        Column("tokens_per_call", "tokens a call", whole),
-        Column("recall", "recall", share),
-        Column("bound", "bound", share),
-        Column("cached", "cached", share),
-        Column("cost_per_call", "cost a call", whole),
-        Column("cost_ratio", "cost ratio", two),
-        Column("orphans", "orphans", share),
-        Column("tasks_lost", "tasks lost", share),
-        Column("build", "build", duration),
+        Column("budget", "budget", lambda budget: "all" if budget == EVERYTHING else format_count(budget)),
+        Column("refused", "refused", format_count),
+        Column("tokens_per_call", "tokens a call", format_count),
+        Column("recall", "recall", format_share),
+        Column("bound", "bound", format_share),
+        Column("cached", "cached", format_share),
+        Column("cost_per_call", "cost a call", format_count),
+        Column("cost_ratio", "cost ratio", format_decimal),
+        Column("orphans", "orphans", format_share),
+        Column("tasks_lost", "tasks lost", format_share),
+        Column("build", "build", format_duration),
     ]
 
 
-def _played(sessions: Sequence[Recording], name: str, budget: int) -> dict[str, Figure]:
-    told(f"replay: {name}, {budget:,} tokens, {len(sessions)} sessions")
+def _measure_strategy(sessions: Sequence[Recording], name: str, budget: int) -> dict[str, Figure]:
+    report(f"replay: {name}, {budget:,} tokens, {len(sessions)} sessions")
     if name == TRIM:
-        return _row(_play(sessions, lambda system: _Trimmed(system, budget)).result(name, budget))
+        return _make_row(_play(sessions, lambda system: _TrimmingPlayer(system, budget)).result(name, budget))
     spec = spec_of(name)
     if spec.summarizer == SCRIPTED:
         with SummaryWriter(stand_in()) as writer:
-            return _row(play(sessions, spec, budget, writer=writer).result)
-    return _row(_play(sessions, lambda system: _own(spec, budget, system)).result(spec.label, budget))
+            return _make_row(play(sessions, spec, budget, writer=writer).result)
+    return _make_row(_play(sessions, lambda system: _make_player(spec, budget, system)).result(spec.label, budget))
 
 
-def _row(result: Result) -> dict[str, Figure]:
+def _make_row(result: Result) -> dict[str, Figure]:
     row: dict[str, Figure] = msgspec.structs.asdict(result)
     return {**row, "build": result.build_ms / 1000}
 
 
-def _with_ratios(rows: list[dict[str, Figure]]) -> list[dict[str, Figure]]:
+def _add_ratios(rows: list[dict[str, Figure]]) -> list[dict[str, Figure]]:
     """Each row's cost by that of the first."""
     base = cast("float", rows[0]["cost_per_call"])
     return [{**row, "cost_ratio": cast("float", row["cost_per_call"]) / base} for row in rows]
@@ -139,18 +139,18 @@ def _play(sessions: Sequence[Recording], make: Make) -> Tally:
     return tally
 
 
-def _own(spec: Spec, budget: int, system: tuple[Message, ...]) -> Player:
+def _make_player(spec: Spec, budget: int, system: tuple[Message, ...]) -> Player:
     player = Player(spec.policy(budget), budget, system)
-    player.count = Remembering()
+    player.count = CachingCounter()
     return player
 
 
-class _Trimmed(Player):
+class _TrimmingPlayer(Player):
     """The prompts that `trim_messages` makes, as working sets."""
 
     def __init__(self, system: tuple[Message, ...], budget: int) -> None:
         super().__init__(spec_of("none").policy(budget), budget, system)
-        self.count = Remembering()
+        self.count = CachingCounter()
         self._room = budget + sum(STORED.message(message) for message in system)
         self._trimmer = Trimmer(system, remember=True)
 
@@ -159,7 +159,7 @@ class _Trimmed(Player):
         self._trimmer.append(message)
 
     def build(self) -> WorkingSet:
-        messages = tuple(self._trimmer.trimmed(self._room, exact=True))
+        messages = tuple(self._trimmer.trim(self._room, exact=True))
         total = PRIMING + sum(self.count.message(message) for message in messages)
         return cast("WorkingSet", _Prompt(messages, total, _NoWindow()))
 
@@ -179,7 +179,7 @@ class _Prompt(NamedTuple):
     window: _NoWindow
 
 
-class Remembering:
+class CachingCounter:
     """Counts each message once: the cost of a prompt is summed from its messages for every call."""
 
     name, exact, margin, factor = STORED.name, STORED.exact, STORED.margin, STORED.factor
@@ -197,4 +197,4 @@ class Remembering:
     tools = staticmethod(STORED.tools)
 
 
-_: TokenCounter = Remembering()
+_: TokenCounter = CachingCounter()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.corpus import Material
+from benchmarks.corpus import SampleSession
 
 
 class Run:
@@ -28,16 +28,16 @@ class Run:
         self.longest = 10_000 if quick else 100_000
 
     @cached_property
-    def material(self) -> Material:
+    def sample(self) -> SampleSession:
         """The session; made by first use."""
-        return Material(self.longest)
+        return SampleSession(self.longest)
 
-    def lengths(self, wanted: Sequence[int]) -> list[int]:
+    def select_lengths(self, wanted: Sequence[int]) -> list[int]:
         """Those of `wanted` that this run measures."""
         return [length for length in wanted if length <= self.longest]
 
 
-def clear(folder: Path, pattern: str) -> None:
+def delete_files(folder: Path, pattern: str) -> None:
     """Delete the files of a measurement, so that the next one finds the room."""
     for path in folder.glob(pattern):
         path.unlink()

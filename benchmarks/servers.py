@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus import Material, caught_up, prose, roster
-from benchmarks.peers import BUDGET, LIMIT, agents_turn, items
-from benchmarks.places import NAME, PLACES, POSTGRES, reached
-from benchmarks.run import Run, clear
+from benchmarks.corpus import SampleSession, make_roster, make_text, wait_for_index
+from benchmarks.databases import DATABASES, NAME, POSTGRES, open_database
+from benchmarks.peers import BUDGET, LIMIT, run_agents_turn, to_items
+from benchmarks.run import Run, delete_files
 from benchmarks.sessions import ENTRIES, Candidate, Load, Turn
-from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
-from benchmarks.timing import clock, settle, told
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
+from benchmarks.timing import clock, freeze_heap, report
 from benchmarks.turn import ANSWER
 from holdfast.domain.messages import Message
 from holdfast.holdfast import Holdfast
@@ -31,50 +31,55 @@ ADK = "ADK DatabaseSessionService on SQLite"
 PLAIN = "raw asyncpg on PostgreSQL"
 CONNECTIONS = 10
 """Of raw asyncpg's pool, its default and its best here."""
-_SEVERAL = [
+_LOAD_COLUMNS = [
     Column("what", ""),
-    Column("turns_per_second", "turns/s", whole),
-    Column("p50", "p50", duration),
-    Column("p99", "p99", duration),
-    Column("errors", "errors", whole),
-    Column("ratio", "of the first", ratio),
-    Column("floor", "of raw asyncpg", ratio),
+    Column("turns_per_second", "turns/s", format_count),
+    Column("p50", "p50", format_duration),
+    Column("p99", "p99", format_duration),
+    Column("errors", "errors", format_count),
+    Column("ratio", "of the first", format_ratio),
+    Column("floor", "of raw asyncpg", format_ratio),
 ]
-_LONG = [Column("what", ""), *(Column(f"n{length}", f"{length:,} entries", duration) for length in LENGTHS)]
+_LENGTH_COLUMNS = [
+    Column("what", ""),
+    *(Column(f"n{length}", f"{length:,} entries", format_duration) for length in LENGTHS),
+]
 
 
 async def measure(run: Run) -> list[Table]:
     """Turns a second of `TASKS` sessions, beside the peers; a turn by length; two processes beside one."""
-    several, long, together = [], [], []
+    load_rows, length_rows, processes = [], [], []
     loads: dict[str, Load] = {}
-    for name in PLACES:
-        async with reached(name, run.folder) as url:
+    for name in DATABASES:
+        async with open_database(name, run.folder) as url:
             if url is None:
                 continue
-            told(f"servers: {name}")
-            loads[f"Holdfast on {name}"] = await _load(partial(_holdfast, url), run)
-            long.append({"what": f"Holdfast on {name}", **await _by_length(url, run)})
+            report(f"servers: {name}")
+            loads[f"Holdfast on {name}"] = await _run_load(partial(_open_holdfast, url), run)
+            length_rows.append({"what": f"Holdfast on {name}", **await _time_by_length(url, run)})
             if name == "PostgreSQL":
-                together = await _together(url, run)
-        clear(run.folder, "servers.db*")
-    for name, opened in ((PLAIN, _plain), (AGENTS, _agents), (ADK, partial(_adk, run.folder))):
-        told(f"servers: {name}")
+                processes = await _measure_processes(url, run)
+        delete_files(run.folder, "servers.db*")
+    for name, opened in ((PLAIN, _open_plain), (AGENTS, _open_agents), (ADK, partial(_open_adk, run.folder))):
+        report(f"servers: {name}")
         try:
-            loads[name] = await _load(opened, run)
+            loads[name] = await _run_load(opened, run)
         except Exception as exc:  # noqa: BLE001  # a peer that is not installed, a server that is not there
-            told(f"no {name}: {type(exc).__name__}: {exc}")
-    clear(run.folder, "adk.db*")
+            report(f"no {name}: {type(exc).__name__}: {exc}")
+    delete_files(run.folder, "adk.db*")
     first = next(iter(loads.values()))
     for name, load in loads.items():
-        row = {**load.row(name), "ratio": load.rate / first.rate}
+        row = {**load.make_row(name), "ratio": load.rate / first.rate}
         if PLAIN in loads and name.endswith("PostgreSQL"):
             row["floor"] = load.rate / loads[PLAIN].rate
-        several.append(row)
+        load_rows.append(row)
     title = f"{TASKS} sessions at once, two commits a turn, by database"
     return [
-        Table("servers", title, _SEVERAL, several, _NOTES),
-        Table("servers_length", "One turn, by database and length of its session", _LONG, long),
-        Table("servers_together", f"{TASKS} sessions on one PostgreSQL, by server processes", _TOGETHER, together),
+        Table("servers", title, _LOAD_COLUMNS, load_rows, _NOTES),
+        Table("servers_length", "One turn, by database and length of its session", _LENGTH_COLUMNS, length_rows),
+        Table(
+            "servers_together", f"{TASKS} sessions on one PostgreSQL, by server processes", _PROCESS_COLUMNS, processes
+        ),
     ]
 
 
@@ -85,17 +90,17 @@ _NOTES = (
     f"{PLAIN}: two transactions a turn, each with one statement that reads and one that writes, and the newest messages within the budget read.",
     f"Peers: append, read what the model would get (at most {LIMIT} items), append.",
 )
-_TOGETHER = [
+_PROCESS_COLUMNS = [
     Column("what", ""),
-    Column("turns_per_second", "turns/s", whole),
-    Column("ratio", "of one", ratio),
+    Column("turns_per_second", "turns/s", format_count),
+    Column("ratio", "of one", format_ratio),
 ]
 
 
-async def _load(opened: Any, run: Run) -> Load:
+async def _run_load(opened: Any, run: Run) -> Load:
     load = Load(TASKS, TASKS)
-    async with opened(run.material) as candidate:
-        settle()
+    async with opened(run.sample) as candidate:
+        freeze_heap()
         for _ in range(2):
             await load.run(candidate, 0.5 if run.quick else 2.0)
     return load
@@ -105,13 +110,13 @@ async def _load(opened: Any, run: Run) -> Load:
 
 
 @asynccontextmanager
-async def _holdfast(url: str, material: Material) -> AsyncIterator[Candidate]:
-    async with Holdfast(url, roster=roster("token_window", BUDGET)) as hf:
-        refs = [await material.fill(hf, f"s{number}", ENTRIES) for number in range(TASKS)]
-        yield Candidate(await _turns(hf, refs), partial(caught_up, hf))
+async def _open_holdfast(url: str, sample: SampleSession) -> AsyncIterator[Candidate]:
+    async with Holdfast(url, roster=make_roster("token_window", BUDGET)) as hf:
+        refs = [await sample.store_session(hf, f"s{number}", ENTRIES) for number in range(TASKS)]
+        yield Candidate(await _make_turn(hf, refs), partial(wait_for_index, hf))
 
 
-async def _turns(hf: Holdfast, refs: Any) -> Turn:
+async def _make_turn(hf: Holdfast, refs: Any) -> Turn:
     handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
 
     async def turn(number: int, text: str) -> None:
@@ -122,7 +127,7 @@ async def _turns(hf: Holdfast, refs: Any) -> Turn:
 
 
 @asynccontextmanager
-async def _plain(material: Material) -> AsyncIterator[Candidate]:
+async def _open_plain(sample: SampleSession) -> AsyncIterator[Candidate]:
     """The least that does it: what `Plain` is to SQLite."""
     import asyncpg
 
@@ -137,7 +142,7 @@ async def _plain(material: Material) -> AsyncIterator[Candidate]:
         try:
             for number in range(TASKS):
                 total, rows = 0, []
-                for seq, new in enumerate(material.new[:ENTRIES]):
+                for seq, new in enumerate(sample.new[:ENTRIES]):
                     total += new.tokens
                     rows.append((f"s{number}", seq, total, json.dumps(message_to(new.message))))
                 await pool.copy_records_to_table("log", records=rows)
@@ -157,7 +162,7 @@ async def _plain(material: Material) -> AsyncIterator[Candidate]:
             async def turn(number: int, text: str) -> None:
                 session = f"s{number}"
                 await put(session, "user", text)
-                _within_budget(await pool.fetch(_NEWEST + f" LIMIT {WINDOW}", session))
+                _select_within_budget(await pool.fetch(_NEWEST + f" LIMIT {WINDOW}", session))
                 await put(session, "assistant", ANSWER)
 
             yield Candidate(turn)
@@ -170,17 +175,17 @@ WINDOW = 150
 """Messages that fill the budget."""
 
 
-def _within_budget(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _select_within_budget(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     newest = rows[0]["total"]
     return [json.loads(row["message"]) for row in rows if newest - row["total"] <= BUDGET][::-1]
 
 
 @asynccontextmanager
-async def _agents(material: Material) -> AsyncIterator[Candidate]:
+async def _open_agents(sample: SampleSession) -> AsyncIterator[Candidate]:
     from agents.extensions.memory import SQLAlchemySession
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    async with reached("PostgreSQL", Path()) as url:
+    async with open_database("PostgreSQL", Path()) as url:
         if url is None:
             raise ConnectionError("no PostgreSQL")
         schema = url.rpartition("=")[2]
@@ -193,14 +198,14 @@ async def _agents(material: Material) -> AsyncIterator[Candidate]:
                 await raw.exec_driver_sql(f"CREATE SCHEMA {schema}")
             sessions = [SQLAlchemySession(f"s{number}", engine=engine, create_tables=True) for number in range(TASKS)]
             for one in sessions:
-                await one.add_items(items(new.message for new in material.new[:ENTRIES]))
-            yield Candidate(lambda number, text: agents_turn(sessions[number], text, ANSWER, limit=LIMIT))
+                await one.add_items(to_items(new.message for new in sample.new[:ENTRIES]))
+            yield Candidate(lambda number, text: run_agents_turn(sessions[number], text, ANSWER, limit=LIMIT))
         finally:
             await engine.dispose()
 
 
 @asynccontextmanager
-async def _adk(folder: Path, material: Material) -> AsyncIterator[Candidate]:
+async def _open_adk(folder: Path, sample: SampleSession) -> AsyncIterator[Candidate]:
     from google.adk.events import Event
     from google.adk.sessions import DatabaseSessionService
     from google.adk.sessions.base_session_service import GetSessionConfig
@@ -216,7 +221,7 @@ async def _adk(folder: Path, material: Material) -> AsyncIterator[Candidate]:
     names = [{"app_name": "bench", "user_id": "u", "session_id": f"s{number}"} for number in range(TASKS)]
     for name in names:
         made = await service.create_session(**name)
-        for new in material.new[:ENTRIES]:
+        for new in sample.new[:ENTRIES]:
             await service.append_event(made, event("user", new.message.text or "call"))
 
     async def turn(number: int, text: str) -> None:
@@ -233,16 +238,16 @@ async def _adk(folder: Path, material: Material) -> AsyncIterator[Candidate]:
 # -- by length ---------------------------------------------------------------
 
 
-async def _by_length(url: str, run: Run) -> dict[str, Figure]:
+async def _time_by_length(url: str, run: Run) -> dict[str, Figure]:
     """The median of a turn alone, warm, at each length."""
     found: dict[str, Figure] = {}
-    async with Holdfast(url, roster=roster("token_window", BUDGET)) as hf:
-        for length in run.lengths(LENGTHS):
-            ref = await run.material.fill(hf, f"long{length}", length)
-            turn, times = await _turns(hf, [ref]), []
+    async with Holdfast(url, roster=make_roster("token_window", BUDGET)) as hf:
+        for length in run.select_lengths(LENGTHS):
+            ref = await run.sample.store_session(hf, f"long{length}", length)
+            turn, times = await _make_turn(hf, [ref]), []
             for at in range(40):
                 started = clock()
-                await turn(0, f"{prose(at)} {at}")
+                await turn(0, f"{make_text(at)} {at}")
                 times.append(clock() - started)
             found[f"n{length}"] = sorted(times[5:])[len(times[5:]) // 2]
     return found
@@ -251,19 +256,19 @@ async def _by_length(url: str, run: Run) -> dict[str, Figure]:
 # -- two processes -----------------------------------------------------------
 
 
-async def _together(url: str, run: Run) -> list[dict[str, Figure]]:
+async def _measure_processes(url: str, run: Run) -> list[dict[str, Figure]]:
     """As many sessions by one process, and by two that have half of them each."""
     rows: list[dict[str, Figure]] = []
     for processes in (1, 2):
-        told(f"servers: {processes} processes on PostgreSQL")
+        report(f"servers: {processes} processes on PostgreSQL")
         seconds = 1.0 if run.quick else 4.0
-        turns = sum(await asyncio.gather(*(_worker(url, processes, at, seconds) for at in range(processes))))
+        turns = sum(await asyncio.gather(*(_run_worker(url, processes, at, seconds) for at in range(processes))))
         rows.append({"what": f"{processes}", "turns_per_second": turns / seconds})
     first = float(rows[0]["turns_per_second"] or 1)
     return [{**row, "ratio": float(row["turns_per_second"] or 0) / first} for row in rows]
 
 
-async def _worker(url: str, processes: int, at: int, seconds: float) -> int:
+async def _run_worker(url: str, processes: int, at: int, seconds: float) -> int:
     arguments = [url, str(TASKS // processes), str(at), str(seconds)]
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.worker", *arguments, stdout=asyncio.subprocess.PIPE

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.corpus import Material, caught_up, prose, roster
-from benchmarks.peers import BUDGET, LIMIT, GroupCommit, Plain, agents_turn, items, session
-from benchmarks.run import Run, clear
-from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
-from benchmarks.timing import clock, settle, told
+from benchmarks.corpus import SampleSession, make_roster, make_text, wait_for_index
+from benchmarks.peers import BUDGET, LIMIT, GroupCommit, PlainStore, open_agents_session, run_agents_turn, to_items
+from benchmarks.run import Run, delete_files
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
+from benchmarks.timing import clock, freeze_heap, report
 from benchmarks.turn import ANSWER
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
     """Who takes turns."""
 
     turn: Turn
-    over: Callable[[], Awaitable[None]] | None = None
+    finish: Callable[[], Awaitable[None]] | None = None
     """Does what is left to do behind the turns; its time counts, too."""
 
 
@@ -53,17 +53,19 @@ class Load:
     async def run(self, candidate: Candidate, seconds: float) -> None:
         """Let the tasks work for `seconds`, and what is behind their turns be done."""
         started = clock()
-        await asyncio.gather(*(self._one(candidate.turn, number, started + seconds) for number in range(self.tasks)))
-        if candidate.over is not None:
-            await candidate.over()
+        await asyncio.gather(
+            *(self._run_task(candidate.turn, number, started + seconds) for number in range(self.tasks))
+        )
+        if candidate.finish is not None:
+            await candidate.finish()
         self.seconds += clock() - started
 
-    async def _one(self, turn: Turn, number: int, end: float) -> None:
+    async def _run_task(self, turn: Turn, number: int, end: float) -> None:
         sessions, at = range(number, self.sessions, self.tasks), 0
         while (started := clock()) < end:
             at += 1
             try:
-                await turn(sessions[at % len(sessions)], f"{prose(number)} {len(self.times)}.{at}")
+                await turn(sessions[at % len(sessions)], f"{make_text(number)} {len(self.times)}.{at}")
             except Exception:  # noqa: BLE001  # "database is locked" and whatever else: that it fails is the figure
                 self.errors += 1
             else:
@@ -74,7 +76,7 @@ class Load:
         """Turns a second."""
         return len(self.times) / self.seconds
 
-    def row(self, name: str) -> dict[str, Figure]:
+    def make_row(self, name: str) -> dict[str, Figure]:
         """The figures."""
         ordered = sorted(self.times) or [float("nan")]
         return {
@@ -90,10 +92,10 @@ class Load:
 
 async def measure(run: Run) -> list[Table]:
     """Each candidate with each number of tasks, on the disk and where there is none."""
-    on_disk = [row for load in LOADS for row in await _with(run, run.folder, *load)]
+    on_disk = [row for load in LOADS for row in await _measure_load(run, run.folder, *load)]
     tables = [Table("sessions", f"{_TITLE}, on the disk", _COLUMNS, on_disk, _NOTES)]
     if run.memory is not None:
-        rows = [row for load in LOADS for row in await _with(run, run.memory, *load)]
+        rows = [row for load in LOADS for row in await _measure_load(run, run.memory, *load)]
         title = f"{_TITLE}, where a commit costs nothing: the software alone"
         tables.append(Table("sessions_memory", title, _COLUMNS, rows))
     return tables
@@ -101,14 +103,14 @@ async def measure(run: Run) -> list[Table]:
 
 _TITLE = "Concurrent sessions on one SQLite file, two commits a turn"
 _COLUMNS = [
-    Column("tasks", "tasks", whole),
-    Column("sessions", "sessions", whole),
+    Column("tasks", "tasks", format_count),
+    Column("sessions", "sessions", format_count),
     Column("what", ""),
-    Column("turns_per_second", "turns/s", whole),
-    Column("p50", "p50", duration),
-    Column("p99", "p99", duration),
-    Column("errors", "errors", whole),
-    Column("ratio", "of plain", ratio),
+    Column("turns_per_second", "turns/s", format_count),
+    Column("p50", "p50", format_duration),
+    Column("p99", "p99", format_duration),
+    Column("errors", "errors", format_count),
+    Column("ratio", "of plain", format_ratio),
 ]
 _NOTES = (
     f"Each task takes one turn after the other, over its own sessions in turn, {ENTRIES} entries each at first; {BUDGET:,} tokens.",
@@ -118,24 +120,24 @@ _NOTES = (
 )
 
 
-async def _with(run: Run, folder: Path, tasks: int, sessions: int) -> list[dict[str, Figure]]:
-    told(f"sessions: {tasks} tasks over {sessions} sessions")
+async def _measure_load(run: Run, folder: Path, tasks: int, sessions: int) -> list[dict[str, Figure]]:
+    report(f"sessions: {tasks} tasks over {sessions} sessions")
     loads = {name: Load(tasks, sessions) for name in _CANDIDATES}
     async with AsyncExitStack() as stack:
         candidates = {}
         for at, (name, opened) in enumerate(_CANDIDATES.items()):
             path = folder / f"sessions-{at}.db"
-            candidates[name] = await stack.enter_async_context(opened(path, sessions, run.material))
-        settle()
+            candidates[name] = await stack.enter_async_context(opened(path, sessions, run.sample))
+        freeze_heap()
         for _ in range(1 if run.quick else 2):
             for name, load in loads.items():
                 await load.run(candidates[name], 0.5 if run.quick else max(1.0, sessions / 200))
-    clear(folder, "sessions-*")
-    return _rows(loads)
+    delete_files(folder, "sessions-*")
+    return _add_ratios(loads)
 
 
-def _rows(loads: Mapping[str, Load]) -> list[dict[str, Figure]]:
-    rows = [load.row(name) for name, load in loads.items()]
+def _add_ratios(loads: Mapping[str, Load]) -> list[dict[str, Figure]]:
+    rows = [load.make_row(name) for name, load in loads.items()]
     return [{**row, "ratio": loads[str(row["what"])].rate / loads[PLAIN].rate} for row in rows]
 
 
@@ -143,55 +145,55 @@ def _rows(loads: Mapping[str, Load]) -> list[dict[str, Figure]]:
 
 
 @asynccontextmanager
-async def _holdfast(
-    path: Path, sessions: int, material: Material, *, strategy: str, index: IndexSettings | None = WITH_INDEX
+async def _open_holdfast(
+    path: Path, sessions: int, sample: SampleSession, *, strategy: str, index: IndexSettings | None = WITH_INDEX
 ) -> AsyncIterator[Candidate]:
-    async with Holdfast(f"sqlite:///{path}", roster=roster(strategy, BUDGET), index=index) as hf:
-        refs = [await material.fill(hf, f"s{number}", ENTRIES) for number in range(sessions)]
+    async with Holdfast(f"sqlite:///{path}", roster=make_roster(strategy, BUDGET), index=index) as hf:
+        refs = [await sample.store_session(hf, f"s{number}", ENTRIES) for number in range(sessions)]
         handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
 
         async def turn(number: int, text: str) -> None:
             async with handles[number].turn(text) as opened:
                 opened.add(ANSWER)
 
-        yield Candidate(turn, partial(caught_up, hf))
+        yield Candidate(turn, partial(wait_for_index, hf))
 
 
 @asynccontextmanager
-async def _agents(path: Path, sessions: int, material: Material) -> AsyncIterator[Candidate]:
-    with_items = items(new.message for new in material.new[:ENTRIES])
-    opened = [session(path, f"s{number}") for number in range(sessions)]
+async def _open_agents(path: Path, sessions: int, sample: SampleSession) -> AsyncIterator[Candidate]:
+    with_items = to_items(new.message for new in sample.new[:ENTRIES])
+    opened = [open_agents_session(path, f"s{number}") for number in range(sessions)]
     for one in opened:
         await one.add_items(with_items)
     try:
-        yield Candidate(lambda number, text: agents_turn(opened[number], text, ANSWER, limit=LIMIT))
+        yield Candidate(lambda number, text: run_agents_turn(opened[number], text, ANSWER, limit=LIMIT))
     finally:
         for one in opened:
             one.close()
 
 
 @asynccontextmanager
-async def _plain(path: Path, sessions: int, material: Material) -> AsyncIterator[Candidate]:
-    new, writer, reader = material.new[:ENTRIES], Plain(path), Plain(path)
+async def _open_plain(path: Path, sessions: int, sample: SampleSession) -> AsyncIterator[Candidate]:
+    new, writer, reader = sample.new[:ENTRIES], PlainStore(path), PlainStore(path)
     for number in range(sessions):
-        writer.fill(f"s{number}", [item.message for item in new], [item.tokens for item in new])
+        writer.store_session(f"s{number}", [item.message for item in new], [item.tokens for item in new])
     group = GroupCommit(writer)
 
     async def turn(number: int, text: str) -> None:
         name = f"s{number}"
-        await group.do(partial(writer.put, name, "user", text))
-        reader.window(name)
-        await group.do(partial(writer.put, name, "assistant", ANSWER))
+        await group.write(partial(writer.write_message, name, "user", text))
+        reader.read_window(name)
+        await group.write(partial(writer.write_message, name, "assistant", ANSWER))
 
     yield Candidate(turn)
     writer.raw.close()
     reader.raw.close()
 
 
-_CANDIDATES: Mapping[str, Callable[[Path, int, Material], AbstractAsyncContextManager[Candidate]]] = {
-    "Holdfast, digest": partial(_holdfast, strategy="digest"),
-    "Holdfast, token_window": partial(_holdfast, strategy="token_window"),
-    "Holdfast, token_window, no index": partial(_holdfast, strategy="token_window", index=None),
-    "SQLiteSession": _agents,
-    PLAIN: _plain,
+_CANDIDATES: Mapping[str, Callable[[Path, int, SampleSession], AbstractAsyncContextManager[Candidate]]] = {
+    "Holdfast, digest": partial(_open_holdfast, strategy="digest"),
+    "Holdfast, token_window": partial(_open_holdfast, strategy="token_window"),
+    "Holdfast, token_window, no index": partial(_open_holdfast, strategy="token_window", index=None),
+    "SQLiteSession": _open_agents,
+    PLAIN: _open_plain,
 }

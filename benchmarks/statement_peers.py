@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import Trimmer, items, session
+from benchmarks.peers import Trimmer, open_agents_session, to_items
 from benchmarks.run import Run
-from benchmarks.tables import Column, Figure, Table, share, two, whole
-from benchmarks.timing import told
+from benchmarks.tables import Column, Figure, Table, format_count, format_decimal, format_share
+from benchmarks.timing import report
 from holdfast.cli.evaluate import DEFAULT_STRATEGIES
 from holdfast.domain.messages import Message
 from holdfast.evaluation.statements import (
@@ -52,12 +52,12 @@ async def measure(run: Run) -> list[Table]:
     conversations = read_conversations([FOLDER])
     specs = specs_of([DEFAULT_STRATEGIES])
     runs = [StrategyRun(spec.label, budget, spec.settings(budget)) for budget in budgets for spec in specs]
-    told(f"statements: {len(runs)} strategies and budgets, {len(conversations)} conversations")
+    report(f"statements: {len(runs)} strategies and budgets, {len(conversations)} conversations")
     figures = await measure_statements(conversations, runs, asked=not run.quick)
     figures += await asyncio.to_thread(_measure_peers, conversations, budgets, run.folder, asked=not run.quick)
     figures.sort(key=lambda one: one.budget)
     title = f"Statements still in the prompt of {len(conversations)} conversations of 10,500 to 14,000 tokens"
-    return [Table("statements", title, _columns(), [_row(one) for one in figures], _NOTES)]
+    return [Table("statements", title, _make_columns(), [_make_row(one) for one in figures], _NOTES)]
 
 
 _NOTES = (
@@ -69,23 +69,23 @@ _NOTES = (
 )
 
 
-def _columns() -> list[Column]:
+def _make_columns() -> list[Column]:
     return [
         Column("strategy", "strategy"),
-        Column("budget", "budget", whole),
-        Column("with_topic", "with topic", share),
-        Column("cue", "cue", share),
-        Column("no_cue", "no cue", share),
-        Column("rules", "rules", share),
-        Column("present", "present", share),
-        Column("stale", "stale", share),
-        Column("asked", "asked", share),
-        Column("per_100_tokens", "facts per 100 tokens", two),
-        Column("prompt_tokens", "tokens", whole),
+        Column("budget", "budget", format_count),
+        Column("with_topic", "with topic", format_share),
+        Column("cue", "cue", format_share),
+        Column("no_cue", "no cue", format_share),
+        Column("rules", "rules", format_share),
+        Column("present", "present", format_share),
+        Column("stale", "stale", format_share),
+        Column("asked", "asked", format_share),
+        Column("per_100_tokens", "facts per 100 tokens", format_decimal),
+        Column("prompt_tokens", "tokens", format_count),
     ]
 
 
-def _row(figures: Figures) -> dict[str, Figure]:
+def _make_row(figures: Figures) -> dict[str, Figure]:
     rules = [figures.kinds[kind] for kind in ("instruction", "prohibition")]
     return {
         "strategy": figures.strategy,
@@ -111,7 +111,7 @@ def _measure_peers(
     tallies: dict[tuple[str, int], Tally] = {}
     for number, conversation in enumerate(conversations):
         for name, peer in _make_peers(conversation, folder / f"agents-{number}.db"):
-            told(f"statements: {name}, {conversation.id}")
+            report(f"statements: {name}, {conversation.id}")
             for budget in budgets:
                 tally = tallies.setdefault((name, budget), Tally())
                 _play(conversation, peer, budget, tally, asked=asked)
@@ -119,9 +119,9 @@ def _measure_peers(
 
 
 def _make_peers(conversation: Conversation, path: Path) -> Iterator[tuple[str, Peer]]:
-    yield "trim_messages", Trimmed(conversation)
+    yield "trim_messages", LangchainTrimmer(conversation)
     yield "head and tail", keep_head_and_tail
-    yield "openai-agents, limit", Limited(path)
+    yield "openai-agents, limit", AgentsSession(path)
     yield "scripted summary", summarize_and_keep_newest
 
 
@@ -142,7 +142,7 @@ def _to_prompt(sent: Sent, tally: Tally) -> Prompt | None:
     return prompt
 
 
-class Trimmed:
+class LangchainTrimmer:
     """`trim_messages` of langchain-core."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -152,11 +152,11 @@ class Trimmed:
 
     def __call__(self, messages: Sequence[Message], budget: int) -> Sent:
         """Trim the log, of which only what is new is taken in."""
-        shared = _count_shared(self._trimmer.said[self._system :], messages)
-        self._trimmer.back_to(self._system + shared)
+        shared = _count_shared(self._trimmer.messages[self._system :], messages)
+        self._trimmer.truncate(self._system + shared)
         for message in messages[shared:]:
             self._trimmer.append(message)
-        kept = self._trimmer.trimmed(self._room + budget, exact=True)
+        kept = self._trimmer.trim(self._room + budget, exact=True)
         return Sent([message for message in kept if message.role != "system"])
 
 
@@ -198,23 +198,23 @@ def _take_newest(messages: Sequence[Message], budget: int) -> Sequence[Message]:
     return messages[start:]
 
 
-class Limited:
+class AgentsSession:
     """A session of the Agents SDK that is asked for its newest items."""
 
     def __init__(self, path: Path) -> None:
-        self._session = session(path)
-        self._held: list[Message] = []
+        self._session = open_agents_session(path)
+        self._stored: list[Message] = []
 
     def __call__(self, messages: Sequence[Message], budget: int) -> Sent:
         """As `_take_newest`, out of the session's table."""
         return asyncio.run(self._get(messages, budget))
 
     async def _get(self, messages: Sequence[Message], budget: int) -> Sent:
-        shared = _count_shared(self._held, messages)
-        for _ in self._held[shared:]:
+        shared = _count_shared(self._stored, messages)
+        for _ in self._stored[shared:]:
             await self._session.pop_item()
-        await self._session.add_items(items(messages[shared:]))
-        self._held = list(messages)
+        await self._session.add_items(to_items(messages[shared:]))
+        self._stored = list(messages)
         limit = len(_take_newest(messages, budget))
         kept = await self._session.get_items(limit) if limit else []
         return Sent(messages[len(messages) - len(kept) :])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 Figure = int | float | str | None
 """What stands in a cell before it is formatted; None where nothing was measured."""
-Show = Callable[[Any], str]
+Format = Callable[[Any], str]
 
 
 class Column(NamedTuple):
@@ -16,7 +16,7 @@ class Column(NamedTuple):
 
     key: str
     head: str
-    show: Show = str
+    format: Format = str
 
 
 class Table(NamedTuple):
@@ -28,44 +28,44 @@ class Table(NamedTuple):
     rows: Sequence[Mapping[str, Figure]]
     notes: Sequence[str] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The raw figures."""
         return {"name": self.name, "title": self.title, "rows": list(self.rows), "notes": list(self.notes)}
 
-    def as_text(self) -> str:
+    def format_text(self) -> str:
         """Aligned, for a terminal."""
-        grid = self._grid()
+        grid = self._format_grid()
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-        lines = ["  ".join(self._aligned(row, widths)).rstrip() for row in grid]
+        lines = ["  ".join(self._align_row(row, widths)).rstrip() for row in grid]
         return "\n".join([self.title, "", *lines, *(f"  {note}" for note in self.notes)])
 
-    def as_markdown(self) -> str:
+    def format_markdown(self) -> str:
         """For a page of the documentation."""
-        head, *rows = ("| " + " | ".join(row) + " |" for row in self._grid())
+        head, *rows = ("| " + " | ".join(row) + " |" for row in self._format_grid())
         rule = "| " + " | ".join("---" if self._is_text(column) else "---:" for column in self.columns) + " |"
         notes = [f"\n{note}" for note in self.notes]
         return "\n".join([f"**{self.title}**", "", head, rule, *rows, *notes])
 
-    def _grid(self) -> list[list[str]]:
-        rows = [[_cell(row.get(column.key), column.show) for column in self.columns] for row in self.rows]
+    def _format_grid(self) -> list[list[str]]:
+        rows = [[_format_cell(row.get(column.key), column.format) for column in self.columns] for row in self.rows]
         return [[column.head for column in self.columns], *rows]
 
     def _is_text(self, column: Column) -> bool:
         return any(isinstance(row.get(column.key), str) for row in self.rows)
 
-    def _aligned(self, row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    def _align_row(self, row: Sequence[str], widths: Sequence[int]) -> list[str]:
         cells = zip(row, widths, self.columns, strict=True)
         return [cell.ljust(width) if self._is_text(column) else cell.rjust(width) for cell, width, column in cells]
 
 
-def _cell(figure: Figure, show: Show) -> str:
-    return "-" if figure is None else show(figure)
+def _format_cell(figure: Figure, format_figure: Format) -> str:
+    return "-" if figure is None else format_figure(figure)
 
 
 # -- how figures are shown ---------------------------------------------------
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Two or three digits and the unit that fits.
 
     >>> duration(0.0000123), duration(0.00123), duration(1.5)
@@ -73,35 +73,35 @@ def duration(seconds: float) -> str:
     """
     for unit, size in (("us", 1e-6), ("ms", 1e-3)):
         if seconds < size * 999.5:
-            return f"{_digits(seconds / size)} {unit}"
-    return f"{_digits(seconds)} s"
+            return f"{_format_digits(seconds / size)} {unit}"
+    return f"{_format_digits(seconds)} s"
 
 
-def ratio(value: float) -> str:
+def format_ratio(value: float) -> str:
     """How many times, two or three digits.
 
     >>> ratio(0.5), ratio(12.34), ratio(12345)
     ('0.50x', '12.3x', '12,300x')
     """
-    return f"{_digits(value)}x"
+    return f"{_format_digits(value)}x"
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """A part of one, in percent."""
     return f"{value:.1%}".replace("100.0%", "100%")
 
 
-def whole(value: float) -> str:
+def format_count(value: float) -> str:
     """A count."""
     return f"{value:,.0f}"
 
 
-def two(value: float) -> str:
+def format_decimal(value: float) -> str:
     """With two decimals."""
     return f"{value:.2f}"
 
 
-def _digits(value: float) -> str:
+def _format_digits(value: float) -> str:
     """Three digits, of numbers from a thousand on zeros behind them."""
     if value >= 1000:
         step = 10 ** (math.floor(math.log10(value)) - 2)
@@ -112,7 +112,7 @@ def _digits(value: float) -> str:
 # -- by length ---------------------------------------------------------------
 
 
-def slope(points: Mapping[int, float]) -> float | None:
+def fit_slope(points: Mapping[int, float]) -> float | None:
     """The slope of log time on log length, by least squares: 0 is flat, 1 linear."""
     xs, ys = [math.log(n) for n in points], [math.log(time) for time in points.values()]
     if len(points) < 2:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 Block = Callable[[], Awaitable[list[float]]]
 """Makes some calls and tells how many seconds each took."""
-Call = Callable[[], object]
-Ask = Callable[[], Awaitable[object]]
+Function = Callable[[], object]
+AsyncFunction = Callable[[], Awaitable[object]]
 clock = time.perf_counter
 
 
@@ -39,7 +39,7 @@ class Samples(NamedTuple):
         return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-def repeated(call: Call, *, most: int, seconds: float = 0.1, fresh: Call | None = None) -> Block:
+def repeat(call: Function, *, most: int, seconds: float = 0.1, fresh: Function | None = None) -> Block:
     """A block of a plain function: up to `most` calls within `seconds`, at least one.
 
     Args:
@@ -62,7 +62,7 @@ def repeated(call: Call, *, most: int, seconds: float = 0.1, fresh: Call | None 
     return block
 
 
-def repeated_async(call: Ask, *, most: int, seconds: float = 0.1) -> Block:
+def repeat_async(call: AsyncFunction, *, most: int, seconds: float = 0.1) -> Block:
     """The same of a coroutine function."""
 
     async def block() -> list[float]:
@@ -76,7 +76,7 @@ def repeated_async(call: Ask, *, most: int, seconds: float = 0.1) -> Block:
     return block
 
 
-async def in_turn(blocks: Mapping[str, Block], *, rounds: int, limit: float) -> dict[str, Samples]:
+async def alternate(blocks: Mapping[str, Block], *, rounds: int, limit: float) -> dict[str, Samples]:
     """Measure candidates: in each round a block of each.
 
     Args:
@@ -86,7 +86,7 @@ async def in_turn(blocks: Mapping[str, Block], *, rounds: int, limit: float) -> 
     """
     found: dict[str, list[float]] = {name: [] for name in blocks}
     stopped: set[str] = set()
-    settle()
+    freeze_heap()
     for _ in range(rounds):
         for name in [name for name in blocks if name not in stopped]:
             found[name] += await blocks[name]()
@@ -95,7 +95,7 @@ async def in_turn(blocks: Mapping[str, Block], *, rounds: int, limit: float) -> 
     return {name: Samples(seconds, name in stopped) for name, seconds in found.items()}
 
 
-def settle() -> None:
+def freeze_heap() -> None:
     """Take what lives now out of the garbage collector's rounds: it is not gone through while somebody is measured.
 
     All candidates are loaded into this one process, some 180,000 objects, which a full pass needs 80 to 130 ms for: once in
@@ -107,6 +107,6 @@ def settle() -> None:
     gc.freeze()
 
 
-def told(text: str) -> None:
+def report(text: str) -> None:
     """Progress, beside the tables."""
     print(f"  {text}", file=sys.stderr, flush=True)

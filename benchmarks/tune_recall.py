@@ -32,7 +32,7 @@ GENERAL: Final = (
 )
 
 
-async def _measure(sets: Sequence[tuple[Dataset, Direct]], weights: Weights) -> float:
+async def _measure_recall(sets: Sequence[tuple[Dataset, Direct]], weights: Weights) -> float:
     """The mean over sets of weighted recall, in points."""
     found = 0.0
     for dataset, direct in sets:
@@ -42,7 +42,7 @@ async def _measure(sets: Sequence[tuple[Dataset, Direct]], weights: Weights) -> 
     return found / len(sets)
 
 
-def _names() -> Iterator[str]:
+def _list_weights() -> Iterator[str]:
     """Yield the names of all weights: `k1`, `chat.b`, `chat.before.0`."""
     yield from GENERAL
     for form in ("dialogue", "chat"):
@@ -53,14 +53,14 @@ def _names() -> Iterator[str]:
             )
 
 
-def _get(weights: Weights, name: str) -> float:
+def _get_weight(weights: Weights, name: str) -> float:
     found: Any = weights
     for part in name.split("."):
         found = found[int(part)] if part.isdecimal() else getattr(found, part)
     return float(found)
 
 
-def _put(weights: Weights, name: str, value: float) -> Weights:
+def _set_weight(weights: Weights, name: str, value: float) -> Weights:
     """The weights with another value of one."""
     form, _, rest = name.partition(".")
     if not rest:
@@ -71,11 +71,11 @@ def _put(weights: Weights, name: str, value: float) -> Weights:
     return msgspec.structs.replace(weights, **{form: msgspec.structs.replace(held, **{field: new})})
 
 
-def _values(value: float) -> list[float]:
+def _list_values(value: float) -> list[float]:
     return sorted({round(value * factor, 4) for factor in FACTORS if value}.union(STARTS) - {value})
 
 
-def _together(datasets: Sequence[Dataset]) -> Dataset:
+def _merge(datasets: Sequence[Dataset]) -> Dataset:
     """All conversations as those of one user."""
     turns: list[Turn] = []
     queries: list[Query] = []
@@ -95,15 +95,15 @@ async def tune(paths: Sequence[Path], rounds: int) -> Weights:
     """Return the best weights found."""
     files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     datasets = [read([file]) for file in files]
-    datasets.append(_together(datasets))
+    datasets.append(_merge(datasets))
     sets = [(dataset, Direct(dataset)) for dataset in datasets]
-    best, weights = await _measure(sets, WEIGHTS), WEIGHTS
+    best, weights = await _measure_recall(sets, WEIGHTS), WEIGHTS
     print(f"{best:.2f} as it is")
     for _ in range(rounds):
-        for name in _names():
-            for value in _values(_get(weights, name)):
-                changed = _put(weights, name, value)
-                score = await _measure(sets, changed)
+        for name in _list_weights():
+            for value in _list_values(_get_weight(weights, name)):
+                changed = _set_weight(weights, name, value)
+                score = await _measure_recall(sets, changed)
                 if score > best + LEAST:
                     best, weights = score, changed
                     print(f"{best:.2f} {name} {value}", flush=True)

@@ -16,19 +16,19 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
 
 
-def _answer(kind: str, body: str) -> bytes:
+def _format_answer(kind: str, body: str) -> bytes:
     head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
     return (head + body).encode()
 
 
-def _chunk(choices: list[object], **more: object) -> str:
+def _format_chunk(choices: list[object], **more: object) -> str:
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "instant", "choices": choices, **more}
     return f"data: {json.dumps(chunk)}\n\n"
 
 
 _USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
 _MESSAGE = {"role": "assistant", "content": TEXT}
-WHOLE = _answer(
+WHOLE = _format_answer(
     "application/json",
     json.dumps(
         {
@@ -41,25 +41,32 @@ WHOLE = _answer(
         }
     ),
 )
-STREAMED = _answer(
+STREAMED = _format_answer(
     "text/event-stream",
-    _chunk([{"index": 0, "delta": _MESSAGE, "finish_reason": None}])
-    + _chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])
-    + _chunk([], usage=_USAGE)
+    _format_chunk([{"index": 0, "delta": _MESSAGE, "finish_reason": None}])
+    + _format_chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    + _format_chunk([], usage=_USAGE)
     + "data: [DONE]\n\n",
 )
 
 
-def paced(pieces: int) -> list[bytes]:
+def make_pieces(pieces: int) -> list[bytes]:
     """The head of a streamed answer that ends with its connection, its pieces, and its end."""
-    words = [_chunk([{"index": 0, "delta": {"content": f"word {at} "}, "finish_reason": None}]) for at in range(pieces)]
-    end = _chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]) + _chunk([], usage=_USAGE) + "data: [DONE]\n\n"
+    words = [
+        _format_chunk([{"index": 0, "delta": {"content": f"word {at} "}, "finish_reason": None}])
+        for at in range(pieces)
+    ]
+    end = (
+        _format_chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+        + _format_chunk([], usage=_USAGE)
+        + "data: [DONE]\n\n"
+    )
     lengths = sum(map(len, [*words, end]))
     head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {lengths}\r\n\r\n"
     return [part.encode() for part in (head, *words, end)]
 
 
-class Instant(asyncio.Protocol):
+class InstantUpstream(asyncio.Protocol):
     """Reads a request by its length, looks whether it is to be streamed, and writes one of two answers."""
 
     pace: tuple[list[bytes], float] | None = None
@@ -84,25 +91,25 @@ class Instant(asyncio.Protocol):
             del self._seen[:end]
             assert self._transport is not None
             if streamed and self.pace is not None:
-                self._next(0)
+                self._send_piece(0)
             else:
                 self._transport.write(STREAMED if streamed else WHOLE)
 
-    def _next(self, at: int) -> None:
+    def _send_piece(self, at: int) -> None:
         assert self._transport is not None
         assert self.pace is not None
         pieces, pause = self.pace
         if at < len(pieces) and not self._transport.is_closing():
             self._transport.write(pieces[at])
-            asyncio.get_running_loop().call_later(pause, self._next, at + 1)
+            asyncio.get_running_loop().call_later(pause, self._send_piece, at + 1)
 
 
 async def main() -> None:
     """Listen until killed."""
     if len(sys.argv) > 2:  # pieces and seconds
         count, seconds = int(sys.argv[1]), float(sys.argv[2])
-        Instant.pace = (paced(count), seconds / count)
-    server = await asyncio.get_running_loop().create_server(Instant, "127.0.0.1", 0)
+        InstantUpstream.pace = (make_pieces(count), seconds / count)
+    server = await asyncio.get_running_loop().create_server(InstantUpstream, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await server.serve_forever()

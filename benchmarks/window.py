@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from benchmarks import corpus
-from benchmarks.corpus import LENGTHS, LLM, REACH, STRATEGIES, SYSTEM, Material, asked, roster
-from benchmarks.lengths import Cell, by_length
+from benchmarks.corpus import LENGTHS, LLM, REACH, STRATEGIES, SYSTEM, SampleSession, make_request, make_roster
+from benchmarks.lengths import Cells, make_length_table
 from benchmarks.peers import Trimmer
-from benchmarks.run import Run, clear
-from benchmarks.tables import Column, Figure, Table, duration, ratio, whole
-from benchmarks.timing import Block, Samples, clock, in_turn, repeated, told
+from benchmarks.run import Run, delete_files
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
+from benchmarks.timing import Block, Samples, alternate, clock, repeat, report
 from holdfast.context import settings
 from holdfast.context.build import Request, build, build_on
 from holdfast.context.summaries import compaction_of, summarized
@@ -48,31 +48,31 @@ MOST = 100
 
 async def measure(run: Run) -> list[Table]:
     """Warm and cold, each at both budgets."""
-    warm: Cell = {}
-    cold: Cell = {}
-    for length in run.lengths(LENGTHS):
+    warm: Cells = {}
+    cold: Cells = {}
+    for length in run.select_lengths(LENGTHS):
         for budget in BUDGETS:
-            told(f"window: {length:,} entries, {budget:,} tokens")
-            for name, samples in (await _warm(run, length, budget)).items():
+            report(f"window: {length:,} entries, {budget:,} tokens")
+            for name, samples in (await _measure_warm(run, length, budget)).items():
                 warm[name, budget, length] = samples
-            for name, samples in (await _cold(run, length, budget)).items():
+            for name, samples in (await _measure_cold(run, length, budget)).items():
                 cold[name, budget, length] = samples
     return [
-        by_length(
+        make_length_table(
             "window_warm",
             "A working set behind one new message, the session in memory: median by entries of the session",
             warm,
             base="digest, carried on",
             notes=_WARM,
         ),
-        by_length(
+        make_length_table(
             "window_cold",
             "A working set from a cold store: median by entries of the session",
             cold,
             base="digest",
             notes=_COLD,
         ),
-        await _every(run),
+        await _measure_strategies(run),
     ]
 
 
@@ -90,41 +90,43 @@ _COLD = (
 # -- warm --------------------------------------------------------------------
 
 
-async def _warm(run: Run, length: int, budget: int) -> dict[str, Samples]:
-    material = run.material
-    blocks = {f"{name}, carried on": _carried(material, name, budget, length) for name in STRATEGIES}
-    trimmer = Trimmer([SYSTEM, *(new.message for new in material.new[:length])])
+async def _measure_warm(run: Run, length: int, budget: int) -> dict[str, Samples]:
+    sample = run.sample
+    blocks = {f"{name}, carried on": _make_warm_block(sample, name, budget, length) for name in STRATEGIES}
+    trimmer = Trimmer([SYSTEM, *(new.message for new in sample.new[:length])])
     for label, exact in (("trim_messages, approximate", False), ("trim_messages, exact", True)):
-        blocks[label] = _trimming(trimmer, budget, exact=exact)
-    async with Holdfast("sqlite://:memory:", roster=roster("digest", budget)) as hf:
-        ref = await material.fill(hf, "s", length, view=hf.roster.find_responder())
+        blocks[label] = _make_trim_block(trimmer, budget, exact=exact)
+    async with Holdfast("sqlite://:memory:", roster=make_roster("digest", budget)) as hf:
+        ref = await sample.store_session(hf, "s", length, view=hf.roster.find_responder())
         handle = await hf.session(ref.id, user_id=ref.user_id)
 
         async def turn() -> list[float]:
             # A session cannot be made shorter again: few turns, so that a short one stays about as long as it is said to be.
             # The first one finds the processor's caches full of what was measured before it.
-            found = [await _turn(handle, at) for at in range(6)]
-            await corpus.caught_up(hf)
+            found = [await _time_turn(handle, at) for at in range(6)]
+            await corpus.wait_for_index(hf)
             return found[1:]
 
         blocks["digest, turn in memory"] = turn
-        return await in_turn(blocks, rounds=run.rounds, limit=run.limit)
+        return await alternate(blocks, rounds=run.rounds, limit=run.limit)
 
 
-async def _turn(handle: SessionHandle, at: int) -> float:
+async def _time_turn(handle: SessionHandle, at: int) -> float:
     started = clock()
-    async with handle.turn(corpus.prose(at)) as opened:
+    async with handle.turn(corpus.make_text(at)) as opened:
         opened.add("Noted.")
     return clock() - started
 
 
-def _carried(material: Material, strategy: str, budget: int, length: int) -> Block:
-    return _carrying(material, asked(strategy, budget), material.state(strategy, budget, length), length)
+def _make_warm_block(sample: SampleSession, strategy: str, budget: int, length: int) -> Block:
+    return _make_build_block(
+        sample, make_request(strategy, budget), sample.build_state(strategy, budget, length), length
+    )
 
 
-def _carrying(material: Material, request: Request, state: ViewState, length: int) -> Block:
+def _make_build_block(sample: SampleSession, request: Request, state: ViewState, length: int) -> Block:
     """Take one new message in and build; back to the beginning for each block."""
-    rows, (grown, _) = material.rows(state, length), extend(material.tail(length), _news(length))
+    rows, (grown, _) = sample.select_rows(state, length), extend(sample.compute_tail(length), _make_new_entries(length))
     view, news = build(request, state, *rows).view, iter(grown)
 
     def fresh() -> None:
@@ -135,46 +137,48 @@ def _carrying(material: Material, request: Request, state: ViewState, length: in
         view.extend((next(news),))
         build_on(request, view)
 
-    return repeated(call, most=MOST, fresh=fresh)
+    return repeat(call, most=MOST, fresh=fresh)
 
 
-def _news(length: int) -> list[NewEntry]:
-    messages = [corpus.message(6 * (length // 6 + 1) + at) for at in range(MOST)]
+def _make_new_entries(length: int) -> list[NewEntry]:
+    messages = [corpus.make_message(6 * (length // 6 + 1) + at) for at in range(MOST)]
     return [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for message in messages]
 
 
-def _trimming(trimmer: Trimmer, budget: int, *, exact: bool) -> Block:
+def _make_trim_block(trimmer: Trimmer, budget: int, *, exact: bool) -> Block:
     """One more message, then trim."""
-    length, news = len(trimmer.said), [new.message for new in _news(len(trimmer.said))]
+    length, news = len(trimmer.messages), [new.message for new in _make_new_entries(len(trimmer.messages))]
     room = budget + STORED.message(SYSTEM)
 
     def call() -> None:
-        trimmer.append(news[len(trimmer.said) - length])
-        trimmer.trimmed(room, exact=exact)
+        trimmer.append(news[len(trimmer.messages) - length])
+        trimmer.trim(room, exact=exact)
 
-    return repeated(call, most=MOST, fresh=lambda: trimmer.back_to(length))
+    return repeat(call, most=MOST, fresh=lambda: trimmer.truncate(length))
 
 
 # -- cold --------------------------------------------------------------------
 
 
-async def _cold(run: Run, length: int, budget: int) -> dict[str, Samples]:
+async def _measure_cold(run: Run, length: int, budget: int) -> dict[str, Samples]:
     blocks: dict[str, Block] = {}
     for strategy in STRATEGIES:
         path = run.folder / f"cold-{strategy}-{budget}-{length}.db"
-        async with Holdfast(f"sqlite:///{path}", roster=roster(strategy, budget)) as hf:
-            await run.material.fill(hf, "s", length, view=hf.roster.find_responder())
-        blocks[strategy] = _opened(path, strategy, budget)
-    found = await in_turn(blocks, rounds=run.rounds, limit=run.limit)
-    clear(run.folder, "cold-*")
+        async with Holdfast(f"sqlite:///{path}", roster=make_roster(strategy, budget)) as hf:
+            await run.sample.store_session(hf, "s", length, view=hf.roster.find_responder())
+        blocks[strategy] = _make_cold_block(path, strategy, budget)
+    found = await alternate(blocks, rounds=run.rounds, limit=run.limit)
+    delete_files(run.folder, "cold-*")
     return found
 
 
-def _opened(path: Path, strategy: str, budget: int) -> Block:
-    return _opening(path, asked(strategy, budget), roster(strategy, budget).find_responder().view_key)
+def _make_cold_block(path: Path, strategy: str, budget: int) -> Block:
+    return _make_read_block(
+        path, make_request(strategy, budget), make_roster(strategy, budget).find_responder().view_key
+    )
 
 
-def _opening(path: Path, request: Request, key: str) -> Block:
+def _make_read_block(path: Path, request: Request, key: str) -> Block:
     """Read and build on connections that have read nothing yet."""
 
     async def block() -> list[float]:
@@ -198,7 +202,7 @@ def _opening(path: Path, request: Request, key: str) -> Block:
 # -- every strategy ----------------------------------------------------------
 
 
-class View(NamedTuple):
+class StrategyView(NamedTuple):
     """A strategy's view of a session as it has been worked out."""
 
     request: Request
@@ -207,28 +211,28 @@ class View(NamedTuple):
     """Entries that a build reads."""
 
 
-async def _every(run: Run) -> Table:
+async def _measure_strategies(run: Run) -> Table:
     """A row a strategy: what a build reads and takes once its view is there, in a short session and in a long one."""
-    material = run.material if len(run.material.new) >= ENDS[1] else Material(ENDS[1])
+    sample = run.sample if len(run.sample.new) >= ENDS[1] else SampleSession(ENDS[1])
     rows: dict[str, dict[str, Figure]] = {name: {"strategy": name} for name in EVERY}
     for at, length in zip(("short", "long"), ENDS, strict=True):
-        told(f"window: every strategy, {length:,} entries, {SMALL:,} tokens")
-        views = {name: _view(material, name, length) for name in EVERY}
-        warm = {name: _carrying(material, view.request, view.state, length) for name, view in views.items()}
+        report(f"window: every strategy, {length:,} entries, {SMALL:,} tokens")
+        views = {name: _make_view(sample, name, length) for name in EVERY}
+        warm = {name: _make_build_block(sample, view.request, view.state, length) for name, view in views.items()}
         path = run.folder / f"every-{length}.db"
-        await _stored(material, path, length, views)
-        cold = {name: _opening(path, view.request, name) for name, view in views.items()}
+        await _store_views(sample, path, length, views)
+        cold = {name: _make_read_block(path, view.request, name) for name, view in views.items()}
         for kind, blocks in (("warm", warm), ("cold", cold)):
-            for name, samples in (await in_turn(blocks, rounds=run.rounds, limit=run.limit)).items():
+            for name, samples in (await alternate(blocks, rounds=run.rounds, limit=run.limit)).items():
                 rows[name][f"{kind}_{at}"] = samples.median
         for name, view in views.items():
             rows[name][f"read_{at}"] = view.read
-        clear(run.folder, "every-*")
+        delete_files(run.folder, "every-*")
     for row in rows.values():
         for kind in ("warm", "cold"):
             row[f"{kind}_ratio"] = cast("float", row[f"{kind}_long"]) / cast("float", row[f"{kind}_short"])
     title = f"Every strategy once its view is there, {SMALL:,} tokens: a build by entries of the session"
-    return Table("window_every", title, _columns(), list(rows.values()), _EVERY)
+    return Table("window_every", title, _make_columns(), list(rows.values()), _EVERY)
 
 
 _EVERY = (
@@ -239,51 +243,55 @@ _EVERY = (
 )
 
 
-def _columns() -> list[Column]:
+def _make_columns() -> list[Column]:
     return [
         Column("strategy", "strategy"),
-        *(Column(f"read_{at}", f"entries read at {length:,}", whole) for at, length in _AT),
-        *(Column(f"{kind}_{at}", f"{kind} at {length:,}", duration) for kind in ("warm", "cold") for at, length in _AT),
-        *(Column(f"{kind}_ratio", f"{kind}, ratio", ratio) for kind in ("warm", "cold")),
+        *(Column(f"read_{at}", f"entries read at {length:,}", format_count) for at, length in _AT),
+        *(
+            Column(f"{kind}_{at}", f"{kind} at {length:,}", format_duration)
+            for kind in ("warm", "cold")
+            for at, length in _AT
+        ),
+        *(Column(f"{kind}_ratio", f"{kind}, ratio", format_ratio) for kind in ("warm", "cold")),
     ]
 
 
 _AT = (("short", ENDS[0]), ("long", ENDS[1]))
 
 
-def _view(material: Material, name: str, length: int) -> View:
+def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
     """A strategy's view, worked out of the newest entries and the task."""
     policy = spec_of(name).policy(SMALL, written=True)
     request = Request(policy=policy, count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
-    log = material.entries[:length]
+    log = sample.entries[:length]
     if policy.summarizer is not None:
-        state = _with_summary(request, log)
+        state = _add_summary(request, log)
     else:
         state = build(request, None, (), log if length <= REACH else [*log[:1], *log[-REACH:]]).state
-    kept, tail = material.rows(state, length)
-    return View(request, state, len(kept) + len(tail))
+    kept, tail = sample.select_rows(state, length)
+    return StrategyView(request, state, len(kept) + len(tail))
 
 
-def _with_summary(request: Request, log: Sequence[Entry]) -> ViewState:
+def _add_summary(request: Request, log: Sequence[Entry]) -> ViewState:
     """The view of a session whose older part a model has summarized, in some 500 tokens."""
     last = log[-RECENT - 1]
-    text = "\n".join(corpus.prose(at) for at in range(8))
+    text = "\n".join(corpus.make_text(at) for at in range(8))
     summary = compaction_of(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
     room = request.room(request.limit(request.overhead()))
     return summarized(request.policy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
 
 
-async def _stored(material: Material, path: Path, length: int, views: dict[str, View]) -> None:
+async def _store_views(sample: SampleSession, path: Path, length: int, views: dict[str, StrategyView]) -> None:
     """A session with all these views in a file."""
-    async with Holdfast(f"sqlite:///{path}", roster=roster("digest", SMALL)) as hf:
-        ref = await material.fill(hf, "s", length)
+    async with Holdfast(f"sqlite:///{path}", roster=make_roster("digest", SMALL)) as hf:
+        ref = await sample.store_session(hf, "s", length)
         for name, view in views.items():
-            await _save(hf, ref, name, view)
+            await _save_view(hf, ref, name, view)
             rows = await hf.store.window(ref, name)
             assert len(rows.head) + len(rows.entries) == view.read, f"{name}: a store reads what the view says"
 
 
-async def _save(hf: Holdfast, ref: SessionRef, name: str, view: View) -> None:
+async def _save_view(hf: Holdfast, ref: SessionRef, name: str, view: StrategyView) -> None:
     summary, state = view.state.summary, view.state
     laid = (
         []

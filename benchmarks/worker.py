@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from benchmarks.corpus import Material, prose, roster
+from benchmarks.corpus import SampleSession, make_roster, make_text
 from benchmarks.peers import BUDGET
 from benchmarks.sessions import ENTRIES
 from benchmarks.turn import ANSWER
@@ -17,11 +17,11 @@ STEP = 3.0
 """Processes begin together, at the next time that this divides: by then all of them are set up."""
 
 
-async def work(url: str, sessions: int, number: int, seconds: float) -> int:
+async def run_turns(url: str, sessions: int, number: int, seconds: float) -> int:
     """Turns of so many sessions of its own, in so many seconds."""
-    material, done = Material(ENTRIES), 0
-    async with Holdfast(url, roster=roster("token_window", BUDGET)) as hf:
-        refs = [await material.fill(hf, f"p{number}-{time.time_ns()}-{at}", ENTRIES) for at in range(sessions)]
+    sample, done = SampleSession(ENTRIES), 0
+    async with Holdfast(url, roster=make_roster("token_window", BUDGET)) as hf:
+        refs = [await sample.store_session(hf, f"p{number}-{time.time_ns()}-{at}", ENTRIES) for at in range(sessions)]
         handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
         await asyncio.sleep(STEP - time.time() % STEP)
         end = time.monotonic() + seconds
@@ -29,7 +29,7 @@ async def work(url: str, sessions: int, number: int, seconds: float) -> int:
         async def task(at: int) -> None:
             nonlocal done
             while time.monotonic() < end:
-                async with handles[at].turn(f"{prose(at)} {done}") as opened:
+                async with handles[at].turn(f"{make_text(at)} {done}") as opened:
                     opened.add(ANSWER)
                 done += 1
 
@@ -39,5 +39,5 @@ async def work(url: str, sessions: int, number: int, seconds: float) -> int:
 
 if __name__ == "__main__":
     given_url, given_sessions, given_number, given_seconds = sys.argv[1:]
-    turns = asyncio.run(work(given_url, int(given_sessions), int(given_number), float(given_seconds)))
+    turns = asyncio.run(run_turns(given_url, int(given_sessions), int(given_number), float(given_seconds)))
     print(json.dumps({"turns": turns}))

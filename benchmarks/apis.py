@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from benchmarks.gateway import configuration, serving, upstream_process
-from benchmarks.run import Run, clear
-from benchmarks.tables import Column, Figure, Table, duration, whole
-from benchmarks.timing import Samples, clock, told
+from benchmarks.gateway import format_configuration, start_gateway, start_upstream
+from benchmarks.run import Run, delete_files
+from benchmarks.tables import Column, Figure, Table, format_count, format_duration
+from benchmarks.timing import Samples, clock, report
 
 PIECES = 200
 """Of a streamed reply, all at once: what is measured is the work for each."""
@@ -23,13 +23,13 @@ async def measure(run: Run) -> list[Table]:
     """One client, which goes through another door with each request, and to the upstream itself in between."""
     count = 400 if run.quick else 2_000
     rows: list[dict[str, Figure]] = []
-    async with upstream_process(str(PIECES), "0.0") as upstream:
+    async with start_upstream(str(PIECES), "0.0") as upstream:
         store = f"sqlite:///{run.folder}/doors.db"
-        async with serving(run.folder, configuration(upstream), store) as gateway:
+        async with start_gateway(run.folder, format_configuration(upstream), store) as gateway:
             for stream in (False, True):
-                rows += await _rows(upstream, gateway, count, stream=stream)
-    clear(run.folder, "doors*")
-    clear(run.folder, "gateway*")
+                rows += await _measure_rows(upstream, gateway, count, stream=stream)
+    delete_files(run.folder, "doors*")
+    delete_files(run.folder, "gateway*")
     title = "The two doors before an instant upstream, latency of one client"
     note = f"Each request to another of {SESSIONS} sessions, the doors in turns. A streamed reply has {PIECES} pieces."
     return [Table("doors", title, _COLUMNS, rows, (note, "Driven by coroutines, in a process of their own."))]
@@ -37,19 +37,19 @@ async def measure(run: Run) -> list[Table]:
 
 _COLUMNS = [
     Column("what", ""),
-    Column("p50", "p50", duration),
-    Column("p99", "p99", duration),
-    Column("added_p50", "added p50", duration),
-    Column("added_p99", "added p99", duration),
-    Column("requests", "requests", whole),
+    Column("p50", "p50", format_duration),
+    Column("p99", "p99", format_duration),
+    Column("added_p50", "added p50", format_duration),
+    Column("added_p99", "added p99", format_duration),
+    Column("requests", "requests", format_count),
 ]
 
 
-async def _rows(upstream: str, gateway: str, count: int, *, stream: bool) -> list[dict[str, Figure]]:
+async def _measure_rows(upstream: str, gateway: str, count: int, *, stream: bool) -> list[dict[str, Figure]]:
     kind = "streamed" if stream else "whole"
-    told(f"doors: {kind}")
+    report(f"doors: {kind}")
     targets = {DIRECT: (upstream, PATHS["Chat Completions"]), **{name: (gateway, path) for name, path in PATHS.items()}}
-    clients = {name: await _Client.at(url, path) for name, (url, path) in targets.items()}
+    clients = {name: await _Client.connect(url, path) for name, (url, path) in targets.items()}
     times: dict[str, list[float]] = {name: [] for name in targets}
     for at in range(-SESSIONS, count):  # the first ones make the sessions
         for name, client in list(clients.items())[:: 1 if at % 2 else -1]:  # neither always comes behind the other
@@ -60,10 +60,10 @@ async def _rows(upstream: str, gateway: str, count: int, *, stream: bool) -> lis
     for client in clients.values():
         client.close()
     found = {name: Samples(given) for name, given in times.items()}
-    return [_row(f"{name}, {kind}", one, found[DIRECT], base=name == DIRECT) for name, one in found.items()]
+    return [_make_row(f"{name}, {kind}", one, found[DIRECT], base=name == DIRECT) for name, one in found.items()]
 
 
-def _row(what: str, samples: Samples, direct: Samples, *, base: bool) -> dict[str, Figure]:
+def _make_row(what: str, samples: Samples, direct: Samples, *, base: bool) -> dict[str, Figure]:
     p50, p99 = samples.median, samples.quantile(0.99)
     row: dict[str, Figure] = {"what": what, "p50": p50, "p99": p99, "requests": len(samples.seconds)}
     return row if base else {**row, "added_p50": p50 - direct.median, "added_p99": p99 - direct.quantile(0.99)}
@@ -78,7 +78,7 @@ class _Client:
         self._writer = writer
 
     @classmethod
-    async def at(cls, url: str, path: str) -> _Client:
+    async def connect(cls, url: str, path: str) -> _Client:
         return cls(path, *await asyncio.open_connection(urlsplit(url).hostname, urlsplit(url).port))
 
     def close(self) -> None:

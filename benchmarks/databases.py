@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from benchmarks.timing import told
+from benchmarks.timing import report
 
 POSTGRES = "postgresql://postgres@127.0.0.1:5432/postgres"
 MYSQL = ("127.0.0.1", 3306)
@@ -21,13 +21,13 @@ _NUMBERS = itertools.count()
 
 
 @asynccontextmanager
-async def sqlite(folder: Path) -> AsyncIterator[str]:
+async def open_sqlite(folder: Path) -> AsyncIterator[str]:
     """A file."""
     yield f"sqlite:///{folder}/servers.db"
 
 
 @asynccontextmanager
-async def postgres(_: Path) -> AsyncIterator[str]:
+async def open_postgres(_: Path) -> AsyncIterator[str]:
     """A schema."""
     import asyncpg
 
@@ -41,7 +41,7 @@ async def postgres(_: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def mysql(_: Path) -> AsyncIterator[str]:
+async def open_mysql(_: Path) -> AsyncIterator[str]:
     """A database."""
     import asyncmy
 
@@ -59,7 +59,7 @@ async def mysql(_: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def redis(folder: Path) -> AsyncIterator[str]:
+async def open_redis(folder: Path) -> AsyncIterator[str]:
     """A server of its own, that appends to a file and syncs it every second."""
     program = shutil.which("redis-server")
     if program is None:
@@ -72,14 +72,14 @@ async def redis(folder: Path) -> AsyncIterator[str]:
         command = [program, "--save", "", *(part for name, value in options.items() for part in (f"--{name}", value))]
         server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)  # found on the path
         try:
-            await _listens(port)
+            await _wait_for_port(port)
             yield f"redis://127.0.0.1:{port}/0"
         finally:
             server.terminate()
             await server.wait()
 
 
-async def _listens(port: int) -> None:
+async def _wait_for_port(port: int) -> None:
     async with asyncio.timeout(10):
         while True:
             try:
@@ -92,23 +92,23 @@ async def _listens(port: int) -> None:
                 return
 
 
-PLACES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
-    "SQLite file": sqlite,
-    "PostgreSQL": postgres,
-    "MariaDB": mysql,
-    "Redis, appendonly everysec": redis,
+DATABASES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
+    "SQLite file": open_sqlite,
+    "PostgreSQL": open_postgres,
+    "MariaDB": open_mysql,
+    "Redis, appendonly everysec": open_redis,
 }
 """By name; the first needs nothing."""
 
 
 @asynccontextmanager
-async def reached(name: str, folder: Path) -> AsyncIterator[str | None]:
+async def open_database(name: str, folder: Path) -> AsyncIterator[str | None]:
     """The place's URL; None where there is no such server, which is told."""
-    opened = PLACES[name](folder)
+    opened = DATABASES[name](folder)
     try:
         url = await opened.__aenter__()
     except Exception as exc:  # noqa: BLE001  # whatever keeps it from being measured
-        told(f"no {name}: {type(exc).__name__}: {exc}")
+        report(f"no {name}: {type(exc).__name__}: {exc}")
         yield None
         return
     try:
