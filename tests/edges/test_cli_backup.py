@@ -226,7 +226,7 @@ def test_a_backup_that_fails_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch)
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.stores.backup._verified", full)
+    monkeypatch.setattr("holdfast.stores.backup._verify", full)
     result = run("backup", "copy.db", "--force")
     assert result.exit_code == 1
     assert "No space left on device" in result.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
-from holdfast.stores.lease import Lease, leased
+from holdfast.stores.lease import Lease, acquire_lease
 from tests.clocks import Clock, Pauses
 from tests.other_process import LINUX, other_process
 from tests.waiting import until
@@ -42,12 +42,12 @@ async def test_one_that_was_lost_is_not_held_however_often_it_is_asked() -> None
     lease = Lease(store, "sweep", "me", lambda: 1, 1000)
     assert await lease.renew()
     table.says = False
-    assert await lease.kept(), "it is not half over"
+    assert await lease.keep(), "it is not half over"
     assert not await lease.renew()
-    assert not await lease.kept()
-    assert not await lease.kept()
+    assert not await lease.keep()
+    assert not await lease.keep()
     table.says = True
-    assert await lease.kept()
+    assert await lease.keep()
 
 
 async def test_what_the_store_could_not_say_changes_nothing() -> None:
@@ -57,7 +57,7 @@ async def test_what_the_store_could_not_say_changes_nothing() -> None:
     table.says = None
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
-            await lease.kept()
+            await lease.keep()
 
 
 async def test_it_is_renewed_when_half_of_it_is_over() -> None:
@@ -67,10 +67,10 @@ async def test_it_is_renewed_when_half_of_it_is_over() -> None:
     lease = Lease(store, "sweep", "me", clock, 1000)
     assert await lease.renew()
     clock.now = 10_499
-    assert await lease.kept()
+    assert await lease.keep()
     assert table.asked == [("sweep", "me", 10_000, 11_000)]
     clock.now = 10_500
-    assert await lease.kept()
+    assert await lease.keep()
     assert table.asked[1:] == [("sweep", "me", 10_500, 11_500)]
 
 
@@ -82,7 +82,7 @@ async def test_a_lease_of_a_killed_process_is_taken_over_at_once() -> None:
     with other_process() as other:
         assert await store.lease("sweep", other.holder, now=1, until=60_001)
         assert not await lease.renew()
-        assert not await lease.kept()
+        assert not await lease.keep()
         other.kill()
         assert await lease.renew()
         assert await store.leased_by("sweep", now=1) == "me"
@@ -104,7 +104,7 @@ async def test_a_block_has_it_and_gives_it_back() -> None:
     store: Any = (table := Table())
 
     async def failed() -> None:
-        async with leased(store, "sweep", "me", lambda: 1, length=1000) as lease:
+        async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000) as lease:
             assert lease is not None
             assert table.asked == [("sweep", "me", 1, 1001)]
             assert table.released == []
@@ -119,7 +119,7 @@ async def test_what_somebody_else_has_is_not_given_back() -> None:
     """The block knows that it has none."""
     store: Any = (table := Table())
     table.says = False
-    async with leased(store, "sweep", "me", lambda: 1, length=1000) as lease:
+    async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000) as lease:
         assert lease is None
     assert table.released == []
 
@@ -127,7 +127,7 @@ async def test_what_somebody_else_has_is_not_given_back() -> None:
 async def test_one_that_cannot_be_given_back_expires(caplog: pytest.LogCaptureFixture) -> None:
     """The block has done its work: that is no failure of it, and is told."""
     store: Any = (table := Table())
-    async with leased(store, "sweep", "me", lambda: 1, length=1000):
+    async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
         table.says = None
     assert [(record.name, record.levelno) for record in caplog.records] == [("holdfast.leases", logging.WARNING)]
 
@@ -137,7 +137,7 @@ async def test_who_may_have_it_without_knowing_gives_it_back() -> None:
     store: Any = (table := Table())
     table.says = None
     with pytest.raises(StoreUnavailable):
-        async with leased(store, "sweep", "me", lambda: 1, length=1000):
+        async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
             pytest.fail("nothing runs without it")
     assert table.released == [("sweep", "me")]
 
@@ -156,7 +156,7 @@ async def test_who_is_cancelled_while_it_gives_it_back_gives_it_back() -> None:
     store: Any = table
 
     async def work() -> None:
-        async with leased(store, "sweep", "me", lambda: 1, length=1000):
+        async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
             pass
 
     task = asyncio.create_task(work())
@@ -184,7 +184,7 @@ async def test_while_a_block_runs_it_is_renewed(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(asyncio, "sleep", slept)
     before = asyncio.all_tasks()
-    async with lease.holding():
+    async with lease.hold():
         await until(lambda: len(table.asked) >= 3)
     assert asyncio.all_tasks() == before
     assert {*pauses} == {10.0}
@@ -197,6 +197,6 @@ async def test_a_block_that_lost_it_is_given_up(says: bool | None) -> None:
     table.says = says
     lease = Lease(store, "sweep", "me", lambda: 1, 3)
     with pytest.raises(TimeoutError):
-        async with lease.holding():
+        async with lease.hold():
             await asyncio.sleep(30)
     assert len(table.asked) == 1

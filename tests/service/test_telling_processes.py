@@ -38,7 +38,7 @@ class Mortal(StoreWrapper):
         super().__init__(inner)
         self._fate = fate
 
-    def around(self, inner: Store) -> Mortal:
+    def wrap(self, inner: Store) -> Mortal:
         return type(self)(inner, self._fate)
 
     def __getattr__(self, name: str) -> Any:

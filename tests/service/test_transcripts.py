@@ -168,7 +168,7 @@ class Hasty(StoreWrapper):
         super().__init__(inner)
         self._reads = reads
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         return type(self)(inner, self._reads)
 
     async def entries(self, *args: Any, **kwargs: Any) -> tuple[Entry, ...]:

@@ -175,7 +175,7 @@ class FolderStore:
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `LogStore.append`."""
         checks.check_append(write)
-        payloads = checks.payloads_of(write.entries)
+        payloads = checks.encode_payloads(write.entries)
         record = self._load(ref)
         if write.idempotency_key in record.keys:
             return _replayed(record, write)

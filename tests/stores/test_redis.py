@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
-from holdfast.stores import open_store, schema_of
+from holdfast.stores import open_store, read_schema
 from holdfast.stores.log import Append
 from holdfast.stores.redis.connection import Place
 from holdfast.stores.redis.convert import LAYOUT
@@ -198,9 +198,9 @@ async def test_a_key_that_another_program_wrote_to(opening: Opening, redis_url: 
 
 async def test_a_newer_layout_is_refused(opening: Opening, redis_url: str) -> None:
     """As a schema is; what is there stays as it is."""
-    assert [step.applied for step in await schema_of(redis_url)] == [False] * LAYOUT
+    assert [step.applied for step in await read_schema(redis_url)] == [False] * LAYOUT
     store = await opening(redis_url)
-    assert [(step.number, step.applied) for step in await schema_of(redis_url)] == [
+    assert [(step.number, step.applied) for step in await read_schema(redis_url)] == [
         (1 + at, True) for at in range(LAYOUT)
     ]
     client = opening.client(store)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import commands
 from holdfast.errors import StoreUnavailable
-from holdfast.stores import open_store, schema_of
+from holdfast.stores import open_store, read_schema
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.redis.convert import Conversion, convert
 from holdfast.stores.redis.store import LAYOUTS
@@ -93,7 +93,7 @@ async def test_converted_data_is_the_same(old_url: str, client: Any, tmp_path: P
     assert (done.sessions, done.entries, done.compactions) == (counted.sessions, counted.entries, counted.compactions)
     assert (done.damaged, done.kept, done.removed) == (0, 0, 12)
     assert await _seen(old_url) == await _expected(name, tmp_path)
-    assert [step.applied for step in await schema_of(old_url)] == [True] * len(LAYOUTS)
+    assert [step.applied for step in await read_schema(old_url)] == [True] * len(LAYOUTS)
     assert _keys(client, old_url, "{*}:[slcb]:*") == set()
     assert await convert(old_url) == Conversion()
 
@@ -168,7 +168,7 @@ async def test_servers_of_two_releases_do_not_meet(old_url: str, redis_url: str,
         legacy.ping()
         await _refused(old_url, r"server of Holdfast 0\.1 is connected")
         legacy.connection_pool.disconnect()
-    applied = {step.number: "1" for step in await schema_of(old_url)}
+    applied = {step.number: "1" for step in await read_schema(old_url)}
     with pytest.raises(StoreUnavailable, match="made by a newer release"):
         list_pending("the database", LAYOUTS[:4], applied)
     assert {client.type(key) for key in _keys(client, old_url, "{*}:gone")} == {b"string"}

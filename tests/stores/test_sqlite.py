@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreError, StoreUnavailable
-from holdfast.stores import open_store, schema_of
+from holdfast.stores import open_store, read_schema
 from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sql.address import parse_path
@@ -135,7 +135,7 @@ async def test_a_file_that_is_not_let_go_of(database: Path, monkeypatch: pytest.
 def test_what_a_file_has_is_told_without_making_it(database: Path) -> None:
     """Which changes of the schema, and what a commit waits for; another that holds it is waited for."""
     url = f"sqlite:///{database}"
-    assert not any(step.applied for step in asyncio.run(schema_of(url)))
+    assert not any(step.applied for step in asyncio.run(read_schema(url)))
     assert not database.exists()
     asyncio.run(opened_once(database))
     other = apsw.Connection(str(database))
@@ -143,7 +143,7 @@ def test_what_a_file_has_is_told_without_making_it(database: Path) -> None:
     other.execute("BEGIN EXCLUSIVE")
     letting_go = threading.Timer(0.05, other.execute, ["ROLLBACK"])
     letting_go.start()
-    assert all(step.applied for step in asyncio.run(schema_of(url)))
+    assert all(step.applied for step in asyncio.run(read_schema(url)))
     letting_go.join()
     other.close()
     assert read_durability(str(database)) == ("wal", 2)

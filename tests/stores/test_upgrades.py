@@ -10,10 +10,10 @@ import pytest
 from holdfast.domain.messages import alias
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores import STORES, SchemaStep, mysql, open_store, schema_of
+from holdfast.stores import STORES, SchemaStep, mysql, open_store, read_schema
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.matching import key_of
+from holdfast.stores.matching import make_key
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.sql import Migration, load_migrations, mark_backfill
 from holdfast.stores.verify import verify
@@ -54,12 +54,12 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 
     await made_by_the_first_release(sql_url, monkeypatch, fill)
-    assert [step.applied for step in await schema_of(sql_url)] == [
+    assert [step.applied for step in await read_schema(sql_url)] == [
         True,
         *[False] * (len(load_migrations("sqlite")) - 1),
     ]
     stores = await asyncio.gather(*(opened(sql_url) for _ in range(6)))
-    assert all(step.applied for step in await schema_of(sql_url))
+    assert all(step.applied for step in await read_schema(sql_url))
     assert (await stores[0].get(REF)).state == {"k": 1, "a:b": 2}
     call = ModelCall(model="m", timestamp=7, view="v", hash=b"h" * 16, build=b"b")
     write = Append(
@@ -105,14 +105,14 @@ async def test_looking_at_a_schema_changes_nothing(sql_url: str) -> None:
     """All is to be done where nothing is, also after looking; then nothing is."""
     known = load_migrations(_dialect(sql_url))
     for _ in range(2):
-        assert await schema_of(sql_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
+        assert await read_schema(sql_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
     await _close_after_opening(sql_url)
-    assert await schema_of(sql_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
+    assert await read_schema(sql_url) == tuple(SchemaStep(one.number, one.name, applied=True) for one in known)
 
 
 async def _refused(server: Server, url: str, spoil: str, says: str) -> None:
     await anyio.to_thread.run_sync(server.in_place, url, spoil)
-    for act in (_close_after_opening, schema_of):
+    for act in (_close_after_opening, read_schema):
         with pytest.raises(StoreUnavailable, match=says):
             await act(url)
 
@@ -204,14 +204,14 @@ async def test_digests_are_worked_out_once_all_are(sql_url: str, monkeypatch: py
         done += 1
         if done > 7:
             raise StoreUnavailable("the power is gone")
-        return key_of(scope, mark)
+        return make_key(scope, mark)
 
     with monkeypatch.context() as then:
         then.setattr(mark_backfill, "BATCH", 2)
-        then.setattr(mark_backfill, "key_of", failing)
+        then.setattr(mark_backfill, "make_key", failing)
         with pytest.raises(StoreUnavailable, match="the power is gone"):
             await _close_after_opening(sql_url)
-    assert {step.number: step.applied for step in await schema_of(sql_url)}[5] is False
+    assert {step.number: step.applied for step in await read_schema(sql_url)}[5] is False
     store = await opened(sql_url)
     assert len(await _found(store)) == 15
     await store.close()
@@ -236,7 +236,7 @@ async def test_an_interrupted_upgrade_of_postgres_did_nothing(
         then.setattr("holdfast.stores.postgres.load_migrations", lambda dialect: _broken(at))
         with pytest.raises(StoreError):
             await _close_after_opening(postgres_url)
-    assert not any(step.applied for step in await schema_of(postgres_url))
+    assert not any(step.applied for step in await read_schema(postgres_url))
     await _usable(postgres_url)
 
 
@@ -256,7 +256,7 @@ async def test_an_interrupted_upgrade_of_mysql_goes_on(
         )
         with pytest.raises(StoreError):
             await _close_after_opening(mysql_url)
-    assert [found.applied for found in await schema_of(mysql_url)][number] is False
+    assert [found.applied for found in await read_schema(mysql_url)][number] is False
     if not noted and step:
         forget = f"UPDATE holdfast_migrations SET steps = steps - 1 WHERE number = {number + 1};"
         await anyio.to_thread.run_sync(reached("mysql").in_place, mysql_url, forget)

@@ -45,7 +45,7 @@ async def _said(store: Store, count: int) -> None:
 
 async def _walked(store: Store, **asked: Any) -> list[list[str]]:
     """Ids, page by page."""
-    return [[one.id for one in page] async for page in walk.pages(store, **asked)]
+    return [[one.id for one in page] async for page in walk.iterate_session_pages(store, **asked)]
 
 
 # -- tenants, owners -----------------------------------------------------------
@@ -56,7 +56,7 @@ async def test_each_tenant_comes_once(store: Store, count: int) -> None:
     """In order."""
     for at in range(count):
         await store.for_tenant(f"t{at}").create(session())
-    assert [tenant async for tenant in walk.tenants(store)] == [f"t{at}" for at in range(count)]
+    assert [tenant async for tenant in walk.iterate_tenants(store)] == [f"t{at}" for at in range(count)]
 
 
 @pytest.mark.parametrize("count", SIZES)
@@ -65,7 +65,7 @@ async def test_each_owner_comes_once(store: Any, count: int) -> None:
     for at in range(count):
         owner = Owner("user", f"u{at}")
         await put(store, memory(owner=owner), owner=owner, timestamp=100 + at)
-    found = [one async for one in walk.owners(store)]
+    found = [one async for one in walk.iterate_owners(store)]
     assert found == [(Owner("user", f"u{at}"), 100 + at) for at in range(count)]
 
 
@@ -113,7 +113,7 @@ async def test_none_is_missed_when_a_page_changes_behind_the_reader(
         return await list_(**asked)
 
     store.list = listed  # type: ignore[method-assign]
-    async for page in walk.pages(store, size=SMALL):
+    async for page in walk.iterate_session_pages(store, size=SMALL):
         seen += [one.id for one in page]
     again = [] if deleted else [f"s{at}" for at in gone]
     assert seen == [f"s{at}" for at in range(3 * SMALL)] + again
@@ -126,17 +126,17 @@ async def test_those_that_nobody_used_for_long(store: Store) -> None:
     await store.touch(_ref(1), timestamp=40)
     await store.end(ending(1, _ref(2), ended_at=25, hooks=()))
     await store.touch(_ref(2), timestamp=90)
-    assert [one.id async for one in walk.unchanged(store, 40)] == ["s1", "s2", "s3", "s4"]
-    assert [one.id async for one in walk.unchanged(store, 40, status="closed")] == ["s2"]
-    assert [one.id async for one in walk.unchanged(store, 40, user_id="bob")] == []
+    assert [one.id async for one in walk.iterate_unchanged_sessions(store, 40)] == ["s1", "s2", "s3", "s4"]
+    assert [one.id async for one in walk.iterate_unchanged_sessions(store, 40, status="closed")] == ["s2"]
+    assert [one.id async for one in walk.iterate_unchanged_sessions(store, 40, user_id="bob")] == []
 
 
 async def test_of_one_moment_none_is_missed(store: Store) -> None:
     """Where a page ends in its midst."""
     for at in range(PAGE + 1):
         await store.create(session(_ref(at), timestamp=10))
-    assert len([one async for one in walk.unchanged(store, 10)]) == PAGE + 1
-    assert [one async for one in walk.unchanged(store, 9)] == []
+    assert len([one async for one in walk.iterate_unchanged_sessions(store, 10)]) == PAGE + 1
+    assert [one async for one in walk.iterate_unchanged_sessions(store, 9)] == []
 
 
 async def test_no_page_is_read_behind_the_last_that_may_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +149,9 @@ async def test_no_page_is_read_behind_the_last_that_may_count(store: Store, monk
             read.append(len(page))
             yield page
 
-    pages = walk.pages
-    monkeypatch.setattr(walk, "pages", counted)
-    assert [one.id async for one in walk.unchanged(store, 10)] == ["s0", "s1"]
+    pages = walk.iterate_session_pages
+    monkeypatch.setattr(walk, "iterate_session_pages", counted)
+    assert [one.id async for one in walk.iterate_unchanged_sessions(store, 10)] == ["s0", "s1"]
     assert read == [PAGE]
 
 
@@ -159,23 +159,23 @@ async def test_whether_a_session_is_as_it_was(store: Store) -> None:
     """Neither written to, nor used, nor gone."""
     await _said(store, 1)
     read = await store.get(_ref(0))
-    assert await walk.as_it_was(store, read)
+    assert await walk.is_unchanged(store, read)
     await store.touch(_ref(0), timestamp=7)
-    assert not await walk.as_it_was(store, read)
+    assert not await walk.is_unchanged(store, read)
     read = await store.get(_ref(0))
     await store.append(_ref(0), Append(entries=[user("x")], timestamp=7))
-    assert not await walk.as_it_was(store, read)
+    assert not await walk.is_unchanged(store, read)
     read = await store.get(_ref(0))
     await store.remove(_ref(0))
-    assert not await walk.as_it_was(store, read)
+    assert not await walk.is_unchanged(store, read)
 
 
 async def test_a_session_that_comes_again_is_known() -> None:
     """Also where one's user and id together read like another's."""
-    seen = walk.Seen()
+    seen = walk.SessionDeduplicator()
     refs = [SessionRef("a", "bc"), SessionRef("ab", "c"), SessionRef("abc", "1"), SessionRef("1 a", "b")]
-    assert [seen.fresh(ref) for ref in refs] == [True] * len(refs)
-    assert [seen.fresh(ref) for ref in refs] == [False] * len(refs)
+    assert [seen.add(ref) for ref in refs] == [True] * len(refs)
+    assert [seen.add(ref) for ref in refs] == [False] * len(refs)
 
 
 # -- a log ---------------------------------------------------------------------
@@ -196,10 +196,10 @@ def _is(*texts: str) -> Any:
 @pytest.mark.parametrize("last", range(2 * SMALL + 1))
 async def test_a_log_to_an_entry(log: Store, last: int) -> None:
     """Those before it, and it: forwards and backwards, wherever pages end."""
-    found, end = await walk.entries_to(log, REF, _is(f"{last}"))
+    found, end = await walk.read_entries_until(log, REF, _is(f"{last}"))
     assert end is not None
     assert [*seqs(tuple(found)), end.seq] == [*range(last + 1)]
-    found, end = await walk.entries_to(log, REF, _is(f"{last}"), descending=True)
+    found, end = await walk.read_entries_until(log, REF, _is(f"{last}"), descending=True)
     assert end is not None
     assert [*seqs(tuple(found)), end.seq] == [*range(2 * SMALL, last - 1, -1)]
 
@@ -216,20 +216,20 @@ async def test_a_log_within_bounds(log: Store, start: int, stop: int | None) -> 
         return False
 
     wanted = [*range(start, 2 * SMALL + 1 if stop is None else stop)]
-    found, end = await walk.entries_to(log, REF, ends, start=start, stop=stop)
+    found, end = await walk.read_entries_until(log, REF, ends, start=start, stop=stop)
     assert (seqs(tuple(found)), asked, end) == (wanted, wanted, None)
-    found, end = await walk.entries_to(log, REF, lambda _: False, start=start, stop=stop, descending=True)
+    found, end = await walk.read_entries_until(log, REF, lambda _: False, start=start, stop=stop, descending=True)
     assert (seqs(tuple(found)), end) == (wanted[::-1], None)
 
 
 async def test_of_a_log_only_some_are_wanted(log: Store) -> None:
     """What is not kept still ends it; and the live path is what is read unless all is asked for."""
-    found, end = await walk.entries_to(log, REF, _is("5"), keep=_is("1", "4", "6"))
+    found, end = await walk.read_entries_until(log, REF, _is("5"), keep=_is("1", "4", "6"))
     assert (seqs(tuple(found)), end and end.seq) == ([1, 4], 5)
     await log.append(REF, Append(retire_from=2, entries=[user("else")], timestamp=3))
-    found, _ = await walk.entries_to(log, REF, lambda _: False)
+    found, _ = await walk.read_entries_until(log, REF, lambda _: False)
     assert seqs(tuple(found)) == [0, 1, 2 * SMALL + 1]
-    found, _ = await walk.entries_to(log, REF, lambda _: False, retired=True)
+    found, _ = await walk.read_entries_until(log, REF, lambda _: False, retired=True)
     assert seqs(tuple(found)) == [*range(2 * SMALL + 2)]
 
 
@@ -244,7 +244,7 @@ async def test_nothing_is_asked_of_a_store_behind_the_end(log: Store) -> None:
         return await entries(*given, **more)
 
     log.entries = counted  # type: ignore[method-assign]
-    await walk.entries_to(log, REF, lambda _: False, start=5)
+    await walk.read_entries_until(log, REF, lambda _: False, start=5)
     assert asked == 1
-    await walk.entries_to(log, REF, lambda _: False, start=5, stop=5)
+    await walk.read_entries_until(log, REF, lambda _: False, start=5, stop=5)
     assert asked == 1

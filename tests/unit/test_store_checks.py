@@ -41,7 +41,7 @@ from holdfast.limits import (
 from holdfast.stores import checks, memory_checks
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.memories import MemoriesAsked
+from holdfast.stores.memories import MemoryQuery
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.contract.kit import compaction
 from tests.contract.memory_kit import ANN, entry, memory, memory_id, signal
@@ -85,7 +85,7 @@ def ids(param: str, *, none: bool = False) -> Tried:
 
 
 def payload(entry_: NewEntry) -> object:
-    return checks.payloads_of([ENTRY, entry_])
+    return checks.encode_payloads([ENTRY, entry_])
 
 
 def called(call: ModelCall) -> None:
@@ -293,8 +293,8 @@ ROWS: list[Refusal] = [
         for owner in (("user", ""), ("app", "x"), ("cat", "x"))
     ),
     *of(
-        MemoriesAsked(limit=1),
-        partial(memory_checks.check_asked, ANN),
+        MemoryQuery(limit=1),
+        partial(memory_checks.check_query, ANN),
         limit=([PAGE], [0, PAGE + 1], "limit"),
         ids=([None, ("x",) * PAGE], [("x",) * (PAGE + 1), ("",)], "ids"),
         numbers=([None, (1,) * PAGE], [(1,) * (PAGE + 1)], "numbers"),
@@ -395,7 +395,7 @@ def test_what_is_refused_is_named(at: int) -> None:
 
 def test_ids_that_no_memory_can_have_are_not_asked_for() -> None:
     one, other = memory_id(), memory_id()
-    assert memory_checks.possible([one, "x", other, one, "mem_1"]) == [one, other]
+    assert memory_checks.keep_possible_ids([one, "x", other, one, "mem_1"]) == [one, other]
 
 
 def test_what_a_store_keeps_beside_a_memory_is_not_in_its_bytes() -> None:
@@ -406,4 +406,4 @@ def test_what_a_store_keeps_beside_a_memory_is_not_in_its_bytes() -> None:
     assert (
         data == memory_checks.check_delta(ANN, MemoryDelta(put=(msgspec.structs.replace(one, number=0, version=0),)))[0]
     )
-    assert memory_checks.stored_memory(data, ANN, 7, 3) == one
+    assert memory_checks.decode_memory(data, ANN, 7, 3) == one

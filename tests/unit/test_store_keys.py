@@ -6,14 +6,14 @@ import math
 import random
 
 from holdfast.stores.logic import index_reads
-from holdfast.stores.matching import key_of, scope_of
+from holdfast.stores.matching import make_key, make_scope
 
 
 def test_marks_are_found_under_the_keys_that_are_there() -> None:
     """Another scope, another key; and the same in every release."""
-    scope = scope_of("acme", "ada")
-    assert (scope.hex()[:16], key_of(scope, b"mark")) == ("663f6fa41ae3950a", 8549765747470066457)
-    assert scope_of("acme", "bob") != scope != scope_of("acm", "eada")
+    scope = make_scope("acme", "ada")
+    assert (scope.hex()[:16], make_key(scope, b"mark")) == ("663f6fa41ae3950a", 8549765747470066457)
+    assert make_scope("acme", "bob") != scope != make_scope("acm", "eada")
 
 
 def best(lists: dict[str, list[int]], often: dict[str, int], documents: int, limit: int) -> list[int]:

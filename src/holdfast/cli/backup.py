@@ -14,7 +14,7 @@ from holdfast.cli.terminal import format_count, format_line, show_json, show_pro
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
     from holdfast.stores import SchemaStep
-    from holdfast.stores.backup import Copied
+    from holdfast.stores.backup import BackupResult
 
 
 @click.command
@@ -97,7 +97,7 @@ def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
     return None
 
 
-def _report(verb: str, copied: Copied, *, as_json: bool) -> None:
+def _report(verb: str, copied: BackupResult, *, as_json: bool) -> None:
     if as_json:
         show_json(copied._asdict())
         return
@@ -153,11 +153,11 @@ class MigrationStep(NamedTuple):
 async def _migrate(url: str, show: bool, keep_old: bool) -> tuple[list[MigrationStep], dict[str, int] | None]:  # noqa: FBT001  # the caller passes positions on
     import msgspec
 
-    from holdfast.stores import open_store, opener_of, schema_of
+    from holdfast.stores import load_opener, open_store, read_schema
 
-    before = await schema_of(url)
+    before = await read_schema(url)
     conversion: dict[str, int] | None = None
-    if convert := getattr(opener_of(url), "convert", None):
+    if convert := getattr(load_opener(url), "convert", None):
         done = await convert(url, dry_run=show, keep_old=keep_old, progress=_show_progress)
         conversion = msgspec.to_builtins(done) if done.sessions or done.removed else None
     if not show:

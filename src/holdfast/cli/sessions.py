@@ -466,9 +466,9 @@ def _delete_sessions(
 
 def _delete_user(user: str, store: str | None, config: str | None, *, yes: bool, as_json: bool) -> None:
     async def look(hf: Holdfast) -> int:
-        from holdfast.stores.walk import pages
+        from holdfast.stores.walk import iterate_session_pages
 
-        return sum([len(page) async for page in pages(hf.store, user_id=user)])
+        return sum([len(page) async for page in iterate_session_pages(hf.store, user_id=user)])
 
     if not yes:
         count = run_with_store(look, store=store, config=config)

@@ -115,12 +115,12 @@ async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **optio
 
 async def iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
     """Yield every session once, least recently used first, even if sessions change meanwhile. Loads one page at a time."""
-    from holdfast.stores.walk import Seen, pages
+    from holdfast.stores.walk import SessionDeduplicator, iterate_session_pages
 
-    seen = Seen()
-    async for page in pages(hf.store, user_id=user, status=status):
+    seen = SessionDeduplicator()
+    async for page in iterate_session_pages(hf.store, user_id=user, status=status):
         for session in page:
-            if seen.fresh(session.ref):
+            if seen.add(session.ref):
                 yield session
 
 

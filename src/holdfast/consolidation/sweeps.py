@@ -47,7 +47,7 @@ from holdfast.memory.ranking import DAY
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.walk import owners
+from holdfast.stores.walk import iterate_owners
 from holdfast.workspace import Workspace, Workspaces
 from holdfast.workspace.files import file_of_user
 from holdfast.workspace.workspace import DEFAULT, fields
@@ -158,7 +158,7 @@ class Dreams:
 
     def owners(self) -> AsyncIterator[tuple[Owner, int]]:
         """Owners for whom something was ever written, each with when that last was."""
-        return owners(self._store)
+        return iterate_owners(self._store)
 
     # -- one sweep -------------------------------------------------------------
 

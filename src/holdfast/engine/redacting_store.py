@@ -109,7 +109,7 @@ class RedactingStore(StoreWrapper):
         super().__init__(inner)
         self._guard = guard
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same around another handle."""
         return type(self)(inner, self._guard)
 

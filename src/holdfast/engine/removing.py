@@ -13,7 +13,7 @@ from holdfast.errors import SessionNotFound
 from holdfast.lifecycle.removal import Receipt, receipt_of
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
-from holdfast.stores.walk import as_it_was, readable_entries, unchanged
+from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate_unchanged_sessions
 
 
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
@@ -41,7 +41,7 @@ async def children_of(engine: Engine, ref: SessionRef) -> list[SessionRef]:
     try:
         if not (await store.get(ref)).usage.calls:  # no model has called anything here
             return []
-        results = [entry async for entry in readable_entries(store, ref) if _names_child(entry)]
+        results = [entry async for entry in iterate_readable_entries(store, ref) if _names_child(entry)]
         found: list[SessionRef] = []
         for result in results:
             child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
@@ -111,12 +111,12 @@ async def prune_sessions(
     """Remove sessions that have not changed for long; see `Holdfast.prune`."""
     check_whole(older_than, "older_than", kind="number of milliseconds")
     until = engine.clock() - older_than
-    async for session in unchanged(engine.store, until, status=status, user_id=user_id):
+    async for session in iterate_unchanged_sessions(engine.store, until, status=status, user_id=user_id):
         if dry_run:
             yield session, Receipt()
         elif (
             not session.damaged
-            and await as_it_was(engine.store, session)
+            and await is_unchanged(engine.store, session)
             and (receipt := await _remove_one(engine, session.ref))
         ):
             yield session, receipt

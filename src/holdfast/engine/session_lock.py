@@ -39,7 +39,7 @@ from holdfast.numbers import is_number
 from holdfast.repeating import RepeatedEach
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
-from holdfast.stores.session_changes import held_until
+from holdfast.stores.session_changes import compute_claim_end
 
 T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]
@@ -374,7 +374,7 @@ class SessionLock:
         store, seconds = self._locks.store, SHORTEST
         while True:
             claim, now = (await store.get(self.ref)).claim, self._locks.clock()
-            if claim is None or (until := held_until(claim, now)) <= now or is_dead(claim.holder):
+            if claim is None or (until := compute_claim_end(claim, now)) <= now or is_dead(claim.holder):
                 return
             if self.mode == "interrupt" and not claim.wanted:
                 await store.want(self.ref, claim.holder)

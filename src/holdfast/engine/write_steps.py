@@ -18,7 +18,7 @@ from holdfast.media.store import refer_to_media
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.memories_elsewhere import with_memories
+from holdfast.stores.memories_elsewhere import separate_memories
 
 WriteStep = Callable[[Store], Store]
 
@@ -42,7 +42,7 @@ def write_steps(
     """
     steps: list[WriteStep] = [
         # Memories go to the store that was given for them.
-        partial(with_memories, opened=memories),
+        partial(separate_memories, opened=memories),
         # The data of images, audio and files leave the messages, and are kept once a session by their hash.
         refer_to_media,
     ]

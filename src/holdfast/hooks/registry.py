@@ -280,7 +280,7 @@ class ObservedStore(StoreWrapper):
         super().__init__(inner)
         self._observers = tuple(observers)
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same around another handle."""
         return type(self)(inner, self._observers)
 

@@ -47,7 +47,7 @@ from holdfast.off_loop import off_loop
 from holdfast.secrets import Redactor
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
-from holdfast.stores.walk import tenants
+from holdfast.stores.walk import iterate_tenants
 
 PAGE: Final = 200
 """Entries that are read, told and written at a time."""
@@ -522,7 +522,7 @@ class Transcripts:
             await off_loop(self._swept)
             for key, how in await off_loop(self._left_stale):
                 self._note(key, how)
-            async for tenant in tenants(store):
+            async for tenant in iterate_tenants(store):
                 await self._looked_back(store.for_tenant(tenant))
         except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, brings a file up to date
             _log.warning("transcripts could not be looked through", extra={"fields": {"error": type(exc).__name__}})

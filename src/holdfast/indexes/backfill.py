@@ -25,7 +25,7 @@ from holdfast.recall.base import Index, Progress, Space
 from holdfast.repeating import given_up
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.walk import owners, pages
+from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 NOTE: Final = "walk"
 _PAGE: Final = 100
@@ -163,7 +163,7 @@ class Walker:
 
     async def _newest(self, until: int | None) -> AsyncIterator[Session]:
         """Sessions, newest first, down to a time in milliseconds since the epoch; None: all."""
-        async for page in pages(self._store, size=_PAGE, descending=True):
+        async for page in iterate_session_pages(self._store, size=_PAGE, descending=True):
             for session in page:
                 if until is not None and session.updated_at < until:
                     return
@@ -234,7 +234,7 @@ class Walker:
 
     async def _owners(self, still: Callable[[], Awaitable[bool]]) -> None:
         """Bring the memories of all owners in."""
-        async for owner, _ in owners(self._memories):
+        async for owner, _ in iterate_owners(self._memories):
             await bring_stored(self._index, self._memories, owner)
             if not await still():
                 return

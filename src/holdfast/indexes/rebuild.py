@@ -22,7 +22,7 @@ from holdfast.recall.base import Index
 from holdfast.recall.terms import VERSION
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.walk import owners, pages
+from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 
 class LastError(msgspec.Struct, frozen=True):
@@ -235,7 +235,7 @@ class _Rebuild:
             named = what.session
             yield await (store.find(named) if what.user is None else store.get(SessionRef(what.user, named)))
             return
-        async for page in pages(store, size=_PAGE, user_id=what.user):
+        async for page in iterate_session_pages(store, size=_PAGE, user_id=what.user):
             for session in page:
                 if not is_child(session.ref):
                     yield session
@@ -256,5 +256,5 @@ class _Rebuild:
         if self._what.user is not None:
             yield Owner("user", self._what.user)
             return
-        async for owner, _ in owners(self._by.memories):
+        async for owner, _ in iterate_owners(self._by.memories):
             yield owner

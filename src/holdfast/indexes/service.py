@@ -522,7 +522,7 @@ class IndexedStore(StoreWrapper):
         super().__init__(inner)
         self._of = service
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same around another handle."""
         return type(self)(inner, self._of)
 

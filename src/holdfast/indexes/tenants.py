@@ -22,7 +22,7 @@ from holdfast.rerankers import BoundedReranker, rerank_settings
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.walk import tenants
+from holdfast.stores.walk import iterate_tenants
 
 _log: Final = logging.getLogger("holdfast.indexing")
 
@@ -120,7 +120,7 @@ class Indexes:
             self._sooner.clear()
 
     async def _others(self, store: Store) -> None:
-        async for tenant in tenants(store):
+        async for tenant in iterate_tenants(store):
             if tenant == store.tenant:
                 continue
             known = tenant in self._services

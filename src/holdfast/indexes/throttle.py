@@ -15,7 +15,7 @@ from typing import Final
 
 from holdfast.recall.base import Index
 from holdfast.stores.base import Store
-from holdfast.stores.lease import leased
+from holdfast.stores.lease import acquire_lease
 
 SHARE: Final = 0.2
 """Part of its time in which a long piece of work does something."""
@@ -87,7 +87,7 @@ class Leases:
     async def held(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
         """The lease while the block runs, as what tells whether it still is; None: another process has it."""
         name = f"{what} {await self.name()}"
-        async with leased(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
+        async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
             yield lease.kept if lease is not None else None
 
     def renewed(self) -> None:

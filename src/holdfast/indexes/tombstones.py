@@ -101,7 +101,7 @@ class UnindexedStore(StoreWrapper):
         self._clock = clock
         self._departures = Departures(inner, clock)
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same around another handle."""
         return type(self)(inner, self._clock)
 

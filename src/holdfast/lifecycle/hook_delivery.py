@@ -23,7 +23,7 @@ from holdfast.domain.session import Ending
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
 from holdfast.hooks.registry import EndedSession, Hook, Hooks, describe_failure
 from holdfast.stores.base import Store
-from holdfast.stores.lease import leased
+from holdfast.stores.lease import acquire_lease
 
 _log = logging.getLogger("holdfast.hooks")
 LEASE: Final = "endings"
@@ -142,7 +142,7 @@ class Teller:
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
             return 0
         claim = self.patience.claim
-        async with self._claiming, leased(store, LEASE, self._holder, self._clock, length=claim) as lease:
+        async with self._claiming, acquire_lease(store, LEASE, self._holder, self._clock, length=claim) as lease:
             return 0 if lease is None else await self._claimed(store, now)
 
     async def _claimed(self, store: Store, now: int) -> int:

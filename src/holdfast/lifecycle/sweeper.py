@@ -21,8 +21,8 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import HoldfastError, StoreCorrupt
 from holdfast.lifecycle.expiry import Life
 from holdfast.lifecycle.hook_delivery import Teller
-from holdfast.stores.lease import Lease, leased
-from holdfast.stores.walk import as_it_was, tenants, unchanged
+from holdfast.stores.lease import Lease, acquire_lease
+from holdfast.stores.walk import is_unchanged, iterate_tenants, iterate_unchanged_sessions
 
 _log = logging.getLogger("holdfast.sweeping")
 LEASE: Final = "sweep"
@@ -165,13 +165,13 @@ class Sweeper:
                 self._chore_due = now + self.pace.chore
             swept = await self._tenant(self._life)
             if self._life.settings.all_tenants:
-                async for tenant in tenants(self._life.store):
+                async for tenant in iterate_tenants(self._life.store):
                     if tenant != self._life.store.tenant:
                         swept = swept.plus(await self._tenant(self._life.for_tenant(tenant)))
             return swept
 
     async def _tenant(self, life: Life) -> Swept:
-        async with leased(life.store, LEASE, self._holder, self._clock, length=self.pace.lease) as lease:
+        async with acquire_lease(life.store, LEASE, self._holder, self._clock, length=self.pace.lease) as lease:
             if lease is None:
                 await life.evict(recount=True)
                 return Swept(elsewhere=1)
@@ -186,7 +186,7 @@ class Sweeper:
     async def _expire(self, life: Life, lease: Lease) -> int:
         """End what has expired, the longest overdue first; how many."""
         number = 0
-        while await lease.kept():
+        while await lease.keep():
             found = await life.store.idle(limit=self.pace.batch, **life.when())
             ended = sum(await self._steps(found, lambda session: _expired(life, session)))
             number += ended
@@ -202,12 +202,12 @@ class Sweeper:
         waiting: list[Session] = []
         retired = partial(self._retired, life)
         until = self._clock() - age
-        async for session in unchanged(life.store, until, status="closed"):
+        async for session in iterate_unchanged_sessions(life.store, until, status="closed"):
             if session.accessed_at > until:  # it was installed since then, with a past
                 continue
             waiting.append(session)
             if len(waiting) == self.pace.batch:
-                if not await lease.kept():
+                if not await lease.keep():
                     return number
                 number += sum(await self._steps(waiting, retired))
                 waiting.clear()
@@ -215,7 +215,7 @@ class Sweeper:
 
     async def _retired(self, life: Life, session: Session) -> bool:
         """Delete a session, unless it was opened again since it was read."""
-        return await as_it_was(life.store, session) and await self._remove(life, session.ref)
+        return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
     async def _steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
         """Do something with each session, some at a time, and leave most of the time to others."""

@@ -31,7 +31,7 @@ from holdfast.domain.session import Entry, Session, SessionRef, is_child
 from holdfast.limits import INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
-from holdfast.stores.walk import ENTRIES, entries_to
+from holdfast.stores.walk import ENTRIES, read_entries_until
 
 _ANCHORS: Final = 4
 """Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
@@ -150,13 +150,13 @@ async def at_end(store: Store, session: Session) -> Behind:
     """What the live path ends with, behind its last visible message."""
     if session.tail.last_kind not in {"calls", "result"}:
         return Behind((), None)
-    tools, _ = await entries_to(store, session.ref, _visible, stop=session.tail.next_seq, descending=True)
+    tools, _ = await read_entries_until(store, session.ref, _visible, stop=session.tail.next_seq, descending=True)
     return Behind(tools[::-1], None)
 
 
 async def behind(store: Store, ref: SessionRef, seq: int) -> Behind:
     """What the live path has behind `seq`, up to its next visible message."""
-    tools, following = await entries_to(store, ref, _visible, start=seq + 1)
+    tools, following = await read_entries_until(store, ref, _visible, start=seq + 1)
     return Behind(tools, following.seq if following else None)
 
 
@@ -179,7 +179,7 @@ class Branch(NamedTuple):
 
 async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
     """The branch of the retired entry `seq`. Costs what has been written since it left the live path."""
-    path, joined = await entries_to(
+    path, joined = await read_entries_until(
         store,
         ref,
         lambda entry: entry.retired_by is None,  # what is live was live then
@@ -190,7 +190,7 @@ async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
     )
     path.reverse()
     end = path[-1]
-    tools, following = await entries_to(
+    tools, following = await read_entries_until(
         store,
         ref,
         lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
@@ -416,7 +416,9 @@ async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> lis
         message = next(expected, None)
         return message is None or not same(entry, message)
 
-    found, _ = await entries_to(trail.store, place.ref, differs, keep=_visible, stop=place.seq + 1, descending=True)
+    found, _ = await read_entries_until(
+        trail.store, place.ref, differs, keep=_visible, stop=place.seq + 1, descending=True
+    )
     return found
 
 
@@ -427,7 +429,7 @@ async def _more_than(trail: Trail, ref: SessionRef, after: int, stop: int, most:
     def too_many(entry: Entry) -> bool:
         return entry.message.visible and next(numbers) > most
 
-    _, one_more = await entries_to(
+    _, one_more = await read_entries_until(
         trail.store, ref, too_many, keep=lambda _: False, start=after + 1, stop=stop, descending=True
     )
     return one_more is not None

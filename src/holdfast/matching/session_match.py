@@ -23,7 +23,7 @@ from holdfast.limits import COMPARED_MESSAGES, COMPARED_SESSIONS, SIGHTINGS
 from holdfast.matching.log_match import Landing, Trail, behind, omitting, places_of
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
-from holdfast.stores.walk import entries_to
+from holdfast.stores.walk import read_entries_until
 
 _ANOTHER: Final = None
 """Stands for material that is not compared: it counts as different."""
@@ -454,7 +454,7 @@ class MatchFinder:
 
     async def _first_tool(self, place: Sighting) -> int:
         """Return the first tool message behind the last visible message before a place."""
-        tools, _ = await entries_to(
+        tools, _ = await read_entries_until(
             self._store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True
         )
         return tools[-1].seq if tools else place.seq

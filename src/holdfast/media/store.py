@@ -105,7 +105,7 @@ class MediaReferringStore(StoreWrapper):
         super().__init__(inner)
         self._remembered = MediaCache() if remembered is None else remembered
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same around another handle."""
         return type(self)(inner, self._remembered)
 

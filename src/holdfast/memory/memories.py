@@ -29,7 +29,7 @@ from holdfast.memory.reader import Recollection
 from holdfast.memory.similarity import Decision, Outcome, decide_merge, may_replace, same
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
-from holdfast.stores.walk import owners
+from holdfast.stores.walk import iterate_owners
 from holdfast.wire.sendable import check_text
 
 Decide = Literal["accept", "reject"]
@@ -207,7 +207,7 @@ class Forgetting(Recollection):
     async def _agents(self) -> list[Owner]:
         """The agents for whom something was ever remembered; they come first among all owners."""
         found: list[Owner] = []
-        async for owner, _ in owners(self.store):
+        async for owner, _ in iterate_owners(self.store):
             if owner.kind != "agent":
                 break
             found.append(owner)

@@ -34,7 +34,7 @@ from holdfast.overlays.session_cache import TenantCache
 from holdfast.overlays.summarizers import Draft, Spent, Unwritten, write
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
-from holdfast.stores.lease import leased
+from holdfast.stores.lease import acquire_lease
 from holdfast.stores.log import Append, SavedView
 
 _log = logging.getLogger("holdfast.compacting")
@@ -323,10 +323,10 @@ class Compactor:
             return await self._made(job)
         try:
             length, name = self.pace.lease, _lease_name(job.ref)
-            async with leased(self._store, name, self._new_id(), self._clock, length=length) as lease:
+            async with acquire_lease(self._store, name, self._new_id(), self._clock, length=length) as lease:
                 if lease is None:
                     return Outcome("busy")
-                async with lease.holding():
+                async with lease.hold():
                     return await self._made(job)
         except TimeoutError:  # the lease could not be kept
             return Outcome("busy")

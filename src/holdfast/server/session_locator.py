@@ -25,7 +25,7 @@ from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.requester import Requester
 from holdfast.sessions.forking import fork_for_request
 from holdfast.stores.log import Append
-from holdfast.stores.session_changes import held_until
+from holdfast.stores.session_changes import compute_claim_end
 from holdfast.turns.opening import NOTHING, find_unasked_result, make_result_error
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body
@@ -130,7 +130,7 @@ class SessionLocator:
 
         def is_claimed(session: Session) -> bool:
             claim, now = session.claim, clock()
-            return claim is not None and held_until(claim, now) > now and not is_dead(claim.holder)
+            return claim is not None and compute_claim_end(claim, now) > now and not is_dead(claim.holder)
 
         return Sender(self._request.user_id, self._request.identified, occupancy, is_claimed)
 

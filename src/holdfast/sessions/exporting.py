@@ -21,7 +21,7 @@ from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotF
 from holdfast.limits import PAGE
 from holdfast.media.leaving import whole_entries
 from holdfast.stores.base import Store
-from holdfast.stores.checks import check_new_session, payloads_of
+from holdfast.stores.checks import check_new_session, encode_payloads
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, export_to, import_from, same
@@ -124,7 +124,7 @@ def check_import(ref: SessionRef, read: Imported) -> None:
     messages = take_out_data(read.messages, {})
     said = zip(messages, read.fields, strict=True)
     entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
-    payloads_of(entries)
+    encode_payloads(entries)
     rebuild_log(entries)
 
 

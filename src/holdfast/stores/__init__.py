@@ -12,7 +12,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.sql import load_migrations
 from holdfast.stores.sql.upgrade import list_pending
 
-__all__ = ["STORES", "SchemaStep", "Store", "open_store", "opener_of", "schema_of"]
+__all__ = ["STORES", "SchemaStep", "Store", "load_opener", "open_store", "read_schema"]
 
 STORES = {
     "sqlite": "holdfast.stores.sqlite:SQLiteStore",
@@ -44,7 +44,7 @@ async def open_store(url: str, *, tenant: str) -> Store:
         MissingExtra: its driver is not installed.
         StoreUnavailable: the store cannot be opened.
     """
-    store: Store = await opener_of(url).open(url, tenant=tenant)
+    store: Store = await load_opener(url).open(url, tenant=tenant)
     return store
 
 
@@ -56,19 +56,19 @@ class SchemaStep(msgspec.Struct, frozen=True):
     applied: bool
 
 
-async def schema_of(url: str) -> tuple[SchemaStep, ...]:
+async def read_schema(url: str) -> tuple[SchemaStep, ...]:
     """The changes of its schema that the store at `url` has had, and those that opening it would apply, in order.
 
     Nothing is changed. Raises what `open_store` raises.
     """
-    opener = opener_of(url)
+    opener = load_opener(url)
     applied = await opener.read_applied_migrations(url)
     known = getattr(opener, "layouts", None) or load_migrations(opener.dialect)
     missing = {migration.number for migration in list_pending("the database", known, applied)}
     return tuple(SchemaStep(one.number, one.name, one.number not in missing) for one in known)
 
 
-def opener_of(url: str) -> Any:
+def load_opener(url: str) -> Any:
     """The class that opens `url`."""
     scheme, separator, _ = url.partition("://")
     known = ", ".join(f"{name}://" for name in STORES)

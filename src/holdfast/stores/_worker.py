@@ -40,7 +40,7 @@ class Handler(Protocol[W_contra]):
 
 
 class Worker(Generic[T]):
-    """One thread and its queue. Make it, await `opened`, submit, and await `close` in the end."""
+    """One thread and its queue. Make it, await `wait_until_open`, submit, and await `close` in the end."""
 
     def __init__(self, name: str, make_handler: Callable[[], Handler[T]]) -> None:
         self._queue: SimpleQueue[Job[T] | None] = SimpleQueue()
@@ -53,7 +53,7 @@ class Worker(Generic[T]):
         self._thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         self._thread.start()
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Return when the handler is made; raises what making it raised."""
         await asyncio.shield(asyncio.wrap_future(self._opened))
 

@@ -24,8 +24,8 @@ from holdfast.stores.sqlite_connection import translate_error
 
 STEP: Final = 512
 """Pages that are copied at once: 2 MiB."""
-_HERE: Final = "docs/operations.md says how that is done"
-_BESIDE: Final = ("-journal", "-wal", "-shm")
+_SERVER_BACKUPS: Final = "docs/operations.md says how that is done"
+_SIDE_FILES: Final = ("-journal", "-wal", "-shm")
 """What the names of SQLite's own files beside a database end with."""
 KEPT: Final = ".before-restore"
 """What the name of a database ends with that was replaced."""
@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 """Called with the pages that are done, and all there are."""
 
 
-class Copied(NamedTuple):
+class BackupResult(NamedTuple):
     """What a copy holds."""
 
     path: str
@@ -48,7 +48,7 @@ class Copied(NamedTuple):
     """Of a restore: where the database is now that was there before."""
 
 
-def backup(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> Copied:
+def backup(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
     """Copy the SQLite database at `url` into a file of its own. It may be in use; what was acknowledged before is in it.
 
     Args:
@@ -62,24 +62,24 @@ def backup(url: str, file: str, *, force: bool = False, progress: Progress | Non
         StoreUnavailable: the database, or the place for the copy, cannot be used.
         StoreCorrupt: what was copied is damaged; there is no copy then.
     """
-    source, target = _file_of(url), Path(file)
+    source, target = _parse_file(url), Path(file)
     if not source.is_file():
         raise StoreUnavailable(f"{source}: there is no such database")
     if target.exists() and target.samefile(source):
         raise InvalidRequest(f"{file} is the database itself; name another file", param="file")
     if target.exists() and not force:
         raise InvalidRequest(f"{file} is there already; --force replaces it", param="file")
-    with _at(str(source)), _part(target) as part:
+    with _translate_errors(str(source)), _create_part(target) as part:
         _copy(source, part, progress)
-        copied = _verified(part, file)
-        for ending in _BESIDE:  # of a copy before this one, that somebody had opened
+        copied = _verify(part, file)
+        for ending in _SIDE_FILES:  # of a copy before this one, that somebody had opened
             Path(f"{target}{ending}").unlink(missing_ok=True)
         part.replace(target)
-        _settled(target.parent)
+        _sync_folder(target.parent)
     return copied
 
 
-def restore(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> Copied:
+def restore(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
     """Put a copy in the place of the SQLite database at `url`; the one that was there is kept beside it.
 
     Args:
@@ -93,26 +93,32 @@ def restore(url: str, file: str, *, force: bool = False, progress: Progress | No
         StoreUnavailable: somebody has the database open; or the copy is none of Holdfast's, or of a later release.
         StoreCorrupt: the copy, or without `force` what is there, is damaged.
     """
-    target, source = _file_of(url), Path(file)
+    target, source = _parse_file(url), Path(file)
     if not source.is_file():
         raise StoreUnavailable(f"{file}: there is no such file")
     if target.exists() and target.samefile(source):
         raise InvalidRequest(f"{file} is the database itself; name a copy of it", param="file")
-    with _at(file):
-        _checked(source, file)
-    with _at(str(target)), closing(_alone(target, force=force)) as alone, _part(target) as part:
+    with _translate_errors(file):
+        _check_schema(source, file)
+    with (
+        _translate_errors(str(target)),
+        closing(_lock_exclusively(target, force=force)) as alone,
+        _create_part(target) as part,
+    ):
         _copy(source, part, progress)
-        copied = _verified(part, file)
-        kept = _replaced(target, part, beside=_BESIDE if isinstance(alone, _Nobody) else ("-shm",))
-        _settled(target.parent)
+        copied = _verify(part, file)
+        kept = _swap_in(target, part, beside=_SIDE_FILES if isinstance(alone, _NoConnection) else ("-shm",))
+        _sync_folder(target.parent)
     return copied._replace(path=str(target), kept=kept)
 
 
-def _file_of(url: str) -> Path:
+def _parse_file(url: str) -> Path:
     """The file that `url` names. Raises `InvalidRequest` for what has none."""
     if not url.startswith("sqlite:"):
         kind = url.partition(":")[0]
-        raise InvalidRequest(f"a {kind} database is backed up with its server's own tools; {_HERE}", param="store")
+        raise InvalidRequest(
+            f"a {kind} database is backed up with its server's own tools; {_SERVER_BACKUPS}", param="store"
+        )
     path = parse_path(url)
     if path == MEMORY:
         raise InvalidRequest(
@@ -125,7 +131,7 @@ def _file_of(url: str) -> Path:
 
 
 @contextmanager
-def _at(place: str) -> Iterator[None]:
+def _translate_errors(place: str) -> Iterator[None]:
     """Errors of SQLite and the system become ours."""
     try:
         yield
@@ -136,7 +142,7 @@ def _at(place: str) -> Iterator[None]:
 
 
 @contextmanager
-def _part(target: Path) -> Iterator[Path]:
+def _create_part(target: Path) -> Iterator[Path]:
     """A file beside `target` that becomes it, or goes."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".holdfast-copy-")
     os.close(descriptor)
@@ -144,13 +150,13 @@ def _part(target: Path) -> Iterator[Path]:
     try:
         yield part
     finally:
-        for ending in ("", *_BESIDE):
+        for ending in ("", *_SIDE_FILES):
             Path(name + ending).unlink(missing_ok=True)
 
 
 def _copy(source: Path, part: Path, progress: Progress | None) -> None:
     """All pages of `source` as they are at one moment; the copy is one file, without a log beside it."""
-    with closing(_reading(source)) as old, closing(apsw.Connection(str(part))) as new:
+    with closing(_open_read_only(source)) as old, closing(apsw.Connection(str(part))) as new:
         old.execute("BEGIN").fetchall()
         old.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on it sees this moment
         with new.backup("main", old, "main") as copying:
@@ -159,13 +165,13 @@ def _copy(source: Path, part: Path, progress: Progress | None) -> None:
                 if progress is not None:
                     progress(copying.page_count - copying.remaining, copying.page_count)
         old.execute("ROLLBACK").fetchall()
-        _scrubbed(old)
+        _truncate_log(old)
         new.execute("PRAGMA journal_mode=DELETE").fetchall()
     with part.open("rb+") as file:
         os.fsync(file.fileno())
 
 
-def _scrubbed(raw: apsw.Connection) -> None:
+def _truncate_log(raw: apsw.Connection) -> None:
     """Take out of the write-ahead log what was removed while it had to be kept for the copy."""
     try:
         raw.execute("PRAGMA query_only=OFF; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -173,17 +179,17 @@ def _scrubbed(raw: apsw.Connection) -> None:
         pass  # the next writer does it
 
 
-def _reading(path: Path) -> apsw.Connection:
+def _open_read_only(path: Path) -> apsw.Connection:
     """A connection that only reads. A database in use has a log beside it, which needs a lock file that may be written."""
     connection = apsw.Connection(
-        str(path), flags=apsw.SQLITE_OPEN_READWRITE if _in_wal(path) else apsw.SQLITE_OPEN_READONLY
+        str(path), flags=apsw.SQLITE_OPEN_READWRITE if _is_in_wal_mode(path) else apsw.SQLITE_OPEN_READONLY
     )
     connection.set_busy_timeout(5_000)
     connection.execute("PRAGMA query_only=ON").fetchall()
     return connection
 
 
-def _in_wal(path: Path) -> bool:
+def _is_in_wal_mode(path: Path) -> bool:
     """Whether the file says that it has a write-ahead log; that is in its 19th byte."""
     with path.open("rb") as file:
         return file.read(20)[18:20] == b"\x02\x02"
@@ -192,9 +198,9 @@ def _in_wal(path: Path) -> bool:
 # -- verifying ---------------------------------------------------------------
 
 
-def _checked(path: Path, name: str) -> int:
+def _check_schema(path: Path, name: str) -> int:
     """The schema of a database of ours; raises when it is none, or a later release made it."""
-    with closing(_reading(path)) as raw:
+    with closing(_open_read_only(path)) as raw:
         tables = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if TABLE not in tables:
             raise make_foreign_error(name) if tables else StoreUnavailable(f"{name} is empty: it holds no database")
@@ -204,22 +210,22 @@ def _checked(path: Path, name: str) -> int:
         return max(applied, default=0)
 
 
-def _verified(part: Path, name: str) -> Copied:
+def _verify(part: Path, name: str) -> BackupResult:
     """What is in a copy, every page of which was looked at."""
-    schema = _checked(part, name)
-    with closing(_reading(part)) as raw:
+    schema = _check_schema(part, name)
+    with closing(_open_read_only(part)) as raw:
         found = raw.execute("PRAGMA integrity_check(3)").fetchall()
         if found != [("ok",)]:
             raise StoreCorrupt(f"{name}: the database is damaged: {'; '.join(str(row[0]) for row in found)}")
         counts: Any = raw.execute("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM entries)").fetchall()
         sessions, messages = counts[0]
-    return Copied(name, part.stat().st_size, schema, sessions, messages)
+    return BackupResult(name, part.stat().st_size, schema, sessions, messages)
 
 
 # -- putting back ------------------------------------------------------------
 
 
-def _replaced(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
+def _swap_in(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
     """Give `part` the name of a database that nobody uses; where that one is then, None when there was none.
 
     Args:
@@ -227,7 +233,7 @@ def _replaced(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
         part: what gets it.
         beside: endings of files that go along: a log that belongs to another file would be taken for this one's.
     """
-    kept = _free(target)
+    kept = _choose_kept_name(target)
     there = target.exists()
     if there:
         owned = target.stat()
@@ -242,20 +248,20 @@ def _replaced(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
     return kept if there else None
 
 
-class _Nobody:
+class _NoConnection:
     """Stands for a connection to what cannot be opened."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def _alone(target: Path, *, force: bool) -> apsw.Connection | _Nobody:
+def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConnection:
     """A connection that keeps everybody else out, with the write-ahead log moved into the file.
 
     A file leaves that mode only when nobody else has it open: so it is known that nobody has.
     """
     if not target.exists():
-        return _Nobody()
+        return _NoConnection()
     connection = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(1_000)
@@ -268,11 +274,11 @@ def _alone(target: Path, *, force: bool) -> apsw.Connection | _Nobody:
         if not force:
             said = f"{target} cannot be opened, so nobody knows whether it is in use: stop all that may use it"
             raise StoreCorrupt(f"{said}, then use --force; it is kept beside the restored one") from exc
-        return _Nobody()
+        return _NoConnection()
     return connection
 
 
-def _free(target: Path) -> str:
+def _choose_kept_name(target: Path) -> str:
     """A name for the database that is replaced, which nothing has yet."""
     name = f"{target}{KEPT}"
     number = 2
@@ -282,7 +288,7 @@ def _free(target: Path) -> str:
     return name
 
 
-def _settled(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """The new name survives a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -50,12 +50,12 @@ def check_id(value: str, param: str) -> None:
     """Refuse an identifier that is empty, too long or not Unicode."""
     if type(value) is str and value.isascii() and 0 < len(value) <= ID_BYTES:
         return
-    size = _size_of(value, param)
+    size = _measure_size(value, param)
     if not 0 < size <= ID_BYTES:
         raise InvalidRequest(f"{param} must have 1 to {ID_BYTES} bytes, not {size}", param=param)
 
 
-def _size_of(text: str, param: str) -> int:
+def _measure_size(text: str, param: str) -> int:
     """Bytes of `text` in UTF-8."""
     if not isinstance(text, str):
         raise InvalidRequest(f"{param} must be a string, not {type(text).__name__}", param=param)
@@ -293,7 +293,7 @@ def check_key(key: ApiKey) -> None:
     """Refuse an API key that cannot be kept."""
     check_id(key.id, "id")
     check_hash(key.hash, "hash")
-    check_size(_size_of(key.name, "name"), "name", ID_BYTES)
+    check_size(_measure_size(key.name, "name"), "name", ID_BYTES)
     check_id(key.tenant, "tenant")
     if key.user_id is not None:
         check_id(key.user_id, "user_id")
@@ -336,8 +336,8 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
         raise InvalidRequest(f"{param} has a count of tokens below 0", param=f"{param}.tokens")
     if not new.text and new.error is None:
         raise InvalidRequest(f"{param}.text is empty: a compaction has to tell something", param=f"{param}.text")
-    check_size(_size_of(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
-    check_size(_size_of(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
+    check_size(_measure_size(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
+    check_size(_measure_size(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
     for name in ("first", "last", "through", "tokens", "source_tokens", "total", "created_at"):
         check_int(getattr(new, name), f"{param}.{name}")
     if new.report is not None:
@@ -396,15 +396,15 @@ def check_entries(entries: Any, param: str = "messages") -> None:
             raise InvalidMessage(f"{place} must be a NewEntry, not {type(entry).__name__}", param=place)
 
 
-def payloads_of(entries: Sequence[NewEntry]) -> list[bytes]:
+def encode_payloads(entries: Sequence[NewEntry]) -> list[bytes]:
     """Return the bytes to store for the messages of `entries`; refuses what cannot be stored."""
     payloads = []
     for at, entry in enumerate(entries):
-        payloads.append(_payload_of(entry, f"messages[{at}]"))
+        payloads.append(_encode_entry(entry, f"messages[{at}]"))
     return payloads
 
 
-def _payload_of(entry: NewEntry, param: str) -> bytes:
+def _encode_entry(entry: NewEntry, param: str) -> bytes:
     if entry.agent is not None:
         check_id(entry.agent, "agent")
     if type(entry.tokens) is not int or entry.tokens < 0:
@@ -422,10 +422,10 @@ def _payload_of(entry: NewEntry, param: str) -> bytes:
         check_json(entry.metadata, f"{param}.metadata", METADATA_BYTES)
     if isinstance(entry, OldEntry) and entry.stands_for is not None and len(entry.stands_for) != DIGEST_SIZE:
         raise InvalidMessage(f"{param}.digest must have {DIGEST_SIZE} bytes", param=f"{param}.digest")
-    return _message_payload(entry.message, param)
+    return _encode_message(entry.message, param)
 
 
-def _message_payload(message: Message, param: str) -> bytes:
+def _encode_message(message: Message, param: str) -> bytes:
     is_plain = (
         type(message) is Message
         and type(message.content) is str
@@ -496,7 +496,7 @@ def _check_ttl(ttl: int | None | UnsetType) -> None:
 def _check_fields(system_messages: Any, metadata: Any) -> None:
     if not isinstance(system_messages, UnsetType):
         check_kind(system_messages, "system_messages", tuple, "a tuple of Messages")
-        payloads = [_message_payload(message, f"system_messages[{at}]") for at, message in enumerate(system_messages)]
+        payloads = [_encode_message(message, f"system_messages[{at}]") for at, message in enumerate(system_messages)]
         check_size(sum(map(len, payloads)), "system_messages", SYSTEM_BYTES)
     if not isinstance(metadata, UnsetType):
         check_kind(metadata, "metadata", dict, "an object")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidRequest
 from holdfast.recall.base import Index
-from holdfast.stores import STORES, opener_of
+from holdfast.stores import STORES, load_opener
 
 
 async def open_index(url: str, *, tenant: str, compress: bool = False) -> Index:
@@ -22,7 +22,7 @@ async def open_index(url: str, *, tenant: str, compress: bool = False) -> Index:
         MissingExtra: its driver is not installed.
         StoreUnavailable: it cannot be opened.
     """
-    opener = opener_of(url)
+    opener = load_opener(url)
     if not hasattr(opener, "open_index"):
         scheme = url.partition("://")[0]
         able = ", ".join(f"{name}://" for name in STORES if not name.startswith("redis"))

@@ -16,7 +16,7 @@ _log = logging.getLogger("holdfast.leases")
 
 
 class Lease:
-    """A name that one process at a time has; see `leased`.
+    """A name that one process at a time has; see `acquire_lease`.
 
     Args:
         store: of the tenant.
@@ -62,7 +62,7 @@ class Lease:
         await self._store.release(self._name, holder)
         return True
 
-    async def kept(self) -> bool:
+    async def keep(self) -> bool:
         """Whether it is still held; renewed when half of it is over."""
         return self._until - self._clock() > self._length // 2 or await self.renew()
 
@@ -74,21 +74,21 @@ class Lease:
             _log.warning("a lease could not be released", exc_info=exc)
 
     @asynccontextmanager
-    async def holding(self) -> AsyncIterator[None]:
+    async def hold(self) -> AsyncIterator[None]:
         """A block that lasts no longer than it is held: it is renewed meanwhile, three times as often as needed.
 
         Raises:
             TimeoutError: it could not be, and the block was given up.
         """
         async with asyncio.timeout(None) as scope:
-            renewing = asyncio.ensure_future(self._renewed(scope))
+            renewing = asyncio.ensure_future(self._renew_repeatedly(scope))
             try:
                 yield
             finally:
                 renewing.cancel()
                 await asyncio.gather(renewing, return_exceptions=True)
 
-    async def _renewed(self, scope: asyncio.Timeout) -> None:
+    async def _renew_repeatedly(self, scope: asyncio.Timeout) -> None:
         while True:
             await asyncio.sleep(self._length / 3000)
             try:
@@ -101,7 +101,7 @@ class Lease:
 
 
 @asynccontextmanager
-async def leased(
+async def acquire_lease(
     store: Store, name: str, holder: str, clock: Callable[[], int], *, length: int
 ) -> AsyncIterator[Lease | None]:
     """The lease while the block runs; None: somebody else has it. For the arguments see `Lease`."""

@@ -94,17 +94,17 @@ class MatchingStore(Protocol):
 
 
 @lru_cache(4096)
-def scope_of(tenant: str, user_id: str) -> bytes:
+def make_scope(tenant: str, user_id: str) -> bytes:
     """What makes the keys of one user different from those of all others, so that no look-up goes through another's logs."""
     said = msgspec.json.encode([tenant, user_id])
     return hashlib.blake2b(said, digest_size=32, person=b"marks").digest()
 
 
-def end_key_of(scope: bytes, digest: bytes) -> int:
+def make_end_key(scope: bytes, digest: bytes) -> int:
     """Return the key under which a session is indexed by the last visible message of its live path."""
-    return key_of(scope, b"end" + digest)
+    return make_key(scope, b"end" + digest)
 
 
-def key_of(scope: bytes, mark: bytes) -> int:
+def make_key(scope: bytes, mark: bytes) -> int:
     """A digest as it is indexed: a signed number of 64 bits."""
     return int.from_bytes(hashlib.blake2b(mark, digest_size=_SIZE, key=scope).digest(), signed=True)

@@ -48,7 +48,7 @@ class OwnedMemories(msgspec.Struct, frozen=True):
     """Numbers of memories that cannot be decoded; they are left out."""
 
 
-class MemoriesAsked(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which memories of an owner are asked for: the arguments of `MemoryStore.memories`."""
 
     ids: Collection[str] | None = None

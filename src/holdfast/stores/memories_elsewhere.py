@@ -12,7 +12,7 @@ from holdfast.stores.wrapper import StoreWrapper
 _METHODS: Final = frozenset(name for name in vars(MemoryStore) if not name.startswith("_"))
 
 
-class MemoriesElsewhere(StoreWrapper):
+class SeparateMemoryStore(StoreWrapper):
     """Passes on to the memory store what is its, and everything else to the store.
 
     Args:
@@ -25,7 +25,7 @@ class MemoriesElsewhere(StoreWrapper):
         self._opened = opened
         self._memories = opened(inner.tenant)
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same of another tenant."""
         return type(self)(inner, self._opened)
 
@@ -36,6 +36,6 @@ class MemoriesElsewhere(StoreWrapper):
         return super().__getattribute__(name)
 
 
-def with_memories(store: Store, opened: Callable[[str], MemoryStore] | None) -> Store:
+def separate_memories(store: Store, opened: Callable[[str], MemoryStore] | None) -> Store:
     """`store`, with memories where `opened` says; None: in the store itself."""
-    return store if opened is None else MemoriesElsewhere(store, opened)  # type: ignore[abstract]  # the rest is passed on
+    return store if opened is None else SeparateMemoryStore(store, opened)  # type: ignore[abstract]  # the rest is passed on

@@ -23,7 +23,7 @@ from holdfast.limits import (
 )
 from holdfast.numbers import check_number
 from holdfast.stores.checks import check_id, check_json, check_kind, check_limit, check_size
-from holdfast.stores.memories import MemoriesAsked
+from holdfast.stores.memories import MemoryQuery
 
 DIGEST_BYTES: Final = 64
 """Longest digest of a question."""
@@ -50,7 +50,7 @@ def check_owner(owner: Owner) -> None:
         raise InvalidRequest("the tenant's own memories have an owner without an id", param="owner")
 
 
-def possible(ids: Iterable[str]) -> list[str]:
+def keep_possible_ids(ids: Iterable[str]) -> list[str]:
     """Those that can be ids of memories, each once: a store need not be asked for others."""
     return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
 
@@ -63,7 +63,7 @@ def check_ids(ids: Collection[str] | None, param: str) -> None:
         check_id(id_, param)
 
 
-def check_asked(owner: Owner, asked: MemoriesAsked) -> None:
+def check_query(owner: Owner, asked: MemoryQuery) -> None:
     """Refuse to look for memories that cannot be."""
     check_owner(owner)
     check_limit(asked.limit)
@@ -75,7 +75,7 @@ def check_asked(owner: Owner, asked: MemoriesAsked) -> None:
 
 
 def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
-    """The bytes to store for the memories that are put, see `stored_memory`; refuses what cannot be written."""
+    """The bytes to store for the memories that are put, see `decode_memory`; refuses what cannot be written."""
     check_owner(owner)
     many = len(delta.put) + len(delta.forget)
     if many > MEMORIES_AT_ONCE:
@@ -93,7 +93,7 @@ def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
         raise TooLarge(f"{len(delta.diary)} diary entries at once; there may be {DIARY_KEPT}", param="diary")
     for at, entry in enumerate(delta.diary):
         _check_entry(entry, f"diary[{at}]")
-    return [_payload_of(owner, memory, f"put[{at}]") for at, memory in enumerate(delta.put)]
+    return [_encode_memory(owner, memory, f"put[{at}]") for at, memory in enumerate(delta.put)]
 
 
 def check_change(timestamp: int, expect: int | None) -> None:
@@ -102,12 +102,12 @@ def check_change(timestamp: int, expect: int | None) -> None:
     _check_number(expect, "expect")
 
 
-def stored_memory(data: bytes, owner: Owner, number: int, version: int) -> Memory:
+def decode_memory(data: bytes, owner: Owner, number: int, version: int) -> Memory:
     """A memory from the bytes that a store keeps of it, and what it keeps beside them."""
     return msgspec.structs.replace(_decode(data), owner=owner, number=number, version=version)
 
 
-def _payload_of(owner: Owner, memory: Memory, param: str) -> bytes:
+def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
     """A memory as JSON, without what a store keeps beside it."""
     if memory.owner != owner:
         raise InvalidRequest(f"{param} is a memory of another owner", param=f"{param}.owner")
@@ -150,7 +150,7 @@ def _check_fields(memory: Memory, param: str) -> None:
         check_id(source.session_id, f"{param}.sources")
         check_id(source.user_id, f"{param}.sources")
     others = (*memory.supersedes, *(() if memory.superseded_by is None else (memory.superseded_by,)))
-    if len(possible(others)) < len(set(others)):
+    if len(keep_possible_ids(others)) < len(set(others)):
         raise InvalidRequest(f"{param} names another memory by what is no id", param=f"{param}.supersedes")
 
 

@@ -48,7 +48,7 @@ def change_values(
     return after, keys, size
 
 
-class HeldName(NamedTuple):
+class KnownName(NamedTuple):
     """A name of artifacts that is in use; without a name one that is free."""
 
     name: str = ""
@@ -58,7 +58,7 @@ class HeldName(NamedTuple):
     bytes: int = 0
 
 
-def check_name(known: HeldName, new: NewArtifact) -> None:
+def check_name(known: KnownName, new: NewArtifact) -> None:
     """Refuse a name that differs from one in use in case or Unicode form alone. Raises `Conflict`."""
     if known.name not in ("", new.name):
         raise Conflict(
@@ -68,7 +68,7 @@ def check_name(known: HeldName, new: NewArtifact) -> None:
 
 
 def check_artifact_room(
-    known: HeldName, new: NewArtifact, *, names: int, versions: int, size: int, room: int | None
+    known: KnownName, new: NewArtifact, *, names: int, versions: int, size: int, room: int | None
 ) -> None:
     """Refuse one name, version or byte too many; the scope has so many now. Raises `TooLarge`."""
     where = "the user" if new.name.startswith("user:") else "the session"
@@ -85,11 +85,11 @@ def check_artifact_room(
         )
 
 
-def add_version(known: HeldName, new: NewArtifact) -> tuple[Artifact, HeldName]:
+def add_version(known: KnownName, new: NewArtifact) -> tuple[Artifact, KnownName]:
     """Return the next version of a name, and what is known of the name then."""
     version, size = known.next_version, known.bytes + new.size
     fields = {name: getattr(new, name) for name in new.__struct_fields__}
-    return Artifact(version=version, **fields), HeldName(new.name, version + 1, version, known.versions + 1, size)
+    return Artifact(version=version, **fields), KnownName(new.name, version + 1, version, known.versions + 1, size)
 
 
 def is_same_content(found: Artifact, new: NewArtifact) -> bool:

@@ -51,7 +51,7 @@ def new_session(tenant: str, new: NewSession) -> Session:
     )
 
 
-def installed_session(
+def install_session(
     tenant: str, new: NewSession, past: Past, before: Session | None, tail: Tail, *, live: int, size: int
 ) -> Session:
     """Return a session that takes the place of `before`, with `live` of its entries on the live path and `size` bytes."""
@@ -84,10 +84,10 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
         version=old.version + 1,
         updated_at=timestamp,
         accessed_at=timestamp,
-        agent=given_or(patch.agent, old.agent),
-        ttl=given_or(patch.ttl, old.ttl),
-        system_messages=given_or(patch.system_messages, old.system_messages),
-        metadata=given_or(patch.metadata, old.metadata),
+        agent=unless_unset(patch.agent, old.agent),
+        ttl=unless_unset(patch.ttl, old.ttl),
+        system_messages=unless_unset(patch.system_messages, old.system_messages),
+        metadata=unless_unset(patch.metadata, old.metadata),
         state=state,
         state_turns=date_keys(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
         damaged=(),
@@ -109,7 +109,9 @@ def refuse_stale(session: Session, write: Append) -> None:
     check_expected(write.state_expect, session.state, session.version)
 
 
-def advance(session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int) -> Session:
+def advance_session(
+    session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int
+) -> Session:
     """Return the session after a write that grows its live path by `live` entries and its log by `size` bytes.
 
     It is the same object when the write only saves views and failed compactions.
@@ -141,7 +143,7 @@ def advance(session: Session, write: Append, tail: Tail, claim: Claim | None, *,
     )
 
 
-def claim_after(session: Session, write: Append) -> Claim | None:
+def resolve_claim(session: Session, write: Append) -> Claim | None:
     """Return the session's claim after `write`. Raises `SessionBusy`."""
     claim = session.claim if write.claim is None else _take_claim(session, write.claim, write.timestamp)
     return None if claim is not None and claim.holder == write.release else claim
@@ -150,14 +152,14 @@ def claim_after(session: Session, write: Append) -> Claim | None:
 def _take_claim(session: Session, new: Claim, timestamp: int) -> Claim:
     old = session.claim
     if old is None or old.holder != new.holder:
-        if old is not None and (until := held_until(old, timestamp)) > timestamp:
+        if old is not None and (until := compute_claim_end(old, timestamp)) > timestamp:
             raise SessionBusy(session.id, until=until)
         return new
     # A holder that renews may not have heard yet that the claim is wanted.
     return Claim(new.holder, new.until, new.wanted or old.wanted)
 
 
-def held_until(claim: Claim, now: int) -> int:
+def compute_claim_end(claim: Claim, now: int) -> int:
     """Return until when a claim keeps other turns out, as far as is known now; milliseconds since the epoch.
 
     Its holder may be slow: a blocked event loop, or a process that was stopped for a moment, renews nothing. On its own host
@@ -190,7 +192,7 @@ def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any],
             raise StaleState(f"under {key!r:.80} there is {stands}, not what is expected", version=version, key=key)
 
 
-def given_or(value: Any, old: Any) -> Any:
+def unless_unset(value: Any, old: Any) -> Any:
     """Return `value`, or `old` where it is UNSET."""
     return old if isinstance(value, UnsetType) else value
 
@@ -198,7 +200,7 @@ def given_or(value: Any, old: Any) -> Any:
 # -- media and compactions -----------------------------------------------------
 
 
-def named_media(entry: NewEntry) -> tuple[bytes, ...]:
+def list_media(entry: NewEntry) -> tuple[bytes, ...]:
     """Return the contents that `entry` names: an erased one none."""
     return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
 
@@ -206,7 +208,7 @@ def named_media(entry: NewEntry) -> tuple[bytes, ...]:
 def refuse_missing_media(new: Sequence[NewEntry], there: Collection[bytes]) -> None:
     """Refuse entries that name contents which are neither stored nor brought. Raises `InvalidMessage`."""
     for at, entry in enumerate(new):
-        for sha256 in named_media(entry):
+        for sha256 in list_media(entry):
             if sha256 not in there:
                 raise InvalidMessage(
                     f"messages[{at}] names the content {sha256.hex()}, which the session does not have: bring it too",
@@ -219,7 +221,7 @@ def is_late(new: NewCompaction, compactions_from: int) -> bool:
     return new.built_at is not None and new.built_at < compactions_from
 
 
-def record_compaction(id_: int, new: NewCompaction, *, late: bool, holds: bool) -> StoredCompaction:
+def make_stored_compaction(id_: int, new: NewCompaction, *, late: bool, holds: bool) -> StoredCompaction:
     """Return a compaction as it is stored: `live` only if log and view are still as they were when it was made."""
     fields = asdict(new)
     del fields["built_at"]

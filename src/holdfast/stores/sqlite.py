@@ -184,10 +184,10 @@ class _Database:
     async def open(self) -> None:
         """Open and migrate; the file is there afterwards."""
         try:
-            await self._writer.opened()
+            await self._writer.wait_until_open()
             if self._path != MEMORY:
                 self._reader = Worker("holdfast-sqlite-reader", partial(_Reader, self._path, index=self._index))
-                await self._reader.opened()
+                await self._reader.wait_until_open()
         except Exception as exc:
             await self.close()
             error = translate_error(exc, self._path)

@@ -38,7 +38,7 @@ async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
 
 
 async def _verify_at(store: Store, session: Session, page: int) -> int:
-    path, end = _Path(session), session.tail.next_seq
+    path, end = _LogReplay(session), session.tail.next_seq
     for start in range(0, end, page):
         for entry in await store.entries(session.ref, start=start, stop=min(start + page, end), retired=True):
             path.grow(entry)
@@ -46,7 +46,7 @@ async def _verify_at(store: Store, session: Session, page: int) -> int:
     return path.read
 
 
-class _Path:
+class _LogReplay:
     """The live path as it was at each entry of a log, read in order and compared."""
 
     def __init__(self, session: Session) -> None:
@@ -61,7 +61,7 @@ class _Path:
         self._path.leave(entry.seq)
         self._check(entry.seq < leaves and self._path.can_leave(leaves), "is retired by the wrong entry")
         self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
-        self._path.grow(self._derived(self._path.tail, entry), leaves)
+        self._path.grow(self._derive_tail(self._path.tail, entry), leaves)
         self.read += 1
 
     def finish(self) -> None:
@@ -72,7 +72,7 @@ class _Path:
         if tail != self._session.tail or self._path.live != self._session.messages:
             raise StoreCorrupt(f"session {self._session.id!r}: its counters are not those of its log")
 
-    def _derived(self, tail: Tail, entry: Entry) -> Tail:
+    def _derive_tail(self, tail: Tail, entry: Entry) -> Tail:
         """The tail after `entry`, worked out anew; what is stored has to be the same."""
         self._check(entry.turn_id >= max(tail.turn_id, 0), "is in a turn before the one before it")
         new = NewEntry(
@@ -85,7 +85,7 @@ class _Path:
         (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
         self._check(again.total == entry.total, "has a wrong running total")
         self._check(again.unit == entry.unit, "is in a wrong unit")
-        if entry.erased or _told_formerly(again, entry, tail):  # its stored digest stands for what it said
+        if entry.erased or _has_former_digest(again, entry, tail):  # its stored digest stands for what it said
             return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
         self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
         return after
@@ -95,7 +95,7 @@ class _Path:
             raise StoreCorrupt(f"session {self._session.id!r}: message {self.read} {complaint}")
 
 
-def _told_formerly(again: Entry, entry: Entry, tail: Tail) -> bool:
+def _has_former_digest(again: Entry, entry: Entry, tail: Tail) -> bool:
     """Whether it was written when messages counted otherwise, and says what it said then."""
     if again.digest == entry.digest:
         return False

@@ -21,7 +21,7 @@ ENTRIES: Final = 32
 """Entries that are read at a time."""
 
 
-async def tenants(store: Store) -> AsyncIterator[str]:
+async def iterate_tenants(store: Store) -> AsyncIterator[str]:
     """All tenants of a store's database that have anything, in order; its own too."""
     last = ""
     while page := await store.tenants(after=last, limit=_PAGE):
@@ -30,7 +30,7 @@ async def tenants(store: Store) -> AsyncIterator[str]:
         last = page[-1]
 
 
-async def owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]:
+async def iterate_owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]:
     """Owners of a tenant's memories for whom something was ever written, in order, each with when (ms) that last was."""
     after: Owner | None = None
     while True:
@@ -42,7 +42,7 @@ async def owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]:
         after = page[-1][0]
 
 
-async def pages(
+async def iterate_session_pages(
     store: Store, *, size: int | None = None, descending: bool = False, **filters: Any
 ) -> AsyncIterator[tuple[Session, ...]]:
     """Sessions by `updated_at`, oldest first, in pages; one that is written to meanwhile may come again, none is missed.
@@ -58,14 +58,14 @@ async def pages(
     asked = {**filters, "limit": size or PAGE, "descending": descending}
     page = await store.list(**asked)
     while page.sessions:
-        following = await _behind(store, page.sessions, asked) if page.has_more else None
+        following = await _read_next_page(store, page.sessions, asked) if page.has_more else None
         yield page.sessions
         if following is None:
             return
         page = following
 
 
-async def _behind(store: Store, last: Sequence[Session], asked: dict[str, Any]) -> SessionPage:
+async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str, Any]) -> SessionPage:
     """The page behind the last session of a page that still stands where it stood: behind one that moved others are missed."""
     for session in reversed(last):
         try:
@@ -77,14 +77,14 @@ async def _behind(store: Store, last: Sequence[Session], asked: dict[str, Any]) 
     return await store.list(**asked)
 
 
-async def unchanged(
+async def iterate_unchanged_sessions(
     store: Store, until: int, *, status: str | None = None, user_id: str | None = None
 ) -> AsyncIterator[Session]:
     """Sessions that were not changed, used or ended after `until`, milliseconds since the epoch; the longest unchanged first.
 
     Whoever is given one may delete it before the next. Of a closed session what counts is its end, not its use.
     """
-    async for page in pages(store, status=status, user_id=user_id):
+    async for page in iterate_session_pages(store, status=status, user_id=user_id):
         for session in page:
             last = session.accessed_at if session.ended_at is None else session.ended_at
             if max(last, session.updated_at) <= until:
@@ -93,7 +93,7 @@ async def unchanged(
             return
 
 
-async def as_it_was(store: Store, session: Session) -> bool:
+async def is_unchanged(store: Store, session: Session) -> bool:
     """Whether nobody has changed, ended, opened or used a session since it was read."""
     try:
         now = await store.get(session.ref)
@@ -102,7 +102,7 @@ async def as_it_was(store: Store, session: Session) -> bool:
     return (now.version, now.accessed_at) == (session.version, session.accessed_at)
 
 
-async def entries_to(
+async def read_entries_until(
     store: Store,
     ref: SessionRef,
     ends: Callable[[Entry], bool],
@@ -155,7 +155,7 @@ def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
     return ranges
 
 
-async def readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry]:
+async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry]:
     """Yield the entries of a log, retired ones too, without those that cannot be decoded."""
     start, end = 0, (await store.get(ref)).tail.next_seq
     while start < end:
@@ -173,13 +173,13 @@ async def readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry
         start = stop
 
 
-class Seen:
+class SessionDeduplicator:
     """Which sessions came by already: a few bytes for each, so that a million of them may."""
 
     def __init__(self) -> None:
         self._marks: set[int] = set()
 
-    def fresh(self, ref: SessionRef) -> bool:
+    def add(self, ref: SessionRef) -> bool:
         """Whether `ref` comes for the first time."""
         name = f"{len(ref.user_id)} {ref.user_id}{ref.id}"
         mark = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())

@@ -21,9 +21,9 @@ class StoreWrapper(_Store):
 
     def for_tenant(self, tenant: str) -> Store:
         """See `Store.for_tenant`."""
-        return self.around(self.inner.for_tenant(tenant))
+        return self.wrap(self.inner.for_tenant(tenant))
 
-    def around(self, inner: Store) -> Self:
+    def wrap(self, inner: Store) -> Self:
         """The same around another handle: what a subclass was made with besides is its to hand on."""
         return type(self)(inner)
 

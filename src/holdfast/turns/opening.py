@@ -32,7 +32,7 @@ from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch
-from holdfast.stores.walk import entries_to
+from holdfast.stores.walk import read_entries_until
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.prompt import check_body
@@ -354,10 +354,12 @@ async def _check_own(turn: Turn, start: int) -> None:
         said = (entry.metadata or {}).get(SPEAKER)
         return said != speaker and (said is not None or entry.message.role == "user")
 
-    _, found = await entries_to(store, ref, others, keep=lambda _: False, start=start)
+    _, found = await read_entries_until(store, ref, others, keep=lambda _: False, start=start)
     if found is None:
         # Where the reply alone goes: to whose words it is.
-        _, asked = await entries_to(store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True)
+        _, asked = await read_entries_until(
+            store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True
+        )
         if asked is not None and not others(asked):
             return
     raise Conflict(

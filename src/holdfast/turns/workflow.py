@@ -27,7 +27,7 @@ from holdfast.engine.branching import Branch, Floor, Share
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
 from holdfast.models import closing
-from holdfast.stores.walk import entries_to
+from holdfast.stores.walk import read_entries_until
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.handover import may_share_key
 from holdfast.turns.replies import make_failure_text, say_failure
@@ -385,7 +385,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
     """Return the texts that a first attempt at this turn handed over, by agent. Cut ones are retired."""
     if turn.session.tail.last_kind == "user":
         return {}
-    entries, _ = await entries_to(
+    entries, _ = await read_entries_until(
         turn.engine.store, turn.request.ref, lambda entry: entry.kind == "user", keep=is_hand_over, descending=True
     )
     cut = [entry.seq for entry in entries if (entry.metadata or {}).get("interrupted")]

@@ -150,17 +150,17 @@ async def _inspect(url: str) -> tuple[Session | None, list[str]]:
 async def _find_damaged(hf: Holdfast) -> list[str]:
     """Return newest sessions and memory owners with rows that cannot be decoded."""
     from holdfast.limits import PAGE
-    from holdfast.stores.walk import owners, pages
+    from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
     found: list[str] = []
     looked = 0
-    async for some in pages(hf.store, descending=True):
+    async for some in iterate_session_pages(hf.store, descending=True):
         found += [f"session {one.id!r} of user {one.user_id!r}" for one in some if one.damaged]
         looked += len(some)
         if looked >= SESSIONS:
             break
     looked = 0
-    async for owner, _ in owners(hf.store):
+    async for owner, _ in iterate_owners(hf.store):
         if damaged := (await hf.store.memories(owner, limit=PAGE)).damaged:
             found.append(f"{len(damaged)} memories of {owner.kind} {owner.id!r}")
         looked += 1

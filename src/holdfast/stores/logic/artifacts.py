@@ -13,7 +13,7 @@ from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ENDLESS, array_of, artifact_of, artifact_row, session_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
-from holdfast.stores.scope_changes import HeldName, add_version, check_artifact_room, check_name, is_same_content
+from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
 
 class ArtifactMethods(Handle):
@@ -86,13 +86,13 @@ def _place(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]
     return row[0], tenant, scope.user_id
 
 
-def _name(place: Row, name: str) -> Steps[HeldName]:
+def _name(place: Row, name: str) -> Steps[KnownName]:
     """What is known of a name, or of the one that stands in its way; nothing when it is free."""
     rows = yield Query("artifact_name_get", (*place, fold_name(name)))
-    return HeldName(text_of(rows[0][0]), *rows[0][1:]) if rows else HeldName()
+    return KnownName(text_of(rows[0][0]), *rows[0][1:]) if rows else KnownName()
 
 
-def _known(place: Row, name: str, version: int | None = None) -> Steps[HeldName]:
+def _known(place: Row, name: str, version: int | None = None) -> Steps[KnownName]:
     known = yield from _name(place, name)
     if known.name != name:
         raise ArtifactNotFound(name, version, called=known.name or None)
@@ -156,7 +156,7 @@ def _add(
     return artifact
 
 
-def _retried(place: Row, known: HeldName, new: NewArtifact, expect: int) -> Steps[Artifact]:
+def _retried(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
     """The one version behind `expect`, if it is what is to be saved."""
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))

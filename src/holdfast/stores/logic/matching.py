@@ -14,7 +14,7 @@ from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import array_of, session_of, sighting_of, text_of
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
-from holdfast.stores.matching import Sighting, key_of, scope_of
+from holdfast.stores.matching import Sighting, make_key, make_scope
 
 
 class MatchingMethods(Handle):
@@ -64,8 +64,8 @@ def _sightings(
         if not rows or session.user_id != user_id:
             return ()
         pk = rows[0][0]
-    scope = scope_of(tenant, user_id)
-    keys = [key_of(scope, mark) for mark in marks]
+    scope = make_scope(tenant, user_id)
+    keys = [make_key(scope, mark) for mark in marks]
     if not keys:
         return ()
     wanted = keys if alias else [[key, mark.hex()] for key, mark in zip(keys, marks, strict=True)]

@@ -8,7 +8,7 @@ from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import array_of
 from holdfast.stores.logic.steps import Many, Query, Steps
-from holdfast.stores.session_changes import named_media, refuse_missing_media
+from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 
 def media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
@@ -31,7 +31,7 @@ def admitted(pk: int | None, new: Sequence[NewEntry], brought: Mapping[bytes, by
     Raises:
         InvalidMessage: an entry names what is neither there nor brought.
     """
-    named = {sha256 for entry in new for sha256 in named_media(entry)}
+    named = {sha256 for entry in new for sha256 in list_media(entry)}
     if not named:
         return ()
     rows = (yield Query("media_known", (pk, _array(named)))) if pk is not None else ()
@@ -57,7 +57,7 @@ def keep(
     uses = [
         (pk, entry.seq, sha256)
         for came, entry in zip(new, written, strict=True)
-        for sha256 in dict.fromkeys(named_media(came))
+        for sha256 in dict.fromkeys(list_media(came))
     ]
     if uses:
         yield Many("media_use", uses)

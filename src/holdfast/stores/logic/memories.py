@@ -24,8 +24,8 @@ from holdfast.stores.logic.rows import (
     text_of,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
-from holdfast.stores.memories import MemoriesAsked, OwnedMemories
-from holdfast.stores.memory_checks import possible, stored_memory
+from holdfast.stores.memories import MemoryQuery, OwnedMemories
+from holdfast.stores.memory_checks import decode_memory, keep_possible_ids
 
 _encode = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -47,8 +47,8 @@ class MemoryMethods(Handle):
         descending: bool = False,
     ) -> OwnedMemories:
         filters = {"ids": ids, "numbers": numbers, "since": since, "status": status}
-        asked = MemoriesAsked(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
-        memory_checks.check_asked(owner, asked)
+        asked = MemoryQuery(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
+        memory_checks.check_query(owner, asked)
         return await self._read(partial(_read, self.tenant, owner, asked), single=True)
 
     async def find_memory(self, memory_id: str) -> Memory:
@@ -151,7 +151,7 @@ def _place(tenant: str, owner: Owner) -> Row:
 # -- reading -----------------------------------------------------------------
 
 
-def _read(tenant: str, owner: Owner, asked: MemoriesAsked) -> Steps[OwnedMemories]:
+def _read(tenant: str, owner: Owner, asked: MemoryQuery) -> Steps[OwnedMemories]:
     """See `MemoryStore.memories`. One statement, so that all is of one moment."""
     filtered = asked.ids is not None and asked.numbers is not None
     limit = PAGE if filtered else asked.limit
@@ -177,14 +177,14 @@ def _decoded(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tuple[int, .
     return tuple(memories), tuple(damaged)
 
 
-def _page(place: Row, asked: MemoriesAsked, limit: int) -> Query:
+def _page(place: Row, asked: MemoryQuery, limit: int) -> Query:
     """The statement for what is asked: each looks only at what it may give."""
     since = min(asked.since or 0, ENDLESS)
     sign = -1 if asked.descending else 1
     after = -ENDLESS if asked.after is None else max(-ENDLESS, min(asked.after * sign, ENDLESS))
     rest = (since, asked.status or "", sign, after, limit)
     if asked.ids is not None:
-        return Query("memories_of_ids", (*place, array_of(possible(asked.ids)), *rest))
+        return Query("memories_of_ids", (*place, array_of(keep_possible_ids(asked.ids)), *rest))
     if asked.numbers is not None:
         numbers = sorted({number for number in asked.numbers if 0 < number < ENDLESS})
         return Query("memories_of_numbers", (*place, array_of(numbers), *rest))
@@ -198,7 +198,7 @@ def _page(place: Row, asked: MemoriesAsked, limit: int) -> Query:
 
 def _find(tenant: str, memory_id: str) -> Steps[Memory]:
     rows: Rows = ()
-    if possible((memory_id,)):
+    if keep_possible_ids((memory_id,)):
         rows = yield Query("memory_find", (tenant, memory_id))
     if not rows:
         raise MemoryNotFound(memory_id)
@@ -216,7 +216,7 @@ def _signals(
     if memory_ids is None:
         rows = yield Query("signals_all", (*place, begin))
     else:
-        rows = yield Query("signals_of", (*place, array_of(possible(memory_ids)), begin))
+        rows = yield Query("signals_of", (*place, array_of(keep_possible_ids(memory_ids)), begin))
     return tuple(_signal_of(row) for row in rows)
 
 
@@ -260,7 +260,7 @@ def _change(
     if after[:_COUNTS] != held[:_COUNTS] or delta.signals_before is not None:
         yield Query("memory_owner_put", after[:-1])
     put = [
-        stored_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
+        decode_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
     ]
     return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
@@ -300,7 +300,7 @@ def _locked(place: Row, expect: int | None, *, make: bool) -> Steps[_Held | None
 def _found(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Place]]:
     """Where the memories are that a write names."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
-    ids = possible(named)
+    ids = keep_possible_ids(named)
     rows = (yield Query("memories_named", (tenant, array_of(ids)))) if ids else ()
     return {text_of(row[0]): _Place(*row[1:]) for row in rows}
 
@@ -374,7 +374,7 @@ def _owner_of(kind: str | bytes, id_: str | bytes) -> Owner:
 def _memory_of(owner: Owner, row: Row) -> Memory:
     """A memory from the last columns of a row of `memories_forward`."""
     number, _, version, data = row
-    return stored_memory(data, owner, number, version)
+    return decode_memory(data, owner, number, version)
 
 
 def _signal_of(row: Row) -> Signal:

@@ -11,7 +11,7 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.logic.reads import session_row
 from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, intact_session_of
 from holdfast.stores.logic.steps import Many, Query, Steps
-from holdfast.stores.session_changes import is_late, record_compaction
+from holdfast.stores.session_changes import is_late, make_stored_compaction
 
 _IN_USE = ("live", "superseded")
 """Compactions that are live, or may be again."""
@@ -89,7 +89,7 @@ def _lay_one(pk: int, id_: int, new: NewCompaction, version: int, compactions_fr
     holds = new.error is None and not late and (yield from _holds(pk, new))
     if holds:
         yield Query("compaction_supersede", (pk, new.view))
-    stored = record_compaction(id_, new, late=late, holds=holds)
+    stored = make_stored_compaction(id_, new, late=late, holds=holds)
     yield Query("compaction_insert", compaction_row(pk, stored, version))
     return stored
 

@@ -28,7 +28,7 @@ from holdfast.domain.state import TEMP, own_of
 from holdfast.errors import StoreCorrupt
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
-from holdfast.stores.matching import Sighting, key_of
+from holdfast.stores.matching import Sighting, make_key
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
 """A kind's number in the database is its place here; statements rely on the last two."""
@@ -265,8 +265,8 @@ def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
         1 if entry.pinned else 0,
         None if entry.metadata is None else _encode(entry.metadata),
         payload,
-        key_of(scope, entry.digest) if kind < _FIRST_HIDDEN else None,
-        None if entry.alias is None else key_of(scope, entry.alias),
+        make_key(scope, entry.digest) if kind < _FIRST_HIDDEN else None,
+        None if entry.alias is None else make_key(scope, entry.alias),
     )
 
 

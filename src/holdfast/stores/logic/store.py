@@ -111,7 +111,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         checks.check_ref(ref)
         checks.check_append(write)
-        payloads = checks.payloads_of(write.entries)
+        payloads = checks.encode_payloads(write.entries)
         named = any(map(_media_of, write.entries))
         light = write.retire_from is None and not write.compactions and not named
         steps = partial(writes.append, self.tenant, ref, write, payloads)
@@ -130,7 +130,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         checks.check_media(media)
         if ending is not None:
             checks.check_ending(ending, of=new.ref)
-        payloads = checks.payloads_of(entries)
+        payloads = checks.encode_payloads(entries)
         steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media)
         return await self._write(steps, new.ref, scrub=not fresh)  # what takes nobody's place removes nothing
 

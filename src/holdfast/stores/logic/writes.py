@@ -47,16 +47,16 @@ from holdfast.stores.logic.rows import (
     session_of,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
-from holdfast.stores.matching import scope_of
+from holdfast.stores.matching import make_scope
 from holdfast.stores.session_changes import (
-    advance,
+    advance_session,
     check_version,
-    claim_after,
-    given_or,
-    installed_session,
+    install_session,
     new_session,
     patch_session,
     refuse_stale,
+    resolve_claim,
+    unless_unset,
 )
 from holdfast.stores.sessions import NewSession, SessionPatch
 
@@ -159,9 +159,9 @@ def replace(
     if old is not None:
         yield from put_end(rows[0][0], old, ending) if ends and ending is not None else _delete(rows[0][0])
     size = sum(map(len, payloads))
-    session = installed_session(tenant, new, past, old, tail, live=live, size=size)
+    session = install_session(tenant, new, past, old, tail, live=live, size=size)
     pk = yield from _insert(session)
-    yield from _relive(pk, written, payloads, scope_of(tenant, new.user_id))
+    yield from _relive(pk, written, payloads, make_scope(tenant, new.user_id))
     yield from media_steps.keep(pk, entries, written, fresh_media, media)
     yield from keep_origins(pk, new.origins)
     if past.calls:
@@ -211,7 +211,7 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
         first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
-    claim = claim_after(session, write) if write.claim or write.release else session.claim
+    claim = resolve_claim(session, write) if write.claim or write.release else session.claim
     refuse_stale(session, write)
     has_media = bool(write.media) or any(map(_media_of, write.entries))
     fresh_media = (yield from media_steps.admitted(pk, write.entries, write.media)) if has_media else ()
@@ -219,7 +219,7 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
     if write.retire_from is not None:
         gone, base = yield from _rewound(pk, base, write.retire_from)
     written, tail = continue_log(base, write.entries)
-    after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
+    after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     plans: Sequence[state_steps.Plan] = ()
     if write.state_delta:
         plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
@@ -227,7 +227,7 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
         after = evolve(after, reshaped=after.version)
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
         yield from retired(pk, write.retire_from, after.version)
-    scope = scope_of(tenant, session.user_id)
+    scope = make_scope(tenant, session.user_id)
     if len(written) == 1 and not written[0].erased:
         yield Query("entry_insert", entry_row(pk, written[0], payloads[0], scope))
     elif written:
@@ -272,7 +272,7 @@ def annotate(
     entry = evolve(
         old,
         pinned=old.pinned if pinned is None else pinned,
-        importance=given_or(importance, old.importance),
+        importance=unless_unset(importance, old.importance),
         metadata=metadata if facts is None else with_choices(metadata, facts),
     )
     changed = (1 if entry.pinned else 0, entry.importance, encode_metadata(entry.metadata))

@@ -13,7 +13,7 @@ from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, name_part, number_part
 from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack, unpack_list
-from holdfast.stores.scope_changes import HeldName, add_version, check_artifact_room, check_name, is_same_content
+from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
 _BEHIND: Final = b"\xff" * 9
 """Follows a member's beginning where all that begin so are meant."""
@@ -50,7 +50,7 @@ class ArtifactMethods(Handle):
         tx.check(keys.used, new.blob, None)
         _check_scope(tx, identity)
         held = [_decode_name(member) for member in names]
-        known = next((one for one in held if fold_name(one.name) == fold_name(new.name)), HeldName())
+        known = next((one for one in held if fold_name(one.name) == fold_name(new.name)), KnownName())
         check_name(known, new)
         if expect is not None and expect != known.newest:
             return await _retried(tx, known, new, expect)
@@ -114,7 +114,7 @@ class ArtifactMethods(Handle):
         _drop(tx, gone)
         left = [decode_member(member) for member in members if member not in gone]
         size = sum(one.size for one in left)
-        _put_name(tx, known, HeldName(name, known.next_version, left[-1].version, len(left), size) if left else None)
+        _put_name(tx, known, KnownName(name, known.next_version, left[-1].version, len(left), size) if left else None)
         return tuple(map(decode_member, gone))
 
     @read_transaction()
@@ -148,8 +148,8 @@ def decode_member(member: bytes) -> Artifact:
     return decode_artifact(member[member.index(b"\0\1") + 2 + 8 :])
 
 
-def _decode_name(member: bytes) -> HeldName:
-    return HeldName(*unpack_list(member[member.index(b"\0\1") + 2 :]))
+def _decode_name(member: bytes) -> KnownName:
+    return KnownName(*unpack_list(member[member.index(b"\0\1") + 2 :]))
 
 
 # -- parts ---------------------------------------------------------------------
@@ -161,10 +161,10 @@ def _check_scope(tx: Transaction, identity: str | None = None) -> None:
         raise SessionNotFound(tx.keys.id)
 
 
-async def _known(tx: Transaction, name: str, version: int | None = None) -> HeldName:
+async def _known(tx: Transaction, name: str, version: int | None = None) -> KnownName:
     (members,) = await tx.read(_begins(tx.keys.names, name))
     _check_scope(tx)
-    known = _decode_name(members[0]) if members else HeldName()
+    known = _decode_name(members[0]) if members else KnownName()
     if known.name != name:
         raise ArtifactNotFound(name, version, called=known.name or None)
     return known
@@ -178,7 +178,7 @@ async def _version(tx: Transaction, name: str, version: int) -> bytes:
     return member
 
 
-async def _retried(tx: Transaction, known: HeldName, new: NewArtifact, expect: int) -> Artifact:
+async def _retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: int) -> Artifact:
     """Return the one version after `expect`, if it is what is to be saved."""
     if known.newest > expect:
         (members,) = await tx.read(_after(tx.keys, new.name, expect, 2))
@@ -188,7 +188,7 @@ async def _retried(tx: Transaction, known: HeldName, new: NewArtifact, expect: i
     raise StaleArtifact(new.name, newest=known.newest)
 
 
-def _put_name(tx: Transaction, before: HeldName, after: HeldName | None) -> None:
+def _put_name(tx: Transaction, before: KnownName, after: KnownName | None) -> None:
     if before.name:
         tx.do("ZREM", tx.keys.names, name_part(fold_name(before.name)) + pack(before))
     if after is not None:

@@ -13,7 +13,7 @@ from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.records import decode_compaction, entry_head, fit, pack
-from holdfast.stores.session_changes import is_late, record_compaction
+from holdfast.stores.session_changes import is_late, make_stored_compaction
 
 _IN_USE: Final = ("live", "superseded")
 _HISTORY: Final = ("superseded", "dropped", "dead")
@@ -138,7 +138,7 @@ class Changes:
     def _lay_one(self, id_: int, new: NewCompaction) -> StoredCompaction:
         assert self._tx.record is not None
         late = is_late(new, self._tx.record.compactions_from)
-        one = record_compaction(id_, new, late=late, holds=self._holds(new))
+        one = make_stored_compaction(id_, new, late=late, holds=self._holds(new))
         if one.status == "live":
             self.set_status("superseded", [old.id for old in self._live(new.view)])
         return one

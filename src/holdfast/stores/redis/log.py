@@ -25,7 +25,7 @@ from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MARKED, Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
-from holdfast.stores.session_changes import advance, claim_after, given_or, refuse_stale
+from holdfast.stores.session_changes import advance_session, refuse_stale, resolve_claim, unless_unset
 
 BACK: Final = 16
 """Entries that are read at once where one is looked for from the end."""
@@ -37,7 +37,7 @@ class LogMethods(Handle):
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         keys = session_keys(self, ref)
         checks.check_append(write)
-        work = partial(_append, write=write, payloads=checks.payloads_of(write.entries))
+        work = partial(_append, write=write, payloads=checks.encode_payloads(write.entries))
         return await self.run(keys, work, write=True, key=write.idempotency_key)
 
     @write_transaction(session_keys)
@@ -64,7 +64,7 @@ class LogMethods(Handle):
         entry = evolve(
             old,
             pinned=old.pinned if pinned is None else pinned,
-            importance=given_or(importance, old.importance),
+            importance=unless_unset(importance, old.importance),
             metadata=metadata,
         )
         stored = None if entry.metadata is None else records.to_json(entry.metadata)
@@ -232,12 +232,12 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
         first = await _replay(tx, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
-    claim = claim_after(session, write)
+    claim = resolve_claim(session, write)
     refuse_stale(session, write)
     fresh_media = await media.admit(tx, write.entries, write.media)
     gone, base = await _rewind(tx, session.tail, write.retire_from)
     written, tail = continue_log(base, write.entries)
-    after = advance(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
+    after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     after = evolve(after, reshaped=after.version) if gone else after
     start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if gone else None
     is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))

@@ -18,7 +18,7 @@ from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
-from holdfast.stores.matching import Sighting, end_key_of, key_of, scope_of
+from holdfast.stores.matching import Sighting, make_end_key, make_key, make_scope
 from holdfast.stores.redis.connection import Argument, Command, Key
 from holdfast.stores.redis.database import Transaction, head_command
 from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
@@ -55,14 +55,14 @@ class MatchingMethods(Handle):
         checks.check_limit(limit, highest=SIGHTINGS)
         if not marks or (session is not None and session.user_id != user_id):
             return ()
-        scope = scope_of(self.tenant, user_id)
+        scope = make_scope(self.tenant, user_id)
         head = None if session is None else self._session_keys(session).head
 
         async def work(tx: Transaction) -> tuple[Sighting, ...]:
             search = _Search(tx, self._scope_keys(user_id), head, limit, alias, ends)
             wanted = [*marks]
             while wanted:
-                keys = [end_key_of(scope, one) if ends else key_of(scope, one) for one in wanted]
+                keys = [make_end_key(scope, one) if ends else make_key(scope, one) for one in wanted]
                 at, found = await search.last(keys, wanted)
                 if found or at < 0:
                     return tuple(found[:limit])
@@ -185,17 +185,17 @@ def mark_entry(tx: Transaction, entry: Entry) -> None:
     """Have an entry found by its digest and its alias, as far as it has them. Those of withdrawn sessions are not found."""
     if tx.keys.withdrawn:
         return
-    scope = scope_of(tx.keys.tenant, tx.keys.user_id)
+    scope = make_scope(tx.keys.tenant, tx.keys.user_id)
     if entry.message.visible:
-        tx.marks += (score_of(key_of(scope, entry.digest), alias=False), _place_of(entry.seq, alias=False))
+        tx.marks += (score_of(make_key(scope, entry.digest), alias=False), _place_of(entry.seq, alias=False))
     if entry.alias is not None:
-        tx.marks += (score_of(key_of(scope, entry.alias), alias=True), _place_of(entry.seq, alias=True))
+        tx.marks += (score_of(make_key(scope, entry.alias), alias=True), _place_of(entry.seq, alias=True))
 
 
 def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
     """Index a session by the last visible message of its live path, in place of the one before."""
     if not tx.keys.withdrawn and digest != before:
-        key = end_key_of(scope_of(tx.keys.tenant, tx.keys.user_id), digest)
+        key = make_end_key(make_scope(tx.keys.tenant, tx.keys.user_id), digest)
         tx.marks += (score_of(key, alias=False), _END_PLACE)
 
 

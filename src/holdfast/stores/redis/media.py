@@ -14,7 +14,7 @@ import msgspec
 from holdfast.domain.session import Entry, NewEntry
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.records import pack
-from holdfast.stores.session_changes import named_media, refuse_missing_media
+from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 _HASH_BYTES: Final = 32
 Uses = dict[bytes, tuple[int, int]]
@@ -36,7 +36,7 @@ async def admit(
     Raises:
         InvalidMessage: an entry names what is neither there nor brought.
     """
-    named = sorted({sha256 for entry in new for sha256 in named_media(entry)})
+    named = sorted({sha256 for entry in new for sha256 in list_media(entry)})
     if not named:
         return {}
     found = {} if install else await tx.fields(tx.keys.media_uses, named)
@@ -51,7 +51,7 @@ def keep(
     """Keep contents that are new, and note which entries name which; `uses` is what `admit` returned."""
     after = dict(uses)
     for came, entry in zip(new, written, strict=True):
-        named = list(dict.fromkeys(named_media(came)))
+        named = list(dict.fromkeys(list_media(came)))
         for sha256 in named:
             if sha256 not in after:
                 tx.do("HSET", tx.keys.media, sha256, brought[sha256])

@@ -17,8 +17,8 @@ from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signa
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, StoreCorrupt, TooLarge
 from holdfast.limits import DIARY_KEPT, MEMORIES, SIGNALS_KEPT
 from holdfast.stores import checks, memory_checks
-from holdfast.stores.memories import MemoriesAsked, OwnedMemories
-from holdfast.stores.memory_checks import possible, stored_memory
+from holdfast.stores.memories import MemoryQuery, OwnedMemories
+from holdfast.stores.memory_checks import decode_memory, keep_possible_ids
 from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Transaction, in_parts
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
@@ -66,8 +66,8 @@ class MemoryMethods(Handle):
         descending: bool = False,
     ) -> OwnedMemories:
         filters: dict[str, Any] = {"ids": ids, "numbers": numbers, "since": since, "status": status}
-        asked = MemoriesAsked(**filters, after=after, limit=limit, descending=descending)
-        memory_checks.check_asked(owner, asked)
+        asked = MemoryQuery(**filters, after=after, limit=limit, descending=descending)
+        memory_checks.check_query(owner, asked)
         head, found = await _numbers(tx, asked)
         if head is None:
             return OwnedMemories(0, ())
@@ -80,7 +80,7 @@ class MemoryMethods(Handle):
     async def find_memory(self, tx: Transaction, memory_id: str) -> Memory:
         checks.check_id(memory_id, "memory_id")
         (known,) = await tx.read((b"HGET", self._tenant_keys.memory_ids, memory_id))
-        if known is None or not possible((memory_id,)):
+        if known is None or not keep_possible_ids((memory_id,)):
             raise MemoryNotFound(memory_id)
         kind, id_, _ = unpack_list(known)
         found = await self.memories(Owner(kind, id_), ids=(memory_id,))
@@ -135,7 +135,7 @@ class MemoryMethods(Handle):
         if after != held or delta.signals_before is not None:
             tx.do("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
         put = [
-            stored_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)
+            decode_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)
         ]
         return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
@@ -151,7 +151,7 @@ class MemoryMethods(Handle):
             numbers = [int(number) for number in found]
             named = {at: unpack_list(meta)[0] for at, meta in (await tx.fields(tx.keys.metas, numbers)).items()}
         else:
-            stored = await tx.fields(tx.keys.ids, possible(memory_ids))
+            stored = await tx.fields(tx.keys.ids, keep_possible_ids(memory_ids))
             named = {int(number): id_ for id_, number in stored.items()}
         members = await tx.read(*((b"ZRANGE", tx.keys.signals_of(number), 0, -1) for number in named))
         rows = sorted(
@@ -226,7 +226,7 @@ class MemoryMethods(Handle):
 # -- reading -----------------------------------------------------------------
 
 
-async def _numbers(tx: Transaction, asked: MemoriesAsked) -> tuple[bytes | None, list[int]]:
+async def _numbers(tx: Transaction, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
     """Return the owner's head, and in order the numbers of memories that are asked for."""
     keys, after = tx.keys, asked.after
     head: Command = (b"HGET", keys.head, b"m")
@@ -244,11 +244,11 @@ def _bound(number: int) -> int:
     return max(-ENDLESS, min(number, ENDLESS))
 
 
-async def _select(tx: Transaction, head: Command, asked: MemoriesAsked) -> tuple[bytes | None, list[int]]:
+async def _select(tx: Transaction, head: Command, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
     """Return those of some memories that fit all that is asked."""
     keys, since = tx.keys, min(asked.since or 0, ENDLESS)
     if asked.ids is not None:
-        stored, *parts = await tx.read(head, *in_parts(b"HMGET", keys.ids, possible(asked.ids)))
+        stored, *parts = await tx.read(head, *in_parts(b"HMGET", keys.ids, keep_possible_ids(asked.ids)))
         numbers = {int(number) for some in parts for number in some if number is not None}
     elif asked.numbers is not None:
         (stored,), numbers = await tx.read(head), {*asked.numbers}
@@ -284,7 +284,7 @@ def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[
     damaged: list[int] = []
     for number, version, body in rows:
         try:
-            memories.append(stored_memory(body, owner, number, version))
+            memories.append(decode_memory(body, owner, number, version))
         except (msgspec.MsgspecError, ValueError):
             damaged.append(number)
     return tuple(memories), tuple(damaged)
@@ -306,7 +306,7 @@ async def _load(tx: Transaction, expect: int | None = None) -> tuple[_Held | Non
 async def _places(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
     """Return the numbers of the owner's memories that a write names, ids that other owners have, and what the tenant knows."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
-    ids = possible(named)
+    ids = keep_possible_ids(named)
     here = {id_: int(number) for id_, number in (await tx.fields(tx.keys.ids, ids)).items()}
     others = [id_ for id_ in ids if id_ not in here]
     database, tenants = tx.database, _tenants(tx)

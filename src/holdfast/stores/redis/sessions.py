@@ -29,7 +29,7 @@ from holdfast.stores.redis.matching import keep_origins
 from holdfast.stores.redis.media import admit, totals
 from holdfast.stores.redis.media import keep as keep_media
 from holdfast.stores.redis.records import session_of
-from holdfast.stores.session_changes import check_version, installed_session, new_session, patch_session
+from holdfast.stores.session_changes import check_version, install_session, new_session, patch_session
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
@@ -172,7 +172,7 @@ class SessionMethods(Handle):
         checks.check_media(media)
         if ending is not None:
             checks.check_ending(ending, of=new.ref)
-        payloads = checks.payloads_of(entries)
+        payloads = checks.encode_payloads(entries)
         past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
         written, tail, live = rebuild_log(entries)
         uses = await admit(tx, entries, media, install=True)
@@ -192,7 +192,7 @@ class SessionMethods(Handle):
                 members = (await tx.read(all_versions(tx.keys)))[0] if tx.record and tx.record.artifacts else ()
                 delete(tx, members)
         size = sum(map(len, payloads))
-        session = installed_session(tx.keys.tenant, new, past, old, tail, live=live, size=size)
+        session = install_session(tx.keys.tenant, new, past, old, tail, live=live, size=size)
         tx.insert(session)
         matching.mark_end(tx, None, tail.digest)
         write_entries(tx, written, payloads)
