@@ -16,7 +16,7 @@ from benchmarks.timing import clock, report
 from holdfast.agents import Llm, Responder, Roster, offline
 from holdfast.context.build import Request, build
 from holdfast.context.settings import ContextSettings, parse
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import ViewState, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -133,7 +133,7 @@ async def wait_for_index(hf: Holdfast) -> None:
 def make_request(strategy: str, budget: int) -> Request:
     """What the working sets of a table are built for."""
     settings = make_settings(strategy, budget)
-    return Request(policy=policy(settings), count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
+    return Request(strategy=make_strategy(settings), count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
 
 
 def make_settings(strategy: str, budget: int) -> ContextSettings:

@@ -10,7 +10,7 @@ from holdfast.context import standing_facts
 from holdfast.context.analysis_cache import ANALYSES
 from holdfast.context.settings import ContextSettings
 from holdfast.context.standing_facts import CANDIDATES, decode_candidates
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import FoldedView
 from holdfast.context.window import Room
 from holdfast.domain.log import extend
@@ -67,7 +67,7 @@ def _make_log(length: int) -> list[Entry]:
 
 
 def _time_steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
-    strategy, room = policy(ContextSettings("digest", {"budget": BUDGET, "facts": facts})), Room(BUDGET, STORED)
+    strategy, room = make_strategy(ContextSettings("digest", {"budget": BUDGET, "facts": facts})), Room(BUDGET, STORED)
     state = FoldedView(strategy, room, None, (), entries[:length]).state()
     kept = [entries[seq] for seq in state.keep]
     if facts and length > LENGTHS[0]:

@@ -261,10 +261,10 @@ _AT = (("short", ENDS[0]), ("long", ENDS[1]))
 
 def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
     """A strategy's view, worked out of the newest entries and the task."""
-    policy = spec_of(name).policy(SMALL, written=True)
-    request = Request(policy=policy, count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
+    strategy = spec_of(name).policy(SMALL, written=True)
+    request = Request(strategy=strategy, count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
     log = sample.entries[:length]
-    if policy.summarizer is not None:
+    if strategy.summarizer is not None:
         state = _add_summary(request, log)
     else:
         state = build(request, None, (), log if length <= REACH else [*log[:1], *log[-REACH:]]).state
@@ -278,7 +278,7 @@ def _add_summary(request: Request, log: Sequence[Entry]) -> ViewState:
     text = "\n".join(corpus.make_text(at) for at in range(8))
     summary = compaction_of(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
     room = request.room(request.limit(request.overhead()))
-    return summarized(request.policy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
+    return summarized(request.strategy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
 
 
 async def _store_views(sample: SampleSession, path: Path, length: int, views: dict[str, StrategyView]) -> None:

@@ -75,6 +75,6 @@ async def test_top_level_search_and_memory_hold_for_agents_and_plain_models() ->
 
 async def test_another_systems_preset_recalls_nothing_unless_told() -> None:
     async with gateway(lambda _: "ok", "preset: mistralrs") as (served, _):
-        assert not served.hf.roster.find_responder().policy.recall
+        assert not served.hf.roster.find_responder().strategy.recall
     async with gateway(lambda _: "ok", "preset: mistralrs", "context: {recall: auto}") as (served, _):
-        assert served.hf.roster.find_responder().policy.recall
+        assert served.hf.roster.find_responder().strategy.recall

@@ -11,7 +11,7 @@ import pytest
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -78,9 +78,9 @@ def request_for(
 ) -> Request:
     """A strategy's defaults with a budget for the conversation."""
     options = {} if strategy == "none" else {"budget": budget}
-    rule = policy(ContextSettings(strategy, options))
+    rule = make_strategy(ContextSettings(strategy, options))
     left = budget + sum(map(count.message, system)) + 3 if strategy == "none" else UNLIMITED
-    return Request(policy=rule, count=count, input_budget=left, system=system, dialect=dialect)
+    return Request(strategy=rule, count=count, input_budget=left, system=system, dialect=dialect)
 
 
 @pytest.mark.parametrize(

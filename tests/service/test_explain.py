@@ -9,7 +9,7 @@ import pytest
 from holdfast.agents import Roster
 from holdfast.context import explain
 from holdfast.context.settings import STRATEGIES, ContextSettings, parse
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.looking import Look, preview_context
@@ -141,11 +141,11 @@ async def test_looking_compares_with_what_was_sent_last() -> None:
 )
 def test_a_policy_is_told_as_it_could_be_asked_for(strategy: str, options: dict[str, Any]) -> None:
     """By the names that a configuration and a request have for its keys."""
-    made = policy(ContextSettings(strategy, options))
-    told = explain.policy(made)
+    made = make_strategy(ContextSettings(strategy, options))
+    told = explain.describe_strategy(made)
     assert told.items() >= {"strategy": strategy}.items()
     assert set(told) - {"strategy"} <= set(STRATEGIES[strategy].keys)
-    assert policy(parse(told)) == made
+    assert make_strategy(parse(told)) == made
 
 
 async def test_the_budget_is_told_as_it_was_worked_out() -> None:

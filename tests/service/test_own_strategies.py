@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Agent, Roster, StrategyFunction, StrategyUnit
 from holdfast.context.build import Request, build
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import Policy, policy
+from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -64,11 +64,11 @@ def test_whatever_a_strategy_chooses_the_prompt_is_legal_and_within_its_budget(
     """Task, current message and newest unit are there; each call has its result, each result its call."""
     entries = log_of(texts)
     with registered(random_choice=lambda units, budget: choice):
-        _check(entries, budget, policy(ContextSettings("random_choice", {"budget": budget})))
+        _check(entries, budget, make_strategy(ContextSettings("random_choice", {"budget": budget})))
 
 
-def _check(entries: Sequence[Entry], budget: int, made: Policy) -> None:
-    request = Request(policy=made, count=STORED, input_budget=100_000)
+def _check(entries: Sequence[Entry], budget: int, made: Strategy) -> None:
+    request = Request(strategy=made, count=STORED, input_budget=100_000)
     try:
         built = build(request, None, (), entries)
     except BudgetTooSmall:

@@ -16,7 +16,7 @@ from holdfast.context import recalled
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import NO_RESULT
 from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message
@@ -158,7 +158,7 @@ def log_with(*messages: Message) -> list[Entry]:
 
 
 def request_for(strategy: str = "none", **options: Any) -> Request:
-    return Request(policy=policy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
+    return Request(strategy=make_strategy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
 
 
 def test_a_digest_has_no_fields_and_a_cut_message_keeps_its_own() -> None:

@@ -65,7 +65,7 @@ def check_refusal(request: Request, refused: BudgetTooSmall, entries: Sequence[E
     if refused.budget == request.input_budget and overhead >= request.input_budget:
         assert refused.needed == overhead + 1
         return
-    limit = min(request.input_budget - overhead, request.policy.budget or request.input_budget)
+    limit = min(request.input_budget - overhead, request.strategy.budget or request.input_budget)
     assert refused.budget == limit
     if request.dialect == "openai" and request.count.factor == 1.0:
         assert refused.needed <= max(limit + 1, _least(request, entries)), "asks for more than the smallest takes"
@@ -75,7 +75,7 @@ def _least(request: Request, entries: Sequence[Entry]) -> int:
     """At most what the smallest legal working set takes: everything for `none`, else what must stay, cut short."""
     visible = visible_of(request, entries)
     groups = groups_of(visible)
-    if request.policy.name == "none":
+    if request.strategy.name == "none":
         return sum(request.count.message(message) for group in groups for message in _told(request, group))
     in_force = in_force_of(visible)
     must = [group for group in groups if _must_stay(request, group, visible, in_force)]
@@ -88,7 +88,7 @@ def _least(request: Request, entries: Sequence[Entry]) -> int:
 
 def _told(request: Request, group: Group) -> list[Message]:
     """Roughly what a unit's messages are when they are sent."""
-    if (relayed := told(request.policy.perspective, group)) is not None:
+    if (relayed := told(request.strategy.perspective, group)) is not None:
         return [one.message for one in relayed]
     lacking = len(group[0].message.tool_calls) - results_of(group)
     plain = [filled(entry.message) if entry.unit == group[0].seq else _late_of(entry) for entry in group]
@@ -104,7 +104,7 @@ def _late_of(entry: Entry) -> Message:
 
 def _must_stay(request: Request, group: Group, entries: Sequence[Entry], in_force: set[int]) -> bool:
     anchor, current = anchor_of(entries), current_of(entries)
-    anchored = request.policy.name != "buffer_window" and anchor is not None and group[0].seq == anchor.seq
+    anchored = request.strategy.name != "buffer_window" and anchor is not None and group[0].seq == anchor.seq
     asked = current is not None and group[0].seq == current.seq
     if group[0].seq in in_force:
         return True
@@ -154,7 +154,7 @@ def check_tokens(request: Request, built: WorkingSet, conversation: Sequence[Mes
     assert built.tokens == counted
     assert built.total_tokens == counted + _overhead(request) + built.recalled_tokens
     assert built.tokens <= built.budget
-    assert request.policy.budget is None or built.budget <= request.policy.budget
+    assert request.strategy.budget is None or built.budget <= request.strategy.budget
     assert built.total_tokens <= request.input_budget
 
 
@@ -181,7 +181,7 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
     assert built.recalled_tokens == request.count.message(block)
     left = request.input_budget - _overhead(request)
     apart = min(sum(request.recall.budgets.values()), left // 4)
-    own = session_room(built.budget, built.budget - built.tokens) if request.policy.recall else 0
+    own = session_room(built.budget, built.budget - built.tokens) if request.strategy.recall else 0
     assert built.recalled_tokens <= apart + own
     assert own or all(item.kind != "session" for item in built.recalled.items)
     if not apart:
@@ -268,10 +268,10 @@ def check_present(request: Request, built: WorkingSet, entries: Sequence[Entry],
     """Rule 1: what must stay is sent; the newest unit, also `none` sends everything."""
     in_force = in_force_of(entries)
     for group in groups_of(entries):
-        if request.policy.name == "none" or _must_stay(request, group, entries, in_force):
+        if request.strategy.name == "none" or _must_stay(request, group, entries, in_force):
             assert all(decided[entry.seq] in SENT for entry in group)
-    if request.policy.name == "none":
+    if request.strategy.name == "none":
         assert "cut" not in decided.values()
     results = [entry for entry in entries if entry.message.role == "tool" and entry.unit != entry.seq]
-    newest = results[max(0, len(results) - request.policy.clearing.keep) :] if request.policy.clearing else results
+    newest = results[max(0, len(results) - request.strategy.clearing.keep) :] if request.strategy.clearing else results
     assert all(decided[entry.seq] != "cleared" for entry in newest), "the newest results stay"

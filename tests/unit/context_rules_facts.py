@@ -37,7 +37,7 @@ def check_facts(request: Request, built: WorkingSet, entries: Sequence[Entry], d
     assert sum(one.pinned for one in listed if one.source != "message") <= FACT_PINS
     if facts is None:
         return
-    assert request.policy.facts
+    assert request.strategy.facts
     assert facts.tokens == request.count.message(facts.message)
     assert facts.tokens <= min(MOST, SHARE * built.budget)
     first, *lines, last = facts.text.splitlines()

@@ -55,9 +55,9 @@ def check_sent(
         while _is_compaction(built, rest[0]):
             rest.pop(0)
             compactions += 1
-            if request.policy.anchored and anchor and anchor.seq not in sent:
+            if request.strategy.anchored and anchor and anchor.seq not in sent:
                 assert built.window.units[0].first < anchor.seq, "a compaction stands behind the task"
-        _check_group(request, group, rest, decided, sent, anchor if request.policy.anchored else None)
+        _check_group(request, group, rest, decided, sent, anchor if request.strategy.anchored else None)
     while rest and _is_compaction(built, rest[0]):
         compactions += 1
         rest.pop(0)
@@ -91,7 +91,7 @@ def _check_group(
 ) -> None:
     """Take the messages of `group` from the front of `rest`: calls, results in their order, results lost, results late."""
     first = group[0]
-    if (relayed := told(request.policy.perspective, group)) is not None:
+    if (relayed := told(request.strategy.perspective, group)) is not None:
         _check_relayed(request, relayed, rest, decided, sent)
         return
     calls = first.message.tool_calls
@@ -249,7 +249,7 @@ def _cleared(request: Request, tool: str, tokens: int, seq: int) -> str:
 
 def _check_cleared(request: Request, sent: Message, entry: Entry) -> None:
     """A marker stands for a result: it says which tool, how large it was, and which entry holds it."""
-    rule = request.policy.clearing
+    rule = request.strategy.clearing
     assert rule is not None
     assert entry.message.role == "tool"
     assert not entry.pinned
@@ -375,7 +375,7 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
         if only_text(message) and _MARKER.search(message.text):
             # A log is folded with the room that is left beside what may be recalled, though a build may have that, too.
             folded = min(built.window.room.tokens, request.limit(request.overhead()))
-            floor = least(folded) if request.policy.condense else MIN_CUT
+            floor = least(folded) if request.strategy.condense else MIN_CUT
             # Beside a heading, which is never cut, a word more or less may be much in a small room.
             assert run.tokens >= 0.9 * floor - (4 if message.text.startswith("[agent ") else 0)
 
@@ -385,7 +385,7 @@ def check_anchor(
 ) -> None:
     """Behind the frontier the task takes at most a quarter of the room, or it is a marked stub."""
     anchor = anchor_of(entries)
-    if anchor is None or request.policy.name in ("none", "buffer_window"):
+    if anchor is None or request.strategy.name in ("none", "buffer_window"):
         return
     before_frontier = anchor.seq < built.window.units[0].first
     if before_frontier and decided[anchor.seq] != "cut":

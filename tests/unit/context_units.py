@@ -36,14 +36,14 @@ def groups_of(entries: Sequence[Entry]) -> list[Group]:
 
 def visible_of(request: Request, entries: Sequence[Entry]) -> list[Entry]:
     """The entries that the request's view gets to see."""
-    groups = (group for group in groups_of(entries) if is_seen(request.policy.perspective, group))
+    groups = (group for group in groups_of(entries) if is_seen(request.strategy.perspective, group))
     return [entry for group in groups if not is_mute(request, group) for entry in group]
 
 
 def is_mute(request: Request, group: Group) -> bool:
     """Whether a unit is the view's own reply, or a system message, without any content."""
     first = group[0].message
-    relayed = told(request.policy.perspective, group)
+    relayed = told(request.strategy.perspective, group)
     if relayed is not None:
         first = relayed[0].message
     if first.role not in ("assistant", *SYSTEM_ROLES) or first.tool_calls:
@@ -104,7 +104,7 @@ def called(request: Request, entries: Sequence[Entry]) -> bool:
     """Whether the request's agent would be called now: what another one has said is something to answer, too."""
     visible = visible_of(request, entries)
     newest = groups_of(visible)[-1:]
-    others = any(told(request.policy.perspective, group) for group in newest)
+    others = any(told(request.strategy.perspective, group) for group in newest)
     whole = all(results_of(group) == len(group[0].message.tool_calls) for group in newest)
     return (others and whole) or callable_behind(visible)
 

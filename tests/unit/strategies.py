@@ -20,7 +20,7 @@ from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import CLOSING, OPENING, RECALLED_KINDS, ItemKind, Recall, RecalledItem
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
-from holdfast.context.strategies import Policy, policy
+from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.domain.log import erase_content, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -357,7 +357,7 @@ _ANY = {"budget": st.none() | budgets}
 
 
 @st.composite
-def policies(draw: DrawFn, *names: str) -> Policy:
+def policies(draw: DrawFn, *names: str) -> Strategy:
     """A policy with random keys; of `names`, or of all; results cleared before it every other time."""
     name = draw(st.sampled_from(names or list(STRATEGIES)))
     options = {"facts": draw(st.booleans())} | _drawn(
@@ -365,7 +365,7 @@ def policies(draw: DrawFn, *names: str) -> Policy:
     )
     if name != CLEARING and draw(st.booleans()):
         options[CLEARING] = _drawn(draw, _CLEARING)
-    return policy(ContextSettings(name, options))
+    return make_strategy(ContextSettings(name, options))
 
 
 def _drawn(draw: DrawFn, keys: dict[str, SearchStrategy[Any]]) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def requests(draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai
     rule = draw(policies(*names))
     own = rule.budget is not None and draw(st.booleans())
     return Request(
-        policy=rule,
+        strategy=rule,
         count=COUNTERS[draw(st.sampled_from(list(COUNTERS)))],
         input_budget=UNLIMITED if own else draw(budgets),
         system=tuple(_SYSTEM[: draw(st.integers(0, 2))]),
@@ -456,4 +456,4 @@ _SEEN_FROM = st.sampled_from(["", "", "panel", "panel.ada", "panel.ada.inner", "
 def seen_by(request: Request, agent: str, branch: str = "") -> Request:
     """`request` for an agent of that name."""
     eyes = Perspective(agent=agent, branch=branch, count=STORED.message)
-    return msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, perspective=eyes))
+    return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, perspective=eyes))

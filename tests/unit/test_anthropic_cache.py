@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import ViewState
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -108,8 +108,8 @@ def test_every_call_reads_all_that_the_call_before_wrote(
     options: Json = (
         {} if name == "none" else {"trigger": budget} if name == "clear_tool_results" else {"budget": budget}
     )
-    rule = policy(ContextSettings(name, options))
-    request = Request(policy=rule, count=STORED, input_budget=10**9, system=SYSTEM, tools=TOOLS, dialect="anthropic")
+    rule = make_strategy(ContextSettings(name, options))
+    request = Request(strategy=rule, count=STORED, input_budget=10**9, system=SYSTEM, tools=TOOLS, dialect="anthropic")
     cache, before, written = PromptCache(), None, 0
     for built in calls(request, session):
         body = body_to(body_of(built))

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.context.prefix_diff import Broken, Mark, Prefix, find_break
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import units_of
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.domain.log import extend
@@ -36,8 +36,8 @@ def mark(**other: Any) -> Mark:
 
 
 def why(prefix: Prefix, before: Mark | None, now: Mark, **options: Any) -> Broken | None:
-    made = policy(ContextSettings("token_window", options)) if "window_size" not in options else None
-    return find_break(prefix, before, now, window(), made or policy(ContextSettings("head_tail", options)))
+    made = make_strategy(ContextSettings("token_window", options)) if "window_size" not in options else None
+    return find_break(prefix, before, now, window(), made or make_strategy(ContextSettings("head_tail", options)))
 
 
 @pytest.mark.parametrize(

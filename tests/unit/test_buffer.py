@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.explain import OUTSIDE
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import NO_CONTENT, policy
+from holdfast.context.strategies import NO_CONTENT, make_strategy
 from holdfast.context.view import decode_state, encode_state
 from holdfast.context.window import Compaction
 from holdfast.domain.messages import Message, ToolCall
@@ -28,14 +28,14 @@ _SOMETIMES = st.sampled_from([True, False, False])
 
 def buffered(request: Request, history: int) -> Request:
     """The request of a policy that sees `history` messages."""
-    return msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, history=history))
+    return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=history))
 
 
 def seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry]:
     """What a policy is to see, worked out from the log: whole units with one of the last messages, and what must stay."""
     entries = visible_of(request, entries)
     newest = {entry.seq for entry in entries[-history:]}
-    anchor = anchor_of(entries) if request.policy.anchored else None
+    anchor = anchor_of(entries) if request.strategy.anchored else None
     must = {entry.seq for entry in (anchor, current_of(entries)) if entry} | in_force_of(entries)
     kept = []
     for group in groups_of(entries):
@@ -143,7 +143,9 @@ def _numbered(count: int) -> list[Entry]:
 @pytest.mark.parametrize("name", ["digest", "clear_tool_results", "summary_buffer"])
 def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
     """Not even what it told while that was to be seen."""
-    plain = Request(policy=policy(ContextSettings(name, {"budget": 260})), count=STORED, input_budget=UNLIMITED)
+    plain = Request(
+        strategy=make_strategy(ContextSettings(name, {"budget": 260})), count=STORED, input_budget=UNLIMITED
+    )
     entries = _numbered(60)
     request, told = buffered(plain, 20), set[str]()
     view = build(request, None, [], entries[:1]).view
@@ -160,8 +162,8 @@ def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
 
 def test_the_reason_is_told() -> None:
     """In the decisions, the short form and the policy."""
-    rule = policy(ContextSettings("none"))
-    request = buffered(Request(policy=rule, count=STORED, input_budget=UNLIMITED), 4)
+    rule = make_strategy(ContextSettings("none"))
+    request = buffered(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), 4)
     entries = _numbered(10)
     built = build(request, None, [], entries)
     runs = [(run.first, run.last, run.decision, run.reason) for run in built.decisions()]
@@ -190,7 +192,9 @@ def test_a_unit_is_not_cut() -> None:
         log.append(Message(role="assistant", content=None, tool_calls=calls))
         for call in calls:
             log.append(Message(role="tool", content=f"{call.id} is done", tool_call_id=call.id))
-    request = buffered(Request(policy=policy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 1)
+    request = buffered(
+        Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 1
+    )
     built = build(request, None, [], log.entries)
     assert [message.role for message in built.messages] == ["user", "assistant", "tool", "tool"]
     assert [message.text for message in built.messages[2:]] == ["c10 is done", "c11 is done"]
@@ -203,7 +207,7 @@ def test_importances_that_come_later_count_from_the_next_build_on(name: str) -> 
     numbers = dict.fromkeys(range(21, 40, 4), 0.9)
     rated = [msgspec.structs.replace(entry, importance=numbers.get(entry.seq)) for entry in entries]
     options = {} if name == "buffer_window" else {"budget": 260}
-    plain = Request(policy=policy(ContextSettings(name, options)), count=STORED, input_budget=UNLIMITED)
+    plain = Request(strategy=make_strategy(ContextSettings(name, options)), count=STORED, input_budget=UNLIMITED)
     request = buffered(plain, 30)
     view = build(request, None, [], entries[:39]).view
     view.rate(numbers)
@@ -220,7 +224,9 @@ def test_the_importance_of_the_newest_message_stays_when_its_unit_grows() -> Non
     log.append(Message(role="user", content="go"))
     log.append(Message(role="assistant", content=None, tool_calls=(ToolCall("c", "look_up", "{}"),)))
     log.append(Message(role="tool", content="done", tool_call_id="c"))
-    request = buffered(Request(policy=policy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 9)
+    request = buffered(
+        Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 9
+    )
     view = build(request, None, [], log.entries[:2]).view
     view.rate({1: 0.9})
     view.extend(log.entries[2:])
@@ -228,7 +234,9 @@ def test_the_importance_of_the_newest_message_stays_when_its_unit_grows() -> Non
 
 
 def test_no_summary_is_laid_over_what_has_left() -> None:
-    request = buffered(Request(policy=policy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 4)
+    request = buffered(
+        Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 4
+    )
     built = build(request, None, [], _numbered(10))
     before = outcome(built)
     assert built.view.summarize(Compaction(0, 5, "They spoke.", 9, "summary")) is False
@@ -237,8 +245,8 @@ def test_no_summary_is_laid_over_what_has_left() -> None:
 
 def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> None:
     """A buffer goes over all that it sees; another view only over what is new, however much there is."""
-    rule = policy(ContextSettings("none"))
-    plain = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    rule = make_strategy(ContextSettings("none"))
+    plain = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
     entries = _numbered(300)
     whole = build(plain, None, [], entries).view
     assert whole.entries() == entries

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.agents import Llm
 from holdfast.context.build import Request, build
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import (
     HIGHEST,
@@ -361,7 +361,7 @@ def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float,
         refused = 0
         for _ in range(4):
             budget = model.budget(2_000, tools=False, learned=learned)
-            made = Request(policy=policy(ContextSettings()), count=model.counter, input_budget=budget.counted)
+            made = Request(strategy=make_strategy(ContextSettings()), count=model.counter, input_budget=budget.counted)
             built = build(made, None, [], entries[:end])
             said = [message.content for message in built.messages]
             assert {texts[0], texts[4], texts[end - 1]} <= set(said)

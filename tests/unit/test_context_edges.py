@@ -13,7 +13,7 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.cut import cut
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import Policy, policy
+from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import units_of
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window
@@ -49,8 +49,8 @@ def words_log(*sizes: int, role: str = "user") -> Log:
 
 def windowed(budget: int, **options: object) -> Request:
     """A `token_window` request for o200k and OpenAI."""
-    rule = policy(ContextSettings("token_window", {"budget": budget, **options}))
-    return Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    rule = make_strategy(ContextSettings("token_window", {"budget": budget, **options}))
+    return Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
 
 
 def decided(built: WorkingSet) -> dict[int, str]:
@@ -162,8 +162,8 @@ def test_a_compaction_stands_between_task_and_current_message() -> None:
     """In a long agent turn: task, digest, current user message, newest rounds."""
     rounds = [Event("round", 3, (("c", 3),), (("c", 60),), "json")] * 40
     entries = log_of([Event("user", 5), Event("assistant", 5), Event("user", 6), *rounds]).entries
-    rule = policy(ContextSettings("digest", {"budget": 2000}))
-    built = build(Request(policy=rule, count=STORED, input_budget=UNLIMITED), None, [], entries)
+    rule = make_strategy(ContextSettings("digest", {"budget": 2000}))
+    built = build(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), None, [], entries)
     task, digest, current, *rest = built.messages
     assert (task, current) == (entries[0].message, entries[2].message)
     assert built.window.compaction is not None
@@ -174,8 +174,8 @@ def test_a_compaction_stands_between_task_and_current_message() -> None:
 def test_the_current_message_is_found_wherever_it_stands() -> None:
     """In the rest, in the head behind a digest, and as the task, before it."""
     rounds = [Event("round", 3, (("c", 3),), (("c", 60),), "json")] * 40
-    rule = policy(ContextSettings("digest", {"budget": 2000}))
-    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    rule = make_strategy(ContextSettings("digest", {"budget": 2000}))
+    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
     for talk in ([], [Event("user", 5), Event("assistant", 5)], [Event("user", 5), Event("assistant", 5)] * 40):
         for more in ([], rounds):
             entries = log_of([*talk, Event("user", 6), *more]).entries
@@ -188,8 +188,8 @@ def test_the_current_message_is_found_wherever_it_stands() -> None:
 
 
 def test_a_working_set_of_nothing_goes_through_nothing() -> None:
-    rule = policy(ContextSettings("digest"))
-    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    rule = make_strategy(ContextSettings("digest"))
+    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
     assert build(request, None, [], []).through == -1
     assert build(request, None, [], words_log(3, 3, 3).entries).through == 2
 
@@ -212,7 +212,7 @@ def test_long_strings_in_arguments_are_cut_where_they_stand() -> None:
 def test_everything_or_nothing_is_sent_by_none() -> None:
     """`none` sends a log that fits to the token, and refuses it with one token less, naming what it takes."""
     entries = words_log(20, 20, 20).entries
-    request = Request(policy=policy(ContextSettings("none")), count=STORED, input_budget=entries[-1].total + 3)
+    request = Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=entries[-1].total + 3)
     assert build(request, None, [], entries).messages == tuple(entry.message for entry in entries)
     with pytest.raises(BudgetTooSmall) as caught:
         build(msgspec.structs.replace(request, input_budget=entries[-1].total + 2), None, [], entries)
@@ -221,7 +221,7 @@ def test_everything_or_nothing_is_sent_by_none() -> None:
 
 @settings(max_examples=settings().max_examples // 2)
 @given(rule=policies(), room=st.integers(1, 1500), history=events)
-def test_a_policy_is_pure(rule: Policy, room: int, history: list[Event]) -> None:
+def test_a_policy_is_pure(rule: Strategy, room: int, history: list[Event]) -> None:
     """A policy leaves the window that it is given as it was, and gives the same one for it again."""
     window = Window(Room(room, STORED), anchored=rule.anchored)
     for unit in units_of(log_of(history).entries):
@@ -237,8 +237,8 @@ def test_a_question_answered_leaves_a_count_window() -> None:
     """The current user message stays beside the last messages; once there is a newer one, it is one of them or gone."""
     round_of_three = Event("round", 1, (("a", 3), ("b", 3)), (("a", 5), ("b", 5)), "json")
     entries = log_of([Event("user", 5), round_of_three, Event("user", 5)]).entries
-    rule = policy(ContextSettings("buffer_window", {"window_size": 3}))
-    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED)
+    rule = make_strategy(ContextSettings("buffer_window", {"window_size": 3}))
+    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
     assert decided(build(request, None, [], entries[:-1]))[0] == "kept"
     assert decided(build(request, None, [], entries)) == {0: "evicted", 1: "kept", 2: "kept", 3: "kept", 4: "kept"}
 
@@ -260,15 +260,15 @@ def test_what_stored_counts_do_not_bound_is_made_to_fit() -> None:
 # -- a strategy that chooses ---------------------------------------------------------------
 
 
-def every_third(window: Window, _: Policy) -> frozenset[int]:
+def every_third(window: Window, _: Strategy) -> frozenset[int]:
     """A chooser, as one would write one: every third message of the log stays."""
     return frozenset(unit.first for unit in (*window.head, *window.units) if unit.first % 3 == 0)
 
 
 def choosing(budget: int) -> Request:
     """A request whose policy chooses, in place of keeping the newest."""
-    rule = policy(ContextSettings("token_window", {"budget": budget, "target": 0.5}))
-    return Request(policy=msgspec.structs.replace(rule, choose=every_third), count=STORED, input_budget=UNLIMITED)
+    rule = make_strategy(ContextSettings("token_window", {"budget": budget, "target": 0.5}))
+    return Request(strategy=msgspec.structs.replace(rule, choose=every_third), count=STORED, input_budget=UNLIMITED)
 
 
 def test_what_is_chosen_stays() -> None:
@@ -331,8 +331,8 @@ def answer(call_id: str, text: str) -> Message:
 
 def all_of(*messages: Message, dialect: Dialect = "openai") -> list[Message]:
     """Everything, as it is sent."""
-    rule = policy(ContextSettings("none"))
-    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED, dialect=dialect)
+    rule = make_strategy(ContextSettings("none"))
+    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED, dialect=dialect)
     return list(build(request, None, [], log_with(*messages)).messages)
 
 
@@ -394,8 +394,8 @@ def test_system_notes_count(number: int) -> None:
     """What a dialect adds to messages is counted: many system messages among the others stay within the budget."""
     messages = [Message(role="user", content="hi"), *[Message(role="system", content="note")] * number]
     entries = log_with(*messages, Message(role="user", content="go"))
-    rule = policy(ContextSettings("token_window", {"budget": entries[-1].total + 48}))
-    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED, dialect="anthropic")
+    rule = make_strategy(ContextSettings("token_window", {"budget": entries[-1].total + 48}))
+    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED, dialect="anthropic")
     check_rules(request, build(request, None, [], entries), entries)
 
 
@@ -424,9 +424,9 @@ def test_the_reply_that_the_user_answers_stays_at_least_in_part(budget: int) -> 
     question = Message(
         role="assistant", content="Shall I take the Almudena, or the Fennel? " + "Both are fine boats. " * 90
     )
-    made = policy(ContextSettings("digest", {"budget": budget}))
+    made = make_strategy(ContextSettings("digest", {"budget": budget}))
     log = log_with(*talk, question, Message(role="user", content="The second one."))
-    built = build(Request(policy=made, count=STORED, input_budget=UNLIMITED), None, [], log)
+    built = build(Request(strategy=made, count=STORED, input_budget=UNLIMITED), None, [], log)
     assert built.messages[-2].role == "assistant"
     assert "Shall I take the Almudena" in built.messages[-2].text
     assert built.tokens <= budget
@@ -437,7 +437,7 @@ def test_the_digest_gives_way_before_the_current_message_is_cut() -> None:
         Message(role=("user", "assistant")[at % 2], content=f"Remark {at} on berth {at}. " * 30) for at in range(40)
     ]
     asked = Message(role="user", content=" ".join(f"What about berth {at} of the harbour?" for at in range(50)))
-    made = policy(ContextSettings("digest", {"budget": 1024}))
-    built = build(Request(policy=made, count=STORED, input_budget=UNLIMITED), None, [], log_with(*talk, asked))
+    made = make_strategy(ContextSettings("digest", {"budget": 1024}))
+    built = build(Request(strategy=made, count=STORED, input_budget=UNLIMITED), None, [], log_with(*talk, asked))
     assert STORED.message(asked) > 400
     assert built.messages[-1] == asked

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
@@ -24,9 +24,9 @@ from tests.unit.strategies import UNLIMITED, Event, log_of, tame_events
 
 def built(strategy: str, options: dict[str, object], entries: list[Entry]) -> WorkingSet | None:
     """The working set, or None where it is refused."""
-    rule = policy(ContextSettings(strategy, {key: value for key, value in options.items() if value is not None}))
+    rule = make_strategy(ContextSettings(strategy, {key: value for key, value in options.items() if value is not None}))
     try:
-        return build(Request(policy=rule, count=STORED, input_budget=UNLIMITED), None, [], entries)
+        return build(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), None, [], entries)
     except BudgetTooSmall:
         return None
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.dialects import CLOSING
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
 from holdfast.context.window import Compaction
 from holdfast.domain.messages import Message
@@ -102,8 +102,8 @@ def test_what_is_needed_is_enough(request: Request, room: int, history: list[Eve
     """
     entries = log_of(history).entries
     assume(entries)
-    rule, overhead = msgspec.structs.replace(request.policy, budget=None), request.overhead()
-    request = msgspec.structs.replace(request, policy=rule, input_budget=overhead + room)
+    rule, overhead = msgspec.structs.replace(request.strategy, budget=None), request.overhead()
+    request = msgspec.structs.replace(request, strategy=rule, input_budget=overhead + room)
     made = attempted(View(request), entries)
     event(f"{type(made).__name__}")
     if isinstance(made, BudgetTooSmall):
@@ -114,7 +114,7 @@ def test_what_is_needed_is_enough(request: Request, room: int, history: list[Eve
 
 def test_an_empty_log_builds() -> None:
     """Without a message the working set is the system prompt."""
-    request = Request(policy=policy(ContextSettings()), count=STORED, input_budget=1000)
+    request = Request(strategy=make_strategy(ContextSettings()), count=STORED, input_budget=1000)
     built = build(request, None, [], [])
     assert (built.messages, built.tokens, built.decisions()) == ((), 0, [])
     assert decode_state(encode_state(built.state)) == built.state == ViewState()
@@ -137,7 +137,7 @@ def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
 def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]) -> WorkingSet | BudgetTooSmall:
     """The working set of a log over whose beginning summaries were laid, each behind the unit at one of `places`."""
     try:
-        carried = FoldedView(request.policy, request.room(request.limit(request.overhead())), None, (), ())
+        carried = FoldedView(request.strategy, request.room(request.limit(request.overhead())), None, (), ())
         done = 0
         for place in sorted(places):
             groups = groups_of(entries[: place + 1])
@@ -190,7 +190,9 @@ def test_a_long_turn_carried_on_from_call_to_call(name: str) -> None:
     """Each call of a turn that outgrows its window has the bytes of a view made anew, digest and current message in place."""
     rounds = [Event("round", 3, (("c", 3),), (("c", 60),), "json")] * 25
     history = [Event("user", 5), Event("assistant", 5), Event("user", 6), *rounds]
-    request = Request(policy=policy(ContextSettings(name, {"budget": 1500})), count=STORED, input_budget=UNLIMITED)
+    request = Request(
+        strategy=make_strategy(ContextSettings(name, {"budget": 1500})), count=STORED, input_budget=UNLIMITED
+    )
     view = View(request)
     for log in logs(history):
         if callable_behind(log.entries):
@@ -209,7 +211,9 @@ def test_looking_changes_nothing(name: str) -> None:
         Event("assistant", 70),
     ]
     entries = log_of(turn * 6).entries
-    request = Request(policy=policy(ContextSettings(name, {"budget": 700})), count=STORED, input_budget=UNLIMITED)
+    request = Request(
+        strategy=make_strategy(ContextSettings(name, {"budget": 700})), count=STORED, input_budget=UNLIMITED
+    )
     once = build(request, None, [], entries)
     assert once.state.frontier > 0
     for until in range(1, len(entries)):

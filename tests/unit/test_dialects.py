@@ -17,7 +17,7 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.cut import ModelCount
 from holdfast.context.dialects import RESERVE, Dialect, adapted, arguments_of, thoughts
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import EMPTY, has_content
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
@@ -185,7 +185,7 @@ def attempted(request: Request, entries: Sequence[Entry]) -> WorkingSet | None:
 def everything(entries: Sequence[Entry], dialect: Dialect) -> tuple[Message, ...]:
     """A whole log, as it is sent."""
     request = Request(
-        policy=policy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED, dialect=dialect
+        strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED, dialect=dialect
     )  # fmt: skip
     return build(request, None, [], entries).messages
 

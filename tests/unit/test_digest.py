@@ -16,7 +16,7 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.digest.page import Shown
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -253,8 +253,8 @@ def test_what_is_left_out_between_sentences_shows() -> None:
 
 def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
     new = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for r in rounds for message in r]
-    rule = policy(ContextSettings("digest", {"budget": budget}))
-    return build(Request(policy=rule, count=STORED, input_budget=10**9), None, [], extend(Tail(), new)[0])
+    rule = make_strategy(ContextSettings("digest", {"budget": budget}))
+    return build(Request(strategy=rule, count=STORED, input_budget=10**9), None, [], extend(Tail(), new)[0])
 
 
 def test_a_small_room_cuts_further_and_tells_what_it_cut() -> None:

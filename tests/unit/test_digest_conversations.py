@@ -18,7 +18,7 @@ from holdfast.context.digest.speech import is_courtesy, is_promise
 from holdfast.context.digest.texts import listing_of
 from holdfast.context.salience import importances
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.budget import Budget
 from holdfast.domain.log import extend
@@ -208,11 +208,11 @@ def test_parallel_lists_are_whole_or_not_there(tokens: int, many: int) -> None:
 @pytest.mark.parametrize("strategy", ["digest", "salience", "clear_tool_results"])
 def test_a_default_budget_uses_200000_tokens_of_a_larger_window(strategy: str) -> None:
     million = Budget(1_000_000)
-    assert policy(ContextSettings(strategy)).cap(million).input == 185_664
-    assert policy(ContextSettings(strategy, {"max_window": 500_000})).cap(million).input == 485_664
-    assert policy(ContextSettings(strategy, {"budget": 300_000})).cap(million) is million
+    assert make_strategy(ContextSettings(strategy)).cap(million).input == 185_664
+    assert make_strategy(ContextSettings(strategy, {"max_window": 500_000})).cap(million).input == 485_664
+    assert make_strategy(ContextSettings(strategy, {"budget": 300_000})).cap(million) is million
     small = Budget(128_000)
-    assert policy(ContextSettings(strategy)).cap(small) is small
+    assert make_strategy(ContextSettings(strategy)).cap(small) is small
 
 
 def test_lines_of_courtesies_alone_are_none() -> None:

@@ -9,7 +9,7 @@ from holdfast.context.digest.pool import EMPTY
 from holdfast.context.explain import RECALLED_BYTES, BuildRecord, Run, decode_record, encode_record
 from holdfast.context.prefix_diff import Broken, Prefix, describe_prefix
 from holdfast.context.settings import parse
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.tokens import STORED
 
@@ -76,11 +76,11 @@ def test_a_policy_is_told_as_it_could_be_asked_for() -> None:
         {"strategy": "summary_buffer", "budget": 900, "threshold": 0.9, "target": 0.4, "summarizer_llm": "fast"},
         {"strategy": "clear_tool_results", "keep": 2, "trigger": 50},
     ):
-        told = explain.policy(policy(parse(given)))
+        told = explain.describe_strategy(make_strategy(parse(given)))
         assert {key: told[key] for key in given} == given
         told.pop("max_history_turns", None)
-        assert explain.policy(policy(parse(told))) == told
-    own = explain.policy(policy(parse({"strategy": "summary_buffer"})))
+        assert explain.describe_strategy(make_strategy(parse(told))) == told
+    own = explain.describe_strategy(make_strategy(parse({"strategy": "summary_buffer"})))
     assert "summarizer_llm" not in own
 
 

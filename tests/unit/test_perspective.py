@@ -16,9 +16,9 @@ from holdfast.context.build import Request, WorkingSet, build, build_on
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import escape_name
 from holdfast.context.explain import UNSEEN
-from holdfast.context.explain import policy as told_policy
+from holdfast.context.explain import describe_strategy as told_policy
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import RESULT_CHARS, records, texts_of
 from holdfast.context.units import Unit, units_of
 from holdfast.context.view import folded
@@ -58,8 +58,8 @@ def log(*new: NewEntry) -> list[Entry]:
 def built(entries: Sequence[Entry], strategy: str = "none", branch: str = "", **more: Any) -> WorkingSet:
     """Ada's working set."""
     options = more.pop("options", {})
-    rule = policy(ContextSettings(strategy, options))
-    request = Request(policy=rule, count=STORED, input_budget=UNLIMITED, **more)
+    rule = make_strategy(ContextSettings(strategy, options))
+    request = Request(strategy=rule, count=STORED, input_budget=UNLIMITED, **more)
     return build(seen_by(request, "ada", branch), None, [], entries)
 
 
@@ -383,10 +383,10 @@ def test_a_result_goes_where_its_call_went_whenever_it_comes(history: int) -> No
     """Whoever carries a view on from before the result sees what one sees who has it all at once."""
     aside: Any = {"metadata": {"branch": "panel.bob"}}
     entries = log(said("user", "?"), calls(("look", "{}"), **aside), result("12 m", agent=None), said("user", "!"))
-    rule = msgspec.structs.replace(policy(ContextSettings("none")), history=history)
-    request = seen_by(Request(policy=rule, count=STORED, input_budget=UNLIMITED), "ada", "panel.ada")
+    rule = msgspec.structs.replace(make_strategy(ContextSettings("none")), history=history)
+    request = seen_by(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), "ada", "panel.ada")
     room = request.room(UNLIMITED)
-    view = folded(request.policy, room, None, (), ())
+    view = folded(request.strategy, room, None, (), ())
     for entry in entries:
         view.extend([entry])
         until = entries[: entry.seq + 1]
@@ -432,7 +432,7 @@ def test_told_messages_are_counted_as_they_are_told() -> None:
     made = built(entries)
     assert made.tokens == made.window.tokens == sum(map(STORED.message, made.messages))
     other = counter_for("gpt-4")
-    request = Request(policy=policy(ContextSettings("none")), count=other, input_budget=UNLIMITED)
+    request = Request(strategy=make_strategy(ContextSettings("none")), count=other, input_budget=UNLIMITED)
     made = build(seen_by(request, "ada"), None, [], entries)
     assert made.tokens == sum(map(other.message, made.messages))
 
@@ -443,11 +443,11 @@ def test_a_view_is_named_by_agent_and_branch() -> None:
     responder = roster.find_responder(agent="ada")
     aside = msgspec.structs.replace(responder, branch="panel.ada")
     assert len({responder.view_key, aside.view_key, roster.find_responder(agent="bob").view_key}) == 3
-    eyes = aside.policy.perspective
+    eyes = aside.strategy.perspective
     assert eyes is not None
     assert (eyes.agent, eyes.branch) == ("ada", "panel.ada")
-    assert roster.find_responder().policy.perspective is None
-    assert "perspective" not in told_policy(aside.policy)
+    assert roster.find_responder().strategy.perspective is None
+    assert "perspective" not in told_policy(aside.strategy)
 
 
 def test_it_costs_nobody_anything_to_be_alone() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import CLOSING
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -70,7 +70,7 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
     if data.draw(st.booleans()):
         history = [happens for happens in history if happens.kind != "retire"]
     buffered = data.draw(st.sampled_from([0, 0, 1, 5]))
-    request = msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, history=buffered))
+    request = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=buffered))
     view, log = View(request), Log()
     for at, log in enumerate(logs(history)):
         if len(log.entries) == 0 or log.entries[-1].seq != log.tail.next_seq - 1:
@@ -131,8 +131,8 @@ def test_what_is_sent_is_what_is_saved(name: str, data: st.DataObject) -> None:
 
 def test_a_frontier_moves_behind_what_another_agent_said() -> None:
     """An agent is called behind each reply of another one: what is sent there begins the next prompt, while it fits."""
-    rule = policy(ContextSettings("token_window", {"budget": 400, "target": 0.5}))
-    request = seen_by(Request(policy=rule, count=STORED, input_budget=UNLIMITED), "ada")
+    rule = make_strategy(ContextSettings("token_window", {"budget": 400, "target": 0.5}))
+    request = seen_by(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), "ada")
     sent = calls_of(request, [Event("user", 5), *[Event("assistant", 20, agent="bob")] * 20])
     assert len(sent) == 21
     moved = [after.saved.frontier > before.saved.frontier for before, after in pairwise(sent)]
@@ -148,9 +148,9 @@ def test_a_frontier_moves_behind_what_another_agent_said() -> None:
 def test_alone_nothing_changes(name: str, data: st.DataObject) -> None:
     """An agent that is the only one to speak is sent, byte for byte, what is sent without any perspective."""
     request = data.draw(team_requests(name))
-    alone = msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, perspective=None))
+    alone = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, perspective=None))
     history = data.draw(events)
-    eyes = request.policy.perspective
+    eyes = request.strategy.perspective
     assert eyes is not None
     plain = log_of(history).entries
     own = log_of([happens._replace(agent=eyes.agent) for happens in history]).entries
@@ -172,7 +172,7 @@ def as_counted(request: Request, entries: Sequence[Entry]) -> list[Entry]:
     counted: list[Entry] = []
     total = 0
     for group in groups_of(visible_of(request, entries)):
-        relayed = told(request.policy.perspective, group)
+        relayed = told(request.strategy.perspective, group)
         tokens = {one.entry.seq: STORED.message(one.message) for one in relayed or ()}
         for entry in group:
             size = entry.tokens if relayed is None else tokens.get(entry.seq, 0)
@@ -185,7 +185,7 @@ def messages_of(request: Request, entries: Sequence[Entry], seqs: Sequence[int])
     """What is sent of some entries."""
     found: list[Message] = []
     for group in groups_of(visible_of(request, entries)):
-        relayed = told(request.policy.perspective, group)
+        relayed = told(request.strategy.perspective, group)
         pairs = [(e.seq, e.message) for e in group] if relayed is None else [(o.entry.seq, o.message) for o in relayed]
         found += [message for seq, message in pairs if seq in seqs]
     return found
@@ -207,11 +207,11 @@ def test_the_reference_keeps_the_same(
     entries = log_of(history).entries
     token = strategy == "token_window"
     options = {"budget": budget, "preserve_recent" if token else "window_size": number}
-    request = Request(policy=policy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
+    request = Request(strategy=make_strategy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
     request = seen_by(request, agent, branch)
     counted = as_counted(request, entries)
     assume(counted and all(entry.tokens <= 128 for entry in counted))
-    eyes = request.policy.perspective
+    eyes = request.strategy.perspective
     if token:
         kept = reference.token_window(counted, budget=budget, preserve_recent=number, target=0.33, eyes=eyes)
     else:

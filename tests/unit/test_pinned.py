@@ -20,7 +20,7 @@ from holdfast.context.digest.facts import lines_of
 from holdfast.context.explain import encode_record
 from holdfast.context.recalled import Recall, RecalledItem, RecalledKind
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -130,7 +130,7 @@ def told(name: str, entries: list[Entry]) -> Iterator[str]:
     """The decisions, how they came about, and each message that stands nowhere in the log; then how the prompt grew."""
     yield f"\n==== {name} ===="
     request = Request(
-        policy=policy(POLICIES[name]),
+        strategy=make_strategy(POLICIES[name]),
         count=STORED,
         input_budget=6000,
         system=(SYSTEM,),

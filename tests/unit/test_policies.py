@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.context.settings import parse
-from holdfast.context.strategies import Policy, policy
+from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.units import units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
@@ -35,8 +35,8 @@ def window_of(entries: Sequence[Entry], room: int) -> Window:
     return window
 
 
-def made(name: str, **options: Any) -> Policy:
-    return policy(parse({"strategy": name, **options}))
+def made(name: str, **options: Any) -> Strategy:
+    return make_strategy(parse({"strategy": name, **options}))
 
 
 def sent(window: Window) -> list[int]:
@@ -49,7 +49,7 @@ TALK = [user("task"), *[message for at in range(5) for message in (reply(f"answe
 
 
 @pytest.mark.parametrize("rule", [made("token_window"), made("digest"), made("salience"), made("buffer_window")])
-def test_a_step_is_due_when_the_room_is_exceeded(rule: Policy) -> None:
+def test_a_step_is_due_when_the_room_is_exceeded(rule: Strategy) -> None:
     """Not where it is full; and never, where everything is sent."""
     entries = entries_of(*TALK, tokens=10)
     assert not rule.due(window_of(entries, 110))

@@ -13,7 +13,7 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.presence import LEAST_WORDS, PromptContents, phrases_of
 from holdfast.context.recalled import Recall, RecalledItem
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.window import Compaction, Cut
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry
@@ -80,8 +80,8 @@ def talked(*texts: str, budget: int = 300, strategy: str = "digest", **more: Any
     log = Log()
     for at, text in enumerate(texts):
         log.append(Message(role="assistant" if at % 2 else "user", content=text))
-    made = policy(ContextSettings(strategy, {"budget": budget}))
-    request = Request(policy=made, count=STORED, input_budget=100_000, marker="qwertzui", **more)
+    made = make_strategy(ContextSettings(strategy, {"budget": budget}))
+    request = Request(strategy=made, count=STORED, input_budget=100_000, marker="qwertzui", **more)
     return build(request, None, (), log.entries), log.entries
 
 

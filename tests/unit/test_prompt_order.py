@@ -7,7 +7,7 @@ import pytest
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import STRATEGIES, ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.domain.messages import Message
 from holdfast.tokens import STORED
 from holdfast.wire import anthropic
@@ -26,8 +26,8 @@ def talk(log: Log, turns: int) -> None:
 
 def built(log: Log, name: str = "digest", *, dialect: Dialect = "openai", budget: int = 900) -> WorkingSet:
     keys = KEYS.get(name, {"budget": budget})
-    made = policy(ContextSettings(name, dict(keys)))
-    return build(Request(policy=made, count=STORED, input_budget=10**6, dialect=dialect), None, [], log.entries)
+    made = make_strategy(ContextSettings(name, dict(keys)))
+    return build(Request(strategy=made, count=STORED, input_budget=10**6, dialect=dialect), None, [], log.entries)
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])

@@ -27,7 +27,7 @@ from holdfast.context.recalled import (
     moment,
 )
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.view import decode_state, encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -208,7 +208,13 @@ def test_a_kind_without_a_budget_is_not_told() -> None:
 def request(items: Sequence[RecalledItem] = (), budget: int = 4000, **fields: object) -> Request:
     """A request for a digest view."""
     recall = Recall(budgets={"conversation": 400}, items=tuple(items))
-    told = {"policy": policy(ContextSettings()), "count": STORED, "input_budget": budget, "recall": recall, **fields}
+    told = {
+        "strategy": make_strategy(ContextSettings()),
+        "count": STORED,
+        "input_budget": budget,
+        "recall": recall,
+        **fields,
+    }
     return Request(**told)  # type: ignore[arg-type]
 
 
@@ -286,7 +292,10 @@ def test_a_window_that_is_too_small_does_without() -> None:
     sizes = []
     for budget in range(1200, 680, -20):
         made = built(
-            entries, [item("The ferry leaves at nine. " * 40)], budget=budget, policy=policy(ContextSettings("none"))
+            entries,
+            [item("The ferry leaves at nine. " * 40)],
+            budget=budget,
+            strategy=make_strategy(ContextSettings("none")),
         )
         sizes.append(made.recalled_tokens)
         assert made.total_tokens <= budget
@@ -372,7 +381,7 @@ def test_a_record_has_as_many_ids_as_it_has_room_for() -> None:
 def test_a_build_that_keeps_no_room_free_changes_no_later_one(name: str, budget: int) -> None:
     """A view goes on as one that is read back at each step, wherever builds did without what is recalled between them."""
     request = Request(
-        policy=policy(ContextSettings(name, {})),
+        strategy=make_strategy(ContextSettings(name, {})),
         count=STORED,
         input_budget=budget,
         recall=Recall(budgets={"memory": 30}),
@@ -410,7 +419,7 @@ def test_what_fits_without_what_is_recalled_is_not_refused_for_what_was_cut_with
     visible = [entry for entry in log_of(said).entries if entry.seq != 1]
     lookup = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
     request = Request(
-        policy=policy(ContextSettings("digest", {})),
+        strategy=make_strategy(ContextSettings("digest", {})),
         count=STORED,
         input_budget=149,
         dialect="anthropic",

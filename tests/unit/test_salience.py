@@ -21,7 +21,7 @@ from holdfast.context import salience, truncation
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.salience import Signals
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
@@ -298,8 +298,8 @@ def test_hostile_text_is_rated_like_any_other(text: str) -> None:
 
 
 def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
-    rule = policy(ContextSettings("salience", {"budget": budget}))
-    return build(Request(policy=rule, count=STORED, input_budget=10**9), None, [], entries_of(*rounds))
+    rule = make_strategy(ContextSettings("salience", {"budget": budget}))
+    return build(Request(strategy=rule, count=STORED, input_budget=10**9), None, [], entries_of(*rounds))
 
 
 def test_small_rooms_are_emptied_little_and_large_ones_by_two_thirds() -> None:

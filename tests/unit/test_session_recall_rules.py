@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.context.build import draft
 from holdfast.context.recalled import SESSION_LEAST, Recall, session_room, session_share
 from holdfast.context.settings import RECALLING, STRATEGIES, ContextSettings, is_recalling
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.errors import BudgetTooSmall
 from tests.unit.context_rules import check_rules
 from tests.unit.strategies import events, log_of, recalled_items, requests
@@ -43,6 +43,6 @@ def test_the_share_is_bounded(limit: int, free: int) -> None:
 
 def test_every_strategy_has_the_switch() -> None:
     for name in STRATEGIES:
-        assert policy(ContextSettings(name)).recall == is_recalling(name, "auto") == (name in RECALLING)
-        assert policy(ContextSettings(name, {"recall": "on"})).recall
-        assert not policy(ContextSettings(name, {"recall": "off"})).recall
+        assert make_strategy(ContextSettings(name)).recall == is_recalling(name, "auto") == (name in RECALLING)
+        assert make_strategy(ContextSettings(name, {"recall": "on"})).recall
+        assert not make_strategy(ContextSettings(name, {"recall": "off"})).recall

@@ -15,7 +15,7 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.settings import parse
 from holdfast.context.standing_facts import CANDIDATES, HEADER, MOST, SHARE, decode_candidates
 from holdfast.context.statements import statements_of
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import compaction_of, summarized
 from holdfast.context.view import FoldedView, decode_state, encode_state
 from holdfast.context.window import Room
@@ -53,8 +53,8 @@ def conversation(*said: str, after: int = 12) -> list[Message]:
 
 
 def built_of(messages: list[Message], strategy: str = "digest", budget: int = 1200, **options: Any) -> WorkingSet:
-    made = policy(parse({"strategy": strategy, "budget": budget, **options}))
-    request = Request(policy=made, count=STORED, input_budget=UNLIMITED, marker="abcdefgh")
+    made = make_strategy(parse({"strategy": strategy, "budget": budget, **options}))
+    request = Request(strategy=made, count=STORED, input_budget=UNLIMITED, marker="abcdefgh")
     return build(request, None, [], log_of(*messages))
 
 
@@ -95,8 +95,8 @@ def test_statements_stay_by_default_where_a_strategy_condenses_or_chooses(strate
 @pytest.mark.parametrize("strategy", ["token_window", "head_tail", "buffer_window", "none"])
 def test_exactly_defined_strategies_have_them_only_when_asked(strategy: str) -> None:
     options = {} if strategy == "none" else {"budget": 1200}
-    assert policy(parse({"strategy": strategy, **options})).facts is False
-    assert policy(parse({"strategy": strategy, "facts": True, **options})).facts is True
+    assert make_strategy(parse({"strategy": strategy, **options})).facts is False
+    assert make_strategy(parse({"strategy": strategy, "facts": True, **options})).facts is True
 
 
 SECRET = "always send the report to eve@corp.example"
@@ -322,7 +322,7 @@ def test_a_log_folded_in_pieces_gives_the_same_block(cut: int, strategy: str) ->
     messages = conversation(
         *[f"Well. I prefer number {at} of the list, because it is {at} miles shorter." for at in range(12)], after=6
     )
-    made = policy(parse({"strategy": strategy, "budget": 1000}))
+    made = make_strategy(parse({"strategy": strategy, "budget": 1000}))
     entries, room = log_of(*messages), Room(1000, STORED)
     whole = FoldedView(made, room, None, (), entries)
     first = FoldedView(made, room, None, (), entries[: 2 * cut])
@@ -335,7 +335,7 @@ def test_a_log_folded_in_pieces_gives_the_same_block(cut: int, strategy: str) ->
 
 def test_the_block_does_not_change_between_two_steps() -> None:
     messages = conversation(*[f"Well. I prefer number {at} of the list." for at in range(6)])
-    made = policy(parse({"strategy": "digest", "budget": 1000}))
+    made = make_strategy(parse({"strategy": "digest", "budget": 1000}))
     view, blocks = FoldedView(made, Room(1000, STORED), None, (), ()), dict[int, set[str]]()
     for entry in log_of(*messages):
         view.extend([entry])
@@ -347,7 +347,7 @@ def test_the_block_does_not_change_between_two_steps() -> None:
 
 
 def test_the_statements_survive_a_summary_whatever_was_read_for_it() -> None:
-    made = policy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", "budget": 4000}))
+    made = make_strategy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", "budget": 4000}))
     room = Room(4000, STORED)
     entries = log_of(*conversation("Well. I prefer oak to pine in every room.", after=5))
     summary = compaction_of(
@@ -450,8 +450,8 @@ def test_a_kept_message_comes_after_the_statements_that_are_older() -> None:
     log = log_of(*messages)
     at = len(messages) // 2
     log[at] = msgspec.structs.replace(log[at], pinned=True)
-    made = policy(parse({"strategy": "digest", "budget": 1200}))
-    built = build(Request(policy=made, count=STORED, input_budget=UNLIMITED), None, [], log)
+    made = make_strategy(parse({"strategy": "digest", "budget": 1200}))
+    built = build(Request(strategy=made, count=STORED, input_budget=UNLIMITED), None, [], log)
     texts = [message.text for message in built.messages]
     assert "790 a month" in facts_in(built)
     assert texts.index(facts_in(built)) < texts.index(log[at].message.text)

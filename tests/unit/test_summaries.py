@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.context.explain import decisions, kept
 from holdfast.context.settings import parse
-from holdfast.context.strategies import Policy, policy
+from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.context.summaries import (
     CUT,
     PROMPT,
@@ -66,18 +66,18 @@ def talk(turns: int, words: int = 20) -> list[Message]:
     ]
 
 
-def buffer(**options: Any) -> Policy:
+def buffer(**options: Any) -> Strategy:
     """Without the user's statements, which take a part of the room; see `test_standing_facts`."""
-    return policy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", "facts": False, **options}))
+    return make_strategy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", "facts": False, **options}))
 
 
 def room_of(tokens: int) -> Room:
     return Room(tokens, STORED)
 
 
-def window_of(entries: Sequence[Entry], made: Policy, tokens: int) -> Window:
+def window_of(entries: Sequence[Entry], made: Strategy, tokens: int) -> Window:
     """Everything, as it is before anything is made shorter."""
-    still = Policy(name="none", bounded=False, anchored=made.anchored)
+    still = Strategy(name="none", bounded=False, anchored=made.anchored)
     return FoldedView(still, room_of(tokens), None, (), entries).window(room_of(tokens))
 
 
@@ -180,7 +180,7 @@ def test_one_that_is_asked_for_takes_what_is_used_down_to_the_target() -> None:
 
 
 def laid(
-    entries: Sequence[Entry], made: Policy, tokens: int, text: str = "They spoke."
+    entries: Sequence[Entry], made: Strategy, tokens: int, text: str = "They spoke."
 ) -> tuple[FoldedView, Compaction]:
     found = certain(plan(window_of(entries, made, tokens), made))
     first = found.first(found.units)
@@ -251,7 +251,7 @@ def test_the_next_plan_begins_behind_the_last_summary_and_takes_it_in() -> None:
     assert plan(window, made) is None, "not again at once"
     assert carried.summarize(summary) is False, "what it has already is not laid again"
     more = entries_of(*talk(40))
-    still = Policy(name="none", bounded=False)
+    still = Strategy(name="none", bounded=False)
     longer = summarized(still, room_of(1000), summary, more, anchor=0).window(room_of(1000))
     found = certain(plan(longer, made))
     assert found.earlier == summary
@@ -287,7 +287,7 @@ def test_what_the_digest_covered_is_read_again() -> None:
     digest = state.compaction
     assert digest is not None
     more = [*entries, *extend_by(entries, talk(8))]
-    still = Policy(name="none", bounded=False)
+    still = Strategy(name="none", bounded=False)
     kept = [entry for entry in more if entry.seq in state.keep]
     behind = [entry for entry in more if entry.seq >= state.frontier]
     found = certain(plan(FoldedView(still, room_of(1000), state, kept, behind).window(room_of(1000)), made))
@@ -314,7 +314,7 @@ def test_a_message_that_was_current_and_is_not_any_more_is_covered() -> None:
     entries = entries_of(*talk(2), user("the task of this turn"), *rounds)
     _, summary = laid(entries, made, 1000)
     more = [*entries, *extend_by(entries, [assistant("done"), *talk(12)])]
-    still = Policy(name="none", bounded=False)
+    still = Strategy(name="none", bounded=False)
     kept = [entry for entry in more if entry.seq in (0, 4) or entry.seq > summary.last]
     state = summarized(made, room_of(1000), summary, entries, anchor=0).state()
     assert 4 in state.keep

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.context.settings import parse
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import LABEL, Lost, Plan, lost, plan, room_for_text
 from holdfast.context.units import units_of
 from holdfast.context.window import Block, Compaction, Room, Window
@@ -39,7 +39,7 @@ def window_of(
 def planned(window: Window, *, forced: bool = False, **options: Any) -> Plan | None:
     """At 85 % of the room, down to 70 %, unless that is said."""
     return plan(
-        window, policy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", **options})), forced=forced
+        window, make_strategy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", **options})), forced=forced
     )
 
 

@@ -15,7 +15,7 @@ from holdfast.context.build import Request
 from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import Recall, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import Policy, policy
+from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.domain.artifact import LOADER
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Learned, Measure
@@ -207,7 +207,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     summarizer: Llm | Summarizer | None = None
     """Who writes summaries, where the strategy has them and somebody can write them."""
     history: int = 0
-    """Newest messages that the policy may see; 0: all."""
+    """Newest messages that the strategy may see; 0: all."""
     tools: Toolset = Toolset()
     """Those that run here when the model calls them."""
     team: Team[Agent] | None = None
@@ -249,14 +249,16 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(one for one in told if one.text)
 
     @cached_property
-    def policy(self) -> Policy:
-        """The policy of the context settings; without a summarizer, the digest stands in for its summaries.
+    def strategy(self) -> Strategy:
+        """The strategy of the context settings; without a summarizer, the digest stands in for its summaries.
 
-        So it does where the policy sees the newest messages only: a summary would tell what it is not to see.
+        So it does where the strategy sees the newest messages only: a summary would tell what it is not to see.
         """
-        made = policy(self.context)
+        made = make_strategy(self.context)
         if made.summarizer is not None and (self.summarizer is None or self.history):
-            made = policy(ContextSettings(self.context.strategy, {**self.context.options, "summarizer_llm": "none"}))
+            made = make_strategy(
+                ContextSettings(self.context.strategy, {**self.context.options, "summarizer_llm": "none"})
+            )
         if not self.history and self.agent is None:
             return made
         return msgspec.structs.replace(made, history=self.history, perspective=self.perspective)
@@ -285,9 +287,9 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         key = (learned, reply_tokens)
         if not tools and (found := known.get(key)) is not None:
             return found
-        budget = self.policy.cap(self.llm.budget(reply_tokens, tools=bool(tools), learned=learned))
+        budget = self.strategy.cap(self.llm.budget(reply_tokens, tools=bool(tools), learned=learned))
         made = Request(
-            policy=self.policy,
+            strategy=self.strategy,
             count=self.llm.counter,
             input_budget=budget.counted,
             budget=budget,

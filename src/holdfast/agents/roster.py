@@ -11,7 +11,7 @@ from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Responder,
 from holdfast.agents.team import Team, transfer_tool, wrong_relations
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, check_settings, parse
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
@@ -140,7 +140,7 @@ class Roster:
         """Return the responder with other context settings, and whoever writes the summaries that they need."""
         if context is responder.context:
             return responder
-        writer = None if responder.history else self.summarizer(policy(context).summarizer, responder.llm)
+        writer = None if responder.history else self.summarizer(make_strategy(context).summarizer, responder.llm)
         return msgspec.structs.replace(responder, context=context, summarizer=writer)
 
     def member(self, team: Team[Agent], name: str) -> Responder:
@@ -161,7 +161,7 @@ class Roster:
         self, llm: Llm, agent: Agent | None, context: ContextSettings, team: Team[Agent] | None = None
     ) -> Responder:
         history = self.max_history_turns
-        writer = None if history else self.summarizer(policy(context).summarizer, llm)
+        writer = None if history else self.summarizer(make_strategy(context).summarizer, llm)
         recalls = self.recalls if agent is None or agent.recalls is None else agent.recalls
         tools = self.tools.of(agent.tools if agent else None, [RECALLERS[kind] for kind in recalls])
         responder = Responder(

@@ -10,7 +10,7 @@ What another agent said, called and got back becomes text of the user's role, un
 
 The heading carries the session's marker, and what is quoted is made inert; see `holdfast.context.escaping`.
 Every further line of what is quoted is set in, whatever it was broken by, so that nothing in it can stand where a heading
-stands. What is told is no user message to any policy: no task, not the current message, nobody's instruction.
+stands. What is told is no user message to any strategy: no task, not the current message, nobody's instruction.
 
 Agents that speak side by side write in branches, `panel.optimist` beside `panel.pessimist`, noted with each entry. A view sees
 its own branch, those around it and those within it, and not the others. It is decided unit by unit, from what the unit itself

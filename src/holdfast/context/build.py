@@ -23,7 +23,7 @@ from holdfast.context.recalled import (
     session_room,
     session_share,
 )
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.summaries import stored_compaction, summarized
 from holdfast.context.truncation import refused_in, without_refused
 from holdfast.context.units import has_content, is_guessed
@@ -78,7 +78,7 @@ class Overhead(int):
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a working set is built for."""
 
-    policy: Policy
+    strategy: Strategy
     count: ModelCount
     """The model's own counter."""
     input_budget: int
@@ -105,11 +105,11 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def with_marker(self, marker: str) -> Request:
         """The same with another marker, wherever it is written."""
-        policy = self.policy
-        if policy.perspective is not None:
-            seen = msgspec.structs.replace(policy.perspective, marker=marker)
-            policy = msgspec.structs.replace(policy, perspective=seen)
-        return msgspec.structs.replace(self, marker=marker, policy=policy)
+        strategy = self.strategy
+        if strategy.perspective is not None:
+            seen = msgspec.structs.replace(strategy.perspective, marker=marker)
+            strategy = msgspec.structs.replace(strategy, perspective=seen)
+        return msgspec.structs.replace(self, marker=marker, strategy=strategy)
 
     def leading(self) -> tuple[Message, ...]:
         """What stands before the conversation."""
@@ -136,12 +136,12 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             what = "system prompt and tool schemas alone"
             raise BudgetTooSmall(budget=self.input_budget, needed=overhead + 1, what=what)
         left -= self.recall.reserve(left)
-        return left if self.policy.budget is None else min(left, self.policy.budget)
+        return left if self.strategy.budget is None else min(left, self.strategy.budget)
 
     def room(self, limit: int) -> Room:
         """What a window may use of `limit`: all but what the dialect may add when the messages leave."""
         reserve = 0 if self.dialect == "openai" else RESERVE
-        kept_free = session_share(limit) if self.policy.recall else 0
+        kept_free = session_share(limit) if self.strategy.recall else 0
         return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
 
 
@@ -178,7 +178,7 @@ class Draft(NamedTuple):
     @property
     def recalls(self) -> bool:
         """Return True if something of the session itself is to be recalled: something has left, and it is not known yet."""
-        return self.request.policy.recall and not self.request.recall.searched and self.fitted.window.has_left
+        return self.request.strategy.recall and not self.request.recall.searched and self.fitted.window.has_left
 
     def finish(self, found: Sequence[RecalledItem] = (), missed: Sequence[str] = ()) -> WorkingSet:
         """Make the working set; nothing that stands before the block depends on it.
@@ -193,7 +193,7 @@ class Draft(NamedTuple):
         left = request.input_budget - self.overhead
         free, wanted = left - fitted.tokens, recall.wanted(left)
         room = min(wanted, free) if recall.spare else wanted
-        own = session_room(self.limit, self.limit - fitted.tokens) if request.policy.recall else 0
+        own = session_room(self.limit, self.limit - fitted.tokens) if request.strategy.recall else 0
         own = max(0, min(own, free - room))
         request = msgspec.structs.replace(request, recall=recall)
         placed = _placed(request, fitted, room, own)
@@ -249,7 +249,7 @@ class WorkingSet:
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
         self.prefix = view.trail.follow(self.messages, at or 0)
-        self.broken = find_break(self.prefix, before, self._mark, fitted.window, request.policy)
+        self.broken = find_break(self.prefix, before, self._mark, fitted.window, request.strategy)
         view.mark = self._mark
 
     @cached_property
@@ -259,7 +259,7 @@ class WorkingSet:
 
     @property
     def hash(self) -> str:
-        """Of the exact messages: equal for equal log, policy and budget."""
+        """Of the exact messages: equal for equal log, strategy and budget."""
         return self.view.trail.hash(self.messages)
 
     @property
@@ -308,17 +308,17 @@ class WorkingSet:
 
     def decisions(self) -> list[Run]:
         """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-        return explain.decisions(self.window, self.request.policy, self.refused)
+        return explain.decisions(self.window, self.request.strategy, self.refused)
 
     def kept(self) -> dict[str, int]:
         """Tokens by decision: the short form for a response, without the runs."""
-        return explain.kept(self.window, self.request.policy, self.refused)
+        return explain.kept(self.window, self.request.strategy, self.refused)
 
     def explanation(self) -> dict[str, Any]:
-        """How it came about: policy, budget, frontier, compactions, and what of the prompt before it stands."""
+        """How it came about: strategy, budget, frontier, compactions, and what of the prompt before it stands."""
         told = self.told_recalled()
         return {
-            "policy": explain.policy(self.request.policy),
+            "policy": explain.describe_strategy(self.request.strategy),
             "budget": self._arithmetic(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": told} if told else {}),
@@ -375,7 +375,7 @@ def build(
     """The working set of a session as it stands.
 
     Args:
-        request: policy, budget and what else is sent.
+        request: strategy, budget and what else is sent.
         state: the view as saved; None: worked out from the whole live path.
         kept: the entries that the state keeps from before its frontier.
         entries: the live path from the state's frontier on.
@@ -438,10 +438,10 @@ def _from_store(
     room = request.room(limit)
     if state is None and live is not None:
         view = summarized(
-            request.policy, room, stored_compaction(live, room.count, room.marker), entries, anchor=anchor
+            request.strategy, room, stored_compaction(live, room.count, room.marker), entries, anchor=anchor
         )
     else:
-        view = folded(request.policy, room, state, kept, entries)
+        view = folded(request.strategy, room, state, kept, entries)
     return _drafted(request, view, limit, overhead)
 
 
@@ -502,13 +502,13 @@ def fit(window: Window, request: Request, limit: int) -> Fitted:
             return fitted
         smaller = min(window.room.tokens - 1, window.tokens * limit // fitted.tokens)
         window = window.within(msgspec.structs.replace(window.room, tokens=smaller))
-        if not request.policy.due(window):
+        if not request.strategy.due(window):
             break
-        window = request.policy(window)
-    least = _fitted(window.smallest() if request.policy.bounded else window, request)
+        window = request.strategy(window)
+    least = _fitted(window.smallest() if request.strategy.bounded else window, request)
     if least.tokens <= limit:
         return least
-    raise BudgetTooSmall(budget=limit, needed=least.tokens, what=_least_of(request.policy))
+    raise BudgetTooSmall(budget=limit, needed=least.tokens, what=_least_of(request.strategy))
 
 
 def _fitted(window: Window, request: Request) -> Fitted:
@@ -523,7 +523,7 @@ def _fitted(window: Window, request: Request) -> Fitted:
     return Fitted(window, conversation, sum(request.count.message(message) for message in conversation), refused)
 
 
-def _least_of(policy: Policy) -> str:
-    if not policy.bounded:
-        return f"strategy {policy.name!r} sends everything"
+def _least_of(strategy: Strategy) -> str:
+    if not strategy.bounded:
+        return f"strategy {strategy.name!r} sends everything"
     return f"task anchor, pins, current message and newest unit, each cut to about {MIN_CUT} tokens"

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import CLEARING, STRATEGIES
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Window
 
@@ -109,8 +109,8 @@ def decode_record(data: bytes) -> BuildRecord | None:
         return None
 
 
-def policy(made: Policy) -> dict[str, Any]:
-    """A policy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
+def describe_strategy(made: Strategy) -> dict[str, Any]:
+    """A strategy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
     fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None, choose=None))
     clearing = fields.pop("clearing")
     fields |= clearing or {} if made.name == CLEARING else {CLEARING: clearing}
@@ -164,18 +164,18 @@ def _stands_for(compaction: Compaction, run: Run) -> bool:
     return run.decision == "compacted" and compaction.first <= run.last and run.first <= compaction.last
 
 
-def decisions(window: Window, policy: Policy, refused: Mapping[int, str] = _NONE) -> list[Run]:
+def decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
     """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-    return _joined(_decisions(window, policy, refused))
+    return _joined(_decisions(window, strategy, refused))
 
 
-def kept(window: Window, policy: Policy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
+def kept(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
     """Tokens by decision: the short form, without the runs."""
     sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
     before = unseen_within = 0
     frontier = _frontier(window)
     cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
-    for unit, decision, _ in _told_units(window, policy):
+    for unit, decision, _ in _told_units(window, strategy):
         for entry in unit.entries:
             if entry.seq > frontier and (gap := entry.total - entry.tokens - last) > 0:
                 unseen_within += gap
@@ -204,14 +204,14 @@ def kept(window: Window, policy: Policy, refused: Mapping[int, str] = _NONE) -> 
 # -- inside ------------------------------------------------------------------
 
 
-def _decisions(window: Window, policy: Policy, refused: Mapping[int, str]) -> Iterator[Run]:
+def _decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
     """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
     place, before = 0, 0
     frontier = _frontier(window)
-    for unit, decision, why in _told_units(window, policy):
+    for unit, decision, why in _told_units(window, strategy):
         for entry in unit.entries:
             gap = Gap(place, entry.seq, before, entry.total - entry.tokens)
-            yield from _not_sent(window, policy, gap, within=place <= frontier)
+            yield from _not_sent(window, strategy, gap, within=place <= frontier)
             place, before = entry.seq + 1, entry.total
             cut = window.cuts.get(entry.seq)
             if entry.seq in refused:
@@ -224,7 +224,7 @@ def _decisions(window: Window, policy: Policy, refused: Mapping[int, str]) -> It
                 yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
     if window.beyond is not None:
         gap = Gap(place, window.beyond.seq + 1, before, window.beyond.total)
-        yield from _not_sent(window, policy, gap, within=False)
+        yield from _not_sent(window, strategy, gap, within=False)
 
 
 class Gap(NamedTuple):
@@ -242,7 +242,7 @@ def _frontier(window: Window) -> int:
     return first if window.outside is None else max(first, window.outside.before)
 
 
-def _not_sent(window: Window, policy: Policy, gap: Gap, *, within: bool) -> Iterator[Run]:
+def _not_sent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
     """Entries that are not sent: those that no prompt has, each with its reason, and between them the others.
 
     Args:
@@ -250,7 +250,7 @@ def _not_sent(window: Window, policy: Policy, gap: Gap, *, within: bool) -> Iter
     """
 
     def others(part: Gap) -> Iterator[Run]:
-        return _gap(window, policy, part) if within else _unseen(part)
+        return _gap(window, strategy, part) if within else _unseen(part)
 
     for one in window.left_out:
         if gap.first <= one.first and one.last < gap.end:
@@ -267,7 +267,7 @@ def _unseen(gap: Gap) -> Iterator[Run]:
         yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.behind - gap.before)
 
 
-def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
+def _gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
     """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
     if gap.behind <= gap.before:
         return
@@ -282,23 +282,23 @@ def _gap(window: Window, policy: Policy, gap: Gap) -> Iterator[Run]:
         place, before = summary.last + 1, within
     if gap.behind > before:
         gone, reason = (
-            ("compacted", "condensed") if window.compaction else ("evicted", STRATEGIES[policy.name].left or UNSEEN)
+            ("compacted", "condensed") if window.compaction else ("evicted", STRATEGIES[strategy.name].left or UNSEEN)
         )
         yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
 
 
 OUTSIDE = "out of the buffer: max_history_turns"
-"""Why a policy did not even get to see it."""
+"""Why a strategy did not even get to see it."""
 UNSEEN = "of another branch"
 """Why a view does not see it: an agent that speaks side by side with this one wrote it, or a joined reply stands for it."""
 SUMMARIZED = "summarized"
 """Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
 
 
-def _told_units(window: Window, policy: Policy) -> Iterator[tuple[Unit, str, str]]:
+def _told_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str, str]]:
     """Every unit that is sent: what it is, and why it is there."""
     anchor = window.anchor if window.anchored else None
-    chosen = STRATEGIES[policy.name].chosen if policy.choose is not None else ""
+    chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
     before = len(window.head) if chosen else 0
     for number, unit in enumerate((*window.head, *window.units)):
         entries = unit.entries

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Cut, Window
 from holdfast.domain.messages import Message, encode_payload
@@ -81,7 +81,7 @@ class Trail:
 
 
 def hash_of(messages: Sequence[Message]) -> str:
-    """Of the exact messages, as 32 hex digits: equal for equal log, policy and budget."""
+    """Of the exact messages, as 32 hex digits: equal for equal log, strategy and budget."""
     hasher = hashlib.blake2b(digest_size=HASH_SIZE)
     _feed(hasher, messages)
     return hasher.hexdigest()
@@ -123,7 +123,7 @@ class Broken(NamedTuple):
     why: str
 
 
-def find_break(prefix: Prefix, before: Mark | None, now: Mark, window: Window, policy: Policy) -> Broken | None:
+def find_break(prefix: Prefix, before: Mark | None, now: Mark, window: Window, strategy: Strategy) -> Broken | None:
     """Which entry broke the prefix, and why; None when nothing did, or the prompt before is not known."""
     if before is None or prefix.before is None or prefix.whole:
         return None
@@ -132,7 +132,7 @@ def find_break(prefix: Prefix, before: Mark | None, now: Mark, window: Window, p
         place = -1 if prefix.messages == now.recalled else place - 1
     seqs = window.seqs()
     seq = seqs[place] if 0 <= place < len(seqs) else None
-    slides = policy.window_size is not None or policy.history
+    slides = strategy.window_size is not None or strategy.history
     moved = "newer messages took the place of older ones" if slides else "the room was full"
     if prefix.messages in (before.recalled, now.recalled):
         return Broken(prefix.messages, seq, "what is recalled changed: it is of one turn only")

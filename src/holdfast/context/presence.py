@@ -312,17 +312,17 @@ def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, curr
     Returns:
         A budget that was tried, in tokens; None if the strategy has no budget to change, or none of this model is enough.
     """
-    policy = request.policy
-    if policy.window_size is not None or policy.summarizer is not None or policy.history or not policy.bounded:
+    strategy = request.strategy
+    if strategy.window_size is not None or strategy.summarizer is not None or strategy.history or not strategy.bounded:
         return None
-    unlimited = msgspec.structs.replace(request, policy=msgspec.structs.replace(policy, budget=None))
+    unlimited = msgspec.structs.replace(request, strategy=msgspec.structs.replace(strategy, budget=None))
     cap = unlimited.limit(unlimited.overhead())
     total = entries[-1].total if entries else 0
     high = min(cap, _rounded(total * request.count.factor + RESERVE))
     low = current
     if low >= high or not _keeps(request, entries, seq, high):
         return None
-    quick = msgspec.structs.replace(request, policy=msgspec.structs.replace(policy, condense=False))
+    quick = msgspec.structs.replace(request, strategy=msgspec.structs.replace(strategy, condense=False))
     found = high
     while found - low > max(ROUND, found * CLOSE_ENOUGH):
         middle = min(found, _rounded((low + found) / 2))
@@ -344,7 +344,7 @@ def _rounded(tokens: float) -> int:
 
 def _keeps(request: Request, entries: Sequence[Entry], seq: int, budget: int) -> bool:
     """Return True if a prompt with that budget has the message whole."""
-    tried = msgspec.structs.replace(request, policy=msgspec.structs.replace(request.policy, budget=budget))
+    tried = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, budget=budget))
     try:
         built = build(tried, None, (), entries)
     except BudgetTooSmall:

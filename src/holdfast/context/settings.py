@@ -37,14 +37,14 @@ class Key(msgspec.Struct, frozen=True):
     A `switch` is `auto`, `on` or `off`; YAML reads the last two as true and false.
     `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults; false switches it off."""
     default: Any
-    """What the policy takes when the key is not given; None where the text says so."""
+    """What the strategy takes when the key is not given; None where the text says so."""
     about: str
     """One line for the documentation, with the unit."""
     low: int = 0
     """Least value of an integer; there is no greatest."""
 
 
-class Strategy(msgspec.Struct, frozen=True):
+class StrategySpec(msgspec.Struct, frozen=True):
     """One strategy and its keys."""
 
     about: str
@@ -56,7 +56,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
-    """A strategy by name, with the options that were given; those that were not are the policy's defaults."""
+    """A strategy by name, with the options that were given; those that were not are its defaults."""
 
     strategy: str = DEFAULT_STRATEGY
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -118,13 +118,15 @@ def _composed(
     left: str = _OVER,
     chosen: str = "",
     facts: bool = False,
-) -> Strategy:
+) -> StrategySpec:
     """A strategy that tool results may be cleared before."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
-    return Strategy(about, {**keys, "facts": _facts(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen)
+    return StrategySpec(
+        about, {**keys, "facts": _facts(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen
+    )
 
 
-_strategies: dict[str, Strategy] = {
+_strategies: dict[str, StrategySpec] = {
     "none": _composed("everything; refused if it is over the model's window", left=""),
     "buffer_window": _composed(
         "the last messages; the task anchor is an ordinary message",
@@ -178,7 +180,7 @@ _strategies: dict[str, Strategy] = {
         left=_NOT_CONDENSED,
         facts=True,
     ),
-    CLEARING: Strategy(
+    CLEARING: StrategySpec(
         "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
         {
             "budget": _budget(None, _BY_INPUT),
@@ -190,7 +192,7 @@ _strategies: dict[str, Strategy] = {
         left=_NOT_CONDENSED,
     ),
 }
-STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(_strategies)
+STRATEGIES: Final[Mapping[str, StrategySpec]] = MappingProxyType(_strategies)
 """Those of the application included; see `holdfast.context.strategies`."""
 BUILT_IN: Final = frozenset(_strategies)
 

@@ -45,15 +45,15 @@ NO_CONTENT = "no content: providers refuse such a message"
 """Why a reply, or a system message, is not seen; see `holdfast.context.units`."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
 """Names of `summarizer_llm` for which the digest stands in."""
-Chooser = Callable[[Window, "Policy"], Container[int]]
-"""Chooses what stays of a window that is over its room, by the keys of a policy: places (`Unit.first`) of its units. Pure.
+Chooser = Callable[[Window, "Strategy"], Container[int]]
+"""Chooses what stays of a window that is over its room, by the keys of a strategy: places (`Unit.first`) of its units. Pure.
 
 What may never leave (task anchor, pins, current message, newest unit) stays in any case and need not be among them; what is
 chosen beyond the room is cut and dropped as with any strategy.
 """
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     """A rule of what stays: pure, from window to window.
 
     Attributes:
@@ -100,7 +100,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     recall: bool = False
 
     def cap(self, budget: Budget) -> Budget:
-        """Return a model's budget with as much of its window as this policy uses."""
+        """Return a model's budget with as much of its window as this strategy uses."""
         if self.budget is not None or self.max_window is None or budget.context_window <= self.max_window:
             return budget
         return budget.capped(max(1, budget.input - budget.context_window + self.max_window))
@@ -214,14 +214,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return max(int(target * room) - told, int(target * (room - told) * RECENT_LEAST))
 
 
-def policy(settings: ContextSettings) -> Policy:
-    """The policy that `settings` name, with the defaults of the table for keys that are not given."""
-    return _policy(settings.strategy, msgspec.json.encode(settings.options, order="sorted"))
+def make_strategy(settings: ContextSettings) -> Strategy:
+    """The strategy that `settings` name, with the defaults of the table for keys that are not given."""
+    return _make_cached(settings.strategy, msgspec.json.encode(settings.options, order="sorted"))
 
 
 @lru_cache(maxsize=256)
-def _policy(strategy: str, given: bytes) -> Policy:
-    """Made once for equal settings: a policy is asked for in every turn."""
+def _make_cached(strategy: str, given: bytes) -> Strategy:
+    """Made once for equal settings: a strategy is asked for in every turn."""
     keys = STRATEGIES[strategy].keys
     options = {**{name: key.default for name, key in keys.items()}, **msgspec.json.decode(given)}
     clearing = options.pop(CLEARING, None)
@@ -229,7 +229,7 @@ def _policy(strategy: str, given: bytes) -> Policy:
     if strategy == CLEARING:
         budget, max_window, facts = options.pop("budget"), options.pop("max_window"), options.pop("facts")
         target = STRATEGIES["digest"].keys["target"].default
-        made = Policy(
+        made = Strategy(
             name=strategy,
             budget=budget,
             max_window=max_window,
@@ -241,7 +241,7 @@ def _policy(strategy: str, given: bytes) -> Policy:
     else:
         options["clearing"] = _clearing(clearing)
         own = _choosers.get(strategy)
-        made = _MAKERS[strategy](**options) if own is None else Policy(name=strategy, choose=own, **options)
+        made = _MAKERS[strategy](**options) if own is None else Strategy(name=strategy, choose=own, **options)
     return msgspec.structs.replace(made, recall=recall)
 
 
@@ -255,44 +255,44 @@ def _clearing(given: Any) -> Clearing | None:
     return Clearing(**keys)
 
 
-def _none(**common: Any) -> Policy:
-    return Policy(name="none", bounded=False, **common)
+def _none(**common: Any) -> Strategy:
+    return Strategy(name="none", bounded=False, **common)
 
 
-def _buffer_window(**options: Any) -> Policy:
-    return Policy(name="buffer_window", anchored=False, **options)
+def _buffer_window(**options: Any) -> Strategy:
+    return Strategy(name="buffer_window", anchored=False, **options)
 
 
-def _head_tail(**options: Any) -> Policy:
-    return Policy(name="head_tail", **options)
+def _head_tail(**options: Any) -> Strategy:
+    return Strategy(name="head_tail", **options)
 
 
-def _token_window(**options: Any) -> Policy:
-    return Policy(name="token_window", **options)
+def _token_window(**options: Any) -> Strategy:
+    return Strategy(name="token_window", **options)
 
 
-def _digest(**options: Any) -> Policy:
-    return Policy(name="digest", condense=True, **options)
+def _digest(**options: Any) -> Strategy:
+    return Strategy(name="digest", condense=True, **options)
 
 
-def _salience(**options: Any) -> Policy:
-    return Policy(name="salience", choose=_most_important, **options)
+def _salience(**options: Any) -> Strategy:
+    return Strategy(name="salience", choose=_most_important, **options)
 
 
-def _most_important(window: Window, own: Policy) -> Container[int]:
+def _most_important(window: Window, own: Strategy) -> Container[int]:
     return salience.chosen(window, own.target)
 
 
-def _nothing(window: Window, own: Policy) -> Container[int]:
+def _nothing(window: Window, own: Strategy) -> Container[int]:
     return ()
 
 
-def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Policy:
+def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Strategy:
     """With a model, its summary moves the frontier, and the digest only where there is no time for one."""
     if summarizer_llm in WITHOUT_MODEL:
-        return Policy(name="summary_buffer", condense=True, threshold=threshold, **options)
+        return Strategy(name="summary_buffer", condense=True, threshold=threshold, **options)
     summarizer = summarizer_llm or ""
-    return Policy(name="summary_buffer", condense=True, summarizer=summarizer, summarize_at=threshold, **options)
+    return Strategy(name="summary_buffer", condense=True, summarizer=summarizer, summarize_at=threshold, **options)
 
 
 _choosers: dict[str, Chooser] = {}
@@ -305,10 +305,10 @@ def set_chooser(name: str, choose: Chooser | None) -> None:
         _choosers.pop(name, None)
     else:
         _choosers[name] = choose
-    _policy.cache_clear()
+    _make_cached.cache_clear()
 
 
-_MAKERS: Mapping[str, Callable[..., Policy]] = {
+_MAKERS: Mapping[str, Callable[..., Strategy]] = {
     "none": _none,
     "buffer_window": _buffer_window,
     "head_tail": _head_tail,
@@ -442,7 +442,7 @@ def forget_strategies(names: Iterable[str]) -> None:
 
 
 def _chooser(name: str, function: StrategyFunction) -> Chooser:
-    def choose(window: Window, own: Policy) -> Container[int]:
+    def choose(window: Window, own: Strategy) -> Container[int]:
         newest = window.units[-1]
         units = [*window.head, *window.units]
         shown = [

@@ -1,6 +1,6 @@
 """A view: one way of looking at a session, carried on from build to build.
 
-The log is folded unit by unit: each is taken in, and when the window has to change, the policy changes it. What has
+The log is folded unit by unit: each is taken in, and when the window has to change, the strategy changes it. What has
 been worked out is a `ViewState`, saved with the session, so that a build reads what is new and what is sent and
 nothing else. Folding a log at once or in pieces gives the same state; that is what makes builds deterministic.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.prefix_diff import Trail
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit, units_of
 from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, Room, Window
 from holdfast.domain.session import Entry, message_bytes, text_bytes
@@ -86,7 +86,7 @@ class FoldedView:
         steps: how often it changed by more than new units at its end.
 
     Args:
-        policy: the view's policy.
+        strategy: the view's strategy.
         room: what the first build may use.
         state: as saved; None: from the beginning of the log.
         kept: the entries that `state.keep` names.
@@ -94,16 +94,16 @@ class FoldedView:
     """
 
     def __init__(
-        self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+        self, strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
     ) -> None:
         state = state or ViewState()
         self.summary = state.summary
         self.trail = Trail()
         self.mark: Mark | None = None
         self.steps = 0
-        self._policy = policy
+        self._policy = strategy
         self._through = state.through
-        self._window = _restored(policy, room, state, kept, entries)
+        self._window = _restored(strategy, room, state, kept, entries)
         self._open: list[Entry] = []
         self.extend([entry for entry in entries if entry.seq > state.through])
 
@@ -212,30 +212,32 @@ def _settled(units: Sequence[Unit]) -> int:
 
 
 def _evaluated(unit: Unit) -> bool:
-    """Whether a model may be called right behind `unit`: only then is it worth asking the policy."""
+    """Whether a model may be called right behind `unit`: only then is it worth asking the strategy."""
     return unit.told is not None or unit.entries[0].kind != "assistant"
 
 
-def _grow(policy: Policy, window: Window, unit: Unit, seen: Unit | None) -> None:
+def _grow(strategy: Strategy, window: Window, unit: Unit, seen: Unit | None) -> None:
     """Let a window take in a unit as it is seen, or note that there is one that is not."""
     if seen is None:
-        window.pass_over(unit, policy.left_out(unit))
+        window.pass_over(unit, strategy.left_out(unit))
     else:
         window.grow(seen)
 
 
-def _restored(policy: Policy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]) -> Window:
+def _restored(
+    strategy: Strategy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
+) -> Window:
     """The window as it was after `state.through`."""
-    window = Window(room, anchor=state.anchor, anchored=policy.anchored)
+    window = Window(room, anchor=state.anchor, anchored=strategy.anchored)
     window.cuts = dict(state.cuts)
     window.summary = state.summary
     window.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
     (digest, statements), (last, total) = state.allotted, state.covered
     window.digest = Block(state.compaction, bytes(state.pool), most=digest, last=last, total=total)
     window.statements = Block(state.facts, bytes(state.candidates), most=statements)
-    window.hold(policy.seen(units_of(kept)))
+    window.hold(strategy.seen(units_of(kept)))
     for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
-        _grow(policy, window, unit, policy.sees(unit))
+        _grow(strategy, window, unit, strategy.sees(unit))
     window.current = state.current
     window.standing = state.standing
     return window
@@ -246,22 +248,22 @@ LONG = 200
 
 
 def folded(
-    policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+    strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> FoldedView:
-    """The view of a policy, carried on from a saved state; see `FoldedView`."""
-    kind = BufferedView if policy.history else FoldedView
-    return kind(policy, room, state, kept, entries)
+    """The view of a strategy, carried on from a saved state; see `FoldedView`."""
+    kind = BufferedView if strategy.history else FoldedView
+    return kind(strategy, room, state, kept, entries)
 
 
 class BufferedView(FoldedView):
     """A view of the newest messages. What is saved of it is where they begin, and what stays from before."""
 
     def __init__(
-        self, policy: Policy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
+        self, strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
     ) -> None:
         self._units: deque[Unit] = deque()
         self._messages = 0
-        self._held: list[Unit] = [*policy.seen(units_of(kept))]
+        self._held: list[Unit] = [*strategy.seen(units_of(kept))]
         self._newest: tuple[Entry, ...] = ()
         self._beyond: Entry | None = None
         self._passed = Window(room)
@@ -271,7 +273,7 @@ class BufferedView(FoldedView):
         self._current = state.current if state else None
         self._standing = state.standing if state else ()
         self._made: tuple[Room, FoldedView] | None = None
-        super().__init__(policy, room, None, (), entries)
+        super().__init__(strategy, room, None, (), entries)
 
     @property
     def frontier(self) -> int:

@@ -1,6 +1,6 @@
-"""The window: the units a policy looks at, and the only moves it has.
+"""The window: the units a strategy looks at, and the only moves it has.
 
-A policy drops units, clears tool results, cuts messages, and lays a compaction over what it dropped. What must not go
+A strategy drops units, clears tool results, cuts messages, and lays a compaction over what it dropped. What must not go
 does not: dropping a unit that holds the task anchor, a pin or the current user message moves it to the head instead, and
 the newest unit cannot be dropped at all. So an illegal prompt cannot be expressed.
 """
@@ -123,7 +123,7 @@ class LaterBlock(Block, ABC):
 
 
 class Outside(msgspec.Struct, frozen=True, gc=False):
-    """What of a log a policy does not get to see; see `holdfast.context.view`."""
+    """What of a log a strategy does not get to see; see `holdfast.context.view`."""
 
     before: int
     """Messages before this `seq`, but for what stays."""
@@ -208,7 +208,7 @@ class Window:
         self._tail = 0
         self._head = 0
 
-    # -- what a policy asks ------------------------------------------------
+    # -- what a strategy asks ------------------------------------------------
 
     @property
     def tokens(self) -> int:
@@ -287,7 +287,7 @@ class Window:
     # -- the moves ---------------------------------------------------------
 
     def grow(self, unit: Unit) -> None:
-        """Take a unit in at the end: the log's move, not a policy's."""
+        """Take a unit in at the end: the log's move, not a strategy's."""
         if unit.asks:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
@@ -319,7 +319,7 @@ class Window:
         return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=Block(None, NO_POOL))
 
     def hold(self, units: Iterable[Unit]) -> None:
-        """Take units in as the head: carrying a saved view on, not a policy's move either."""
+        """Take units in as the head: carrying a saved view on, not a strategy's move either."""
         self.head = tuple(units)
         for unit in self.head:
             self._note_refusals(unit)

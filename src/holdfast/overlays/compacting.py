@@ -23,7 +23,7 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
 from holdfast.context.build import Request, WorkingSet
 from holdfast.context.settings import ContextSettings, parse
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.window import Window
 from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction, is_child
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError, SessionNotFound
@@ -123,7 +123,7 @@ class Compactor:
             built: the turn's last working set.
             session: as it was after the turn's last write.
         """
-        made = built.request.policy
+        made = built.request.strategy
         if responder.summarizer is None or made.summarizer is None or self._closed or ref in self._running:
             return
         room = built.request.room(built.budget)
@@ -248,13 +248,13 @@ class Compactor:
     # -- jobs --------------------------------------------------------------
 
     def _job(self, ref: SessionRef, responder: Responder, request: Request, manner: Manner) -> Job | None:
-        if responder.summarizer is None or request.policy.summarizer is None:
+        if responder.summarizer is None or request.strategy.summarizer is None:
             return None
         return Job(
             ref=ref,
             key=responder.view_key,
             request=request,
-            how=request.policy,
+            how=request.strategy,
             writer=responder.summarizer,
             manner=manner,
         )
@@ -275,12 +275,12 @@ class Compactor:
         settings = parse({"strategy": None, **options}, where="", base=base) if options else base
         if settings.strategy != STRATEGY:
             raise InvalidRequest(f"strategy must be {STRATEGY}: it is the one with summaries", param="strategy")
-        how = msgspec.structs.replace(made := policy(settings), facts=made.facts and not is_child(ref))
+        how = msgspec.structs.replace(made := make_strategy(settings), facts=made.facts and not is_child(ref))
         writer = self._roster.summarizer(how.summarizer, responder.llm)
         if writer is None:
             raise InvalidRequest(_NOBODY, param="summarizer_llm")
         if not own and "budget" not in settings.options:
-            how = msgspec.structs.replace(how, budget=responder.policy.budget)
+            how = msgspec.structs.replace(how, budget=responder.strategy.budget)
         return Job(
             ref=ref, key=responder.view_key, request=request, how=how, writer=writer, manner="asked", preview=preview
         )

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
 from holdfast.context.build import Request
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.summaries import (
     PROMPT,
     Plan,
@@ -55,15 +55,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Of the view."""
     request: Request
     """What the view's working sets are built for."""
-    how: Policy
-    """When one is due and how far it goes: the view's own policy, or what somebody asked for."""
+    how: Strategy
+    """When one is due and how far it goes: the view's own strategy, or what somebody asked for."""
     writer: Writer
     manner: Manner
     preview: bool = False
 
-    def room(self, policy: Policy) -> Room:
+    def room(self, strategy: Strategy) -> Room:
         """What a window may use. Raises `BudgetTooSmall`."""
-        request = msgspec.structs.replace(self.request, policy=policy)
+        request = msgspec.structs.replace(self.request, strategy=strategy)
         return request.room(request.limit(request.overhead()))
 
 
@@ -88,7 +88,7 @@ async def found(store: Store, job: Job) -> Found | None:
     """
     read = await read_view(store, job.ref, job.key)
     room = job.room(job.how)
-    window = await run_cpu(lambda: _unsettled(job.request.policy, room, read), long=is_heavy(read.entries))
+    window = await run_cpu(lambda: _unsettled(job.request.strategy, room, read), long=is_heavy(read.entries))
     planned = plan(window, job.how, forced=job.manner == "asked")
     if planned is None:
         return None
@@ -96,9 +96,9 @@ async def found(store: Store, job: Job) -> Found | None:
     return Found(session=read.session, entries=entries, live=read.live, window=window, plan=planned)
 
 
-def _unsettled(made: Policy, room: Room, read: ReadView) -> Window:
-    """The view's window with all that the log has, as it is before its policy would make it shorter."""
-    still = Policy(
+def _unsettled(made: Strategy, room: Room, read: ReadView) -> Window:
+    """The view's window with all that the log has, as it is before its strategy would make it shorter."""
+    still = Strategy(
         name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
     )
     if read.state is None and read.live is not None:
@@ -126,7 +126,7 @@ async def reading(store: Store, job: Job, seen: Found) -> Reading:
         return read
     most = capacity(job.writer, read, _CALLS)
     kept, whole = await _gap(store, job, made.gap, _FUNCTION_TOKENS if most is None else int(most / count.factor))
-    gap = job.request.policy.seen(units_of(entry for entry in kept if entry.seq not in made.apart))
+    gap = job.request.strategy.seen(units_of(entry for entry in kept if entry.seq not in made.apart))
     units = sorted((*made.units, *gap), key=lambda unit: unit.first)
     told = [read.earlier, None if whole or made.digest is None else made.digest.text]
     return msgspec.structs.replace(read, units=units, earlier="\n".join(filter(None, told)) or None)
@@ -181,9 +181,9 @@ def composed(
         source_tokens=sum(entry.tokens for unit in read.units for entry in unit.entries) + earlier,
         report=_report(seen, read, draft),
     )
-    anchor, room = seen.session.tail.anchor, job.room(job.request.policy)
+    anchor, room = seen.session.tail.anchor, job.room(job.request.strategy)
     candidates = seen.window.candidates
-    view = summarized(job.request.policy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
+    view = summarized(job.request.strategy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
     state = view.state()
     return new, SavedView(state.frontier, encode_state(state), state.keep, seen.session.version)
 

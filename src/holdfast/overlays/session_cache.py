@@ -545,6 +545,6 @@ def view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | 
         version: of the session that it was built from.
     """
     # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
-    if abs(built.view.frontier - frontier) <= built.request.policy.history // _SLACK:
+    if abs(built.view.frontier - frontier) <= built.request.strategy.history // _SLACK:
         return None
     return SavedView(built.state.frontier, encode_state(built.state), built.state.keep, version)

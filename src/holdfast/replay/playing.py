@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
 from holdfast.context.escaping import marker_of
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.view import ViewState
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -193,12 +193,12 @@ class Player:
     """
 
     def __init__(
-        self, rule: Policy, budget: int, system: tuple[Message, ...] = (), writer: SummaryWriter | None = None
+        self, rule: Strategy, budget: int, system: tuple[Message, ...] = (), writer: SummaryWriter | None = None
     ) -> None:
         self.count: TokenCounter = STORED
         overhead = PRIMING + sum(self.count.message(message) for message in system)
         window = budget + overhead if rule.name == "none" else UNLIMITED
-        self.request = Request(policy=rule, count=self.count, input_budget=window, system=system).with_marker(MARKER)
+        self.request = Request(strategy=rule, count=self.count, input_budget=window, system=system).with_marker(MARKER)
         self.entries: list[Entry] = []
         self.tail = Tail()
         self.state: ViewState | None = None

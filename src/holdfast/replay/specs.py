@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings, parse
-from holdfast.context.strategies import WITHOUT_MODEL, Policy, policy
+from holdfast.context.strategies import WITHOUT_MODEL, Strategy, make_strategy
 from holdfast.errors import InvalidRequest
 
 WHERE: Final = "--strategy"
@@ -71,7 +71,7 @@ class Spec(msgspec.Struct, frozen=True):
         given = {"strategy": self.strategy, **self.options}
         return parse({**given, **({_BUDGET: budget} if takes else {})}, where=where)
 
-    def policy(self, budget: int, *, written: bool = False) -> Policy:
+    def policy(self, budget: int, *, written: bool = False) -> Strategy:
         """Its policy at a budget.
 
         Args:
@@ -81,7 +81,7 @@ class Spec(msgspec.Struct, frozen=True):
         settings = self.settings(budget)
         if self.has_summaries and not (written and self.summarizes):
             settings = ContextSettings(settings.strategy, {**settings.options, _SUMMARIZER: "none"})
-        return policy(settings)
+        return make_strategy(settings)
 
 
 def _named(strategy: str, options: Mapping[str, Any]) -> str:
@@ -127,7 +127,7 @@ def spec_of(text: str) -> Spec:
     *before, last = [_piece(part) for part in _split(text, "+")]
     if before:
         last = _composed(text, before, last)
-    policy(last.settings(last.budget or 1, where=""))
+    make_strategy(last.settings(last.budget or 1, where=""))
     if _SCORER in last.options:
         raise InvalidRequest(f"{_SCORER} is not played: replay rates by the built-in signals", param=_SCORER)
     return last

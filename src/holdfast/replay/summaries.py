@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.agents import Llm
 from holdfast.context.build import Request
-from holdfast.context.strategies import Policy
+from holdfast.context.strategies import Strategy
 from holdfast.context.summaries import PROMPT, Plan, compaction_of, plan, room_for_text, summarized
 from holdfast.context.units import units_of
 from holdfast.context.view import FoldedView, ViewState
@@ -132,7 +132,7 @@ class SessionSummaries:
     @property
     def due_at(self) -> int:
         """Tokens of the conversation past which one is made behind a call."""
-        return int(self._request.policy.summarize_at * self._room.tokens)
+        return int(self._request.strategy.summarize_at * self._room.tokens)
 
     @property
     def full_at(self) -> int:
@@ -156,9 +156,9 @@ class SessionSummaries:
         """
         if self._wait:
             return None
-        policy, entries = self._request.policy, log[state.frontier if state else 0 :]
-        window = FoldedView(_still(policy), self._room, state, kept, entries).window(self._room)
-        planned = plan(window, policy)
+        strategy, entries = self._request.strategy, log[state.frontier if state else 0 :]
+        window = FoldedView(_still(strategy), self._room, state, kept, entries).window(self._room)
+        planned = plan(window, strategy)
         if planned is None:
             return None
         try:
@@ -179,7 +179,7 @@ class SessionSummaries:
             marker=self._request.marker,
         )
         candidates = bytes(state.candidates) if state else NO_CANDIDATES
-        view = summarized(policy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates)
+        view = summarized(strategy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates)
         return view.state()
 
     def _reading(self, planned: Plan, log: Sequence[Entry]) -> Reading:
@@ -194,7 +194,7 @@ class SessionSummaries:
                 )
             ),
             count=count,
-            prompt=self._request.policy.prompt or PROMPT,
+            prompt=self._request.strategy.prompt or PROMPT,
         )
         if planned.gap is None:
             return reading
@@ -206,9 +206,9 @@ class SessionSummaries:
         return msgspec.structs.replace(reading, units=together, earlier="\n".join(filter(None, told)) or None)
 
 
-def _still(policy: Policy) -> Policy:
-    """A policy that leaves a view as it is before `policy` would make it shorter."""
-    return Policy(name="none", bounded=False, anchored=policy.anchored, condense=policy.condense)
+def _still(strategy: Strategy) -> Strategy:
+    """A strategy that leaves a view as it is before `strategy` would make it shorter."""
+    return Strategy(name="none", bounded=False, anchored=strategy.anchored, condense=strategy.condense)
 
 
 def _newest(entries: Sequence[Entry], tokens: int) -> Sequence[Entry]:

@@ -24,7 +24,7 @@ from holdfast.context.cut import Count
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.escaping import delimiter, escape_lines
 from holdfast.context.settings import ContextSettings
-from holdfast.context.strategies import policy
+from holdfast.context.strategies import make_strategy
 from holdfast.context.summaries import PROMPT, SOURCE_LEAST, fitted, records, shortened
 from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import Message
@@ -238,7 +238,7 @@ async def _write_text(engine: Engine, session: Session, how: CarryOver, responde
         writer, settings = _find_writer(engine, responder)
         source = await _read_source(engine.store, session, _find_limit(writer, how, count))
         if source.tokens > SOURCE_LEAST or source.earlier is not None:
-            text = await _summarize(writer, source, how, count, policy(settings).prompt or PROMPT)
+            text = await _summarize(writer, source, how, count, make_strategy(settings).prompt or PROMPT)
             if text is not None:
                 return "summary", text
             text = await run_cpu(_digest_source, source, how.tokens, count)
@@ -252,7 +252,7 @@ async def _write_text(engine: Engine, session: Session, how: CarryOver, responde
 def _find_writer(engine: Engine, responder: Responder) -> tuple[Writer | None, ContextSettings]:
     """Who writes summaries for an agent whatever its strategy is, and by which settings; None: nobody can, or is to."""
     settings = responder.context if responder.context.strategy == STRATEGY else ContextSettings(STRATEGY)
-    return engine.roster.summarizer(policy(settings).summarizer, responder.llm), settings
+    return engine.roster.summarizer(make_strategy(settings).summarizer, responder.llm), settings
 
 
 def _find_limit(writer: Writer | None, how: CarryOver, count: Count) -> int:

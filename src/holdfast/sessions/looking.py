@@ -56,7 +56,7 @@ class Context(msgspec.Struct, frozen=True):
     budget: int
     """Tokens the conversation could use."""
     hash: str
-    """Equal for equal log, policy and budget."""
+    """Equal for equal log, strategy and budget."""
     decisions: list[Run]
     """What became of each entry of the live path."""
     counted: dict[str, Any] = {}
@@ -161,7 +161,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
         found = Looked(await _finish(engine, session, draft), entries=past.entries)
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
-    if look.explain and found.built.request.policy.summarizer is not None:
+    if look.explain and found.built.request.strategy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.told(ref, responder.view_key))
     return found._replace(departures=log.found)
 
@@ -174,7 +174,7 @@ def _check_turn(turn_id: Any) -> None:
 async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, request: Request) -> WorkingSet:
     """Build from the view that turns have saved, else from one that is saved here: the first time reads the whole log."""
     turns_key = responder.view_key
-    of_turns = request.policy.summarizer is not None or await _has_turns(engine, ref, turns_key)
+    of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
     read = await read_view(engine.store, ref, key)
     built = await _finish(engine, read.session, await run_cpu(draft_from, request, read))
@@ -236,7 +236,7 @@ class _Fold:
         self._past, self._ref = past, ref
         self._entry = 0
         self._begin(request)
-        self.view = folded(self._request.policy, self._room, None, (), ())
+        self.view = folded(self._request.strategy, self._room, None, (), ())
 
     def _begin(self, request: Request) -> None:
         self._request = request
@@ -256,14 +256,14 @@ class _Fold:
 
     def _lay(self, one: StoredCompaction | None) -> None:
         """Go on from a summary, as whoever laid it did, or from the beginning of the log."""
-        policy, room, before = self._request.policy, self._room, self.view
+        strategy, room, before = self._request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
-            self.view = folded(policy, room, None, (), entries)
+            self.view = folded(strategy, room, None, (), entries)
         else:
             anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
             self.view = summarized(
-                policy, room, stored_compaction(one, room.count, room.marker), entries, anchor=anchor
+                strategy, room, stored_compaction(one, room.count, room.marker), entries, anchor=anchor
             )
         self.view.trail, self.view.mark = before.trail, before.mark
 

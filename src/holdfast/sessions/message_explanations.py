@@ -187,7 +187,7 @@ def _explanation(
     return Explanation(
         session_id=ref.id,
         exact=call.hash.hex() == built.hash if call else None,
-        strategy=built.request.policy.name,
+        strategy=built.request.strategy.name,
         tokens=built.tokens,
         budget=built.budget,
         frontier=built.window.units[0].first if built.window.units else 0,
@@ -236,8 +236,8 @@ def _remedies(
         remedies.append(Remedy("pin", f"pin it: session.annotate({entry.seq}, pinned=True); {cost}"))
     if presence.reason == OUTSIDE:
         remedies.append(Remedy("history", "raise max_history_turns"))
-    elif built.request.policy.window_size is not None and presence.decision != "cut":
-        remedies.append(Remedy("window_size", f"raise window_size above {built.request.policy.window_size}"))
+    elif built.request.strategy.window_size is not None and presence.decision != "cut":
+        remedies.append(Remedy("window_size", f"raise window_size above {built.request.strategy.window_size}"))
     else:
         remedies += _larger_budget(found, entry.seq, search=with_budget)
     if presence.reason == SUMMARIZED:
@@ -263,7 +263,7 @@ def _larger_budget(found: Looked, seq: int, *, search: bool) -> list[Remedy]:
 
 
 def _recall(engine: Engine, responder: Responder) -> Remedy:
-    if responder.policy.recall or SEARCH in responder.tools.tools or "conversation" in responder.recalls:
+    if responder.strategy.recall or SEARCH in responder.tools.tools or "conversation" in responder.recalls:
         return Remedy("recall", "ask about it: what answers the message is recalled from the log")
     if engine.index is not None:
         return Remedy(

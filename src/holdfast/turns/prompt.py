@@ -66,7 +66,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
     """Make a summary if the digest had to move the frontier for this call to fit; return whether one was made."""
-    if built.request.policy.summarizer is None:
+    if built.request.strategy.summarizer is None:
         return False
     if not await turn.engine.compactor.inline(turn.request.ref, turn.request.responder, built.request):
         return False
@@ -131,7 +131,7 @@ async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> 
         read = engine.warm.share(await read_view(engine.store, ref, key))
     if read.session.identity != session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
-    drafted = await run_cpu(lambda: draft_from(made, read), long=made.policy.history > 0 or is_heavy(read.entries))
+    drafted = await run_cpu(lambda: draft_from(made, read), long=made.strategy.history > 0 or is_heavy(read.entries))
     built = await _finish(turn, read.session, drafted)
     if built.reduced:
         engine.warm.forget(ref)
@@ -221,10 +221,10 @@ def make_request(
     )
     base = responder.request(learned, read_reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
-    policy = msgspec.structs.replace(base.policy, facts=False) if is_child(session.ref) else base.policy
+    strategy = msgspec.structs.replace(base.strategy, facts=False) if is_child(session.ref) else base.strategy
     made = msgspec.structs.replace(
         base,
-        policy=policy,
+        strategy=strategy,
         input_budget=base.input_budget if input_budget is None else min(input_budget, base.input_budget),
         system=(*instruction, *(request.system or session.system_messages)),
         dialect=request.dialect or base.dialect,
@@ -232,7 +232,7 @@ def make_request(
         introduction=introduction,
         marker=marker,
     )
-    return made if policy.perspective is None else made.with_marker(marker)
+    return made if strategy.perspective is None else made.with_marker(marker)
 
 
 def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned | None = None) -> None:

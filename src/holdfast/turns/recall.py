@@ -195,7 +195,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
         if not (gone := wanted - entries.keys()):
             break
         passages.gone |= gone
-    sees = drafted.request.policy.sees
+    sees = drafted.request.strategy.sees
     passage_shown = {
         seq: entry
         for seq, entry in entries.items()
@@ -213,7 +213,7 @@ async def _answer_by_words(search: Search) -> list[Finding]:
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
     """Start to analyse, in the background, what will leave a window that is half full."""
     window = drafted.fitted.window
-    if drafted.request.policy.recall and window.tokens * 2 > window.room.tokens and window.units:
+    if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
         passages = engine.passages.of(engine.store, session.ref, session.identity)
         if (stop := window.units[-1].first) - passages.table.through >= _AT_ONCE:
             passages.fill(stop)

@@ -90,8 +90,8 @@ def compact(turn: Turn) -> None:
         prompts[turn.key] = (turn.request.responder, turn.working_set)
     for responder, built in prompts.values():
         turn.engine.compactor.after_turn(ref, responder, built, turn.session)
-        if built.request.policy.scorer is not None:
-            turn.engine.scoring.soon(ref, built.request.policy.scorer)
+        if built.request.strategy.scorer is not None:
+            turn.engine.scoring.soon(ref, built.request.strategy.scorer)
 
 
 def clear_temp(turn: Turn) -> None:
