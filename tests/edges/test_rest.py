@@ -373,11 +373,13 @@ async def test_context_builds_and_stores_nothing() -> None:
         assert [message["role"] for message in whole["messages"][:2]] == ["system", "user"]
         assert len(whole["messages"]) == 21
         assert "decisions" not in whole
-        assert whole["total_tokens"] > whole["tokens"]
-        assert whole["tokens"] == (await served.http.get("/v1/sessions/s")).json()["tokens"]
+        assert whole["total_tokens"] > whole["conversation_tokens"]
+        assert whole["conversation_tokens"] == (await served.http.get("/v1/sessions/s")).json()["tokens"]
         body = {"strategy": "digest", "budget": 500, "explain": True, "model": "gpt-4o", "dialect": "anthropic"}
         small = (await served.http.post("/v1/sessions/s/context", json=body)).json()
-        assert small["tokens"] <= small["budget"] == 500
+        assert small["conversation_tokens"] <= small["budget"] == 500
+        assert (small["tokens"], small["counted"]) == (small["conversation_tokens"], small["provider_count"])
+        assert small["build"]["policy"] == small["build"]["strategy"]
         assert (
             small["hash"]
             == (await served.http.post("/v1/sessions/s/context", json=body)).json()["hash"]

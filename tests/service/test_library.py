@@ -285,9 +285,11 @@ async def test_context_looks_and_stores_nothing() -> None:
         version = (await session.info()).version
         whole = await session.context()
         assert len(whole.messages) == 61
-        assert whole.total_tokens > whole.tokens
+        assert whole.total_tokens > whole.conversation_tokens
+        assert (whole.tokens, whole.counted) == (whole.conversation_tokens, whole.provider_count)
+        assert repr(whole).startswith("<context of 61 messages, ")
         small = await session.context("token_window", budget=300, model="gpt-4", dialect="anthropic")
-        assert small.tokens <= small.budget == 300
+        assert small.conversation_tokens <= small.budget == 300
         assert small.system == [{"type": "text", "text": "Sys.", "cache_control": {"type": "ephemeral"}}]
         assert small.messages[0]["content"][0]["text"] == "question 0"
         contents = await session.context("token_window", budget=300, dialect="gemini")

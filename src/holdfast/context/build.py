@@ -317,8 +317,10 @@ class WorkingSet:
     def explanation(self) -> dict[str, Any]:
         """How it came about: strategy, budget, frontier, compactions, and what of the prompt before it stands."""
         told = self.told_recalled()
+        strategy = explain.describe_strategy(self.request.strategy)
         return {
-            "policy": explain.describe_strategy(self.request.strategy),
+            "strategy": strategy,
+            "policy": strategy,  # its name in 0.1, until 0.3
             "budget": self._arithmetic(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": told} if told else {}),

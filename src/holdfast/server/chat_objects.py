@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, gives, header
 from holdfast.server.schema import Schema
-from holdfast.wire.objects import Answer, Count, JsonObject, NonEmpty, OpenObject, json_schema, same_as
+from holdfast.wire.objects import DEPRECATED, Answer, Count, JsonObject, NonEmpty, OpenObject, json_schema, same_as
 from holdfast.wire.sessions import ChatMessage, Message
 
 # -- errors ----------------------------------------------------------------------
@@ -68,16 +68,20 @@ class AnthropicError(Answer, kw_only=True):
 class WorkingSetSize(Answer):
     """Size of the prompt that the model received."""
 
-    tokens: Count
+    conversation_tokens: Count
     """Tokens of the conversation, which the strategy's budget limits."""
     total_tokens: Count
-    """Tokens of the whole prompt."""
+    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
     budget: Count
-    """Token budget of the conversation."""
+    """Maximum of `conversation_tokens`."""
     messages: Count
     """Number of messages."""
-    kept: dict[str, Count]
-    """Tokens by decision."""
+    tokens_by_decision: dict[str, Count]
+    """Tokens of the log's messages by what happened to them, such as `kept`, `compacted` or `evicted`."""
+    tokens: Annotated[Count, DEPRECATED]
+    """Name of `conversation_tokens` in 0.1. Removed in 0.3."""
+    kept: Annotated[dict[str, Count], DEPRECATED]
+    """Name of `tokens_by_decision` in 0.1. Removed in 0.3."""
 
 
 class TurnWarningObject(Answer, kw_only=True):

@@ -20,7 +20,18 @@ from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.looking import Look, preview_context, to_context
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.wire.exports import system_messages_from
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema, same_as
+from holdfast.wire.objects import (
+    DEPRECATED,
+    Answer,
+    Count,
+    Id,
+    JsonObject,
+    NonEmpty,
+    Page,
+    Request,
+    json_schema,
+    same_as,
+)
 from holdfast.wire.sessions import SystemMessages
 
 routes = Routes("messages")
@@ -164,8 +175,10 @@ class Recalled(Answer, kw_only=True):
 class Build(Answer, kw_only=True):
     """Details of how the prompt was built; with `explain`."""
 
-    policy: JsonObject
+    strategy: JsonObject
     """`strategy` and its options, defaults included; a request with them builds the same prompt."""
+    policy: Annotated[JsonObject, DEPRECATED]
+    """Name of `strategy` in 0.1. Removed in 0.3."""
     budget: JsonObject
     """Token budget: how the model's window is divided, the conversation's share, tokens used, and how they were counted."""
     overhead: Overhead
@@ -199,13 +212,18 @@ class Context(Answer, kw_only=True):
     """Version of the session."""
     messages: Annotated[list[Any], _SENT]
     """Messages to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`."""
-    tokens: Count
+    conversation_tokens: Count
     """Tokens of the conversation, which the strategy's budget limits."""
     total_tokens: Count
-    """Tokens of the whole prompt."""
+    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
     budget: Count
-    """Token budget of the conversation."""
-    counted: Annotated[JsonObject, same_as(CountedTokens)]
+    """Maximum of `conversation_tokens`."""
+    provider_count: Annotated[JsonObject, same_as(CountedTokens)]
+    """Tokens of the whole prompt as the provider counts them."""
+    tokens: Annotated[Count, DEPRECATED]
+    """Name of `conversation_tokens` in 0.1. Removed in 0.3."""
+    counted: Annotated[JsonObject, same_as(CountedTokens), DEPRECATED]
+    """Name of `provider_count` in 0.1. Removed in 0.3."""
     hash: str
     """Equal for equal log, strategy and budget."""
     system: list[JsonObject] | JsonObject | UnsetType = UNSET

@@ -45,26 +45,40 @@ RECENT_CALLS: Final = 16
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A working set, ready to send, and how it came about."""
+    """A working set, ready to send, and how it was built."""
 
     messages: list[dict[str, Any]]
     """In the dialect's own shape: Chat Completions messages, system prompt first; Anthropic's messages; Gemini's contents."""
-    tokens: int
-    """Of the conversation: what a strategy's budget limits."""
+    conversation_tokens: int
+    """Tokens of the conversation, which the strategy's budget limits."""
     total_tokens: int
-    """Of all that is sent."""
+    """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
     budget: int
-    """Tokens the conversation could use."""
+    """Maximum of `conversation_tokens`."""
     hash: str
-    """Equal for equal log, strategy and budget."""
+    """Hash of the messages: equal for equal log, strategy and budget."""
     decisions: list[Run]
-    """What became of each entry of the live path."""
-    counted: dict[str, Any] = {}
-    """Of all that is sent: `tokens` as the provider counts them, `how` that is known, and the `margin` of it, 0 to 1."""
+    """The decision for each entry of the live path, as ranges of entries."""
+    provider_count: dict[str, Any] = {}
+    """Tokens of the whole prompt as the provider counts them: `tokens`, `how` they are known, and the `margin` of error, 0 to 1."""
     sent_hash: str | None = None
-    """With `at_turn`: the hash that was recorded with the call; equal to `hash` where this is what was sent."""
+    """With `at_turn`: the hash that was recorded with the call; equal to `hash` if this is the prompt that was sent."""
     system: list[dict[str, Any]] | dict[str, Any] | None = None
-    """The system prompt where the dialect has it apart: Anthropic's `system`, Gemini's `systemInstruction`."""
+    """The system prompt, if the dialect sends it apart from the messages: Anthropic's `system`, Gemini's `systemInstruction`."""
+
+    @property
+    def tokens(self) -> int:
+        """Name of `conversation_tokens` in 0.1. Removed in 0.3."""
+        return self.conversation_tokens
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        """Name of `provider_count` in 0.1. Removed in 0.3."""
+        return self.provider_count
+
+    def __repr__(self) -> str:
+        size = f"{self.conversation_tokens:,} of {self.budget:,} tokens"
+        return f"<context of {len(self.messages)} messages, {size}>"
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,13 +351,13 @@ def to_context(found: Looked) -> Context:
     system, messages = _spoken(built.request.dialect, found.sent, marked=found.marked)
     return Context(
         messages=messages,
-        tokens=built.tokens,
+        conversation_tokens=built.tokens,
         total_tokens=built.total_tokens,
         budget=built.budget,
         hash=built.hash,
         decisions=built.decisions(),
         system=system,
-        counted=built.counted(found.provider).to_wire(),
+        provider_count=built.counted(found.provider).to_wire(),
         sent_hash=found.call.hash.hex() if found.call else None,
     )
 

@@ -293,12 +293,15 @@ class Turn:
                 told["edited_at"] = self.plan.retire_from
         if self.working_set is not None:
             built = self.working_set
+            by_decision = built.kept()
             told["working_set"] = {
-                "tokens": built.tokens,
+                "conversation_tokens": built.tokens,
                 "total_tokens": built.total_tokens,
                 "budget": built.budget,
                 "messages": len(built.messages),
-                "kept": built.kept(),
+                "tokens_by_decision": by_decision,
+                "tokens": built.tokens,  # names of 0.1, until 0.3
+                "kept": by_decision,
             }
             told["overhead"] = built.overhead.to_wire(built.recalled_tokens)
             if recalled := built.told_recalled():

@@ -24,6 +24,10 @@ def same_as(kind: type) -> msgspec.Meta:
     return json_schema(**{"$ref": REF.format(name=kind.__name__)})
 
 
+DEPRECATED: Final = json_schema(deprecated=True)
+"""Marks a field that has a new name and will be removed."""
+
+
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
     """An object that is answered. It has all its fields, but for those whose default is UNSET."""
 
