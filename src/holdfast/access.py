@@ -49,7 +49,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     budget: int | None = None
     """Most tokens of the conversation in a prompt; None: any number that the agent has."""
 
-    def may(self, role: Role) -> bool:
+    def has_role(self, role: Role) -> bool:
         """Whether it may what that role may."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
@@ -66,23 +66,23 @@ class NewKey(msgspec.Struct, frozen=True):
         return f"NewKey({self.id!r})"
 
 
-class Handed(dict[str, str]):
+class ForwardedHeaders(dict[str, str]):
     """Headers that are handed on to an upstream; never shown."""
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{name!r}: …' for name in self)}}}"
 
 
-def new_key(random: bytes) -> NewKey:
+def create_key(random: bytes) -> NewKey:
     """A key made from `ID_RANDOM` and `SECRET_RANDOM` random bytes."""
     if len(random) != ID_RANDOM + SECRET_RANDOM:
         raise ValueError(f"a key is made from {ID_RANDOM + SECRET_RANDOM} random bytes, not {len(random)}")
-    name, secret = _spelt(random[:ID_RANDOM]), _spelt(random[ID_RANDOM:])
+    name, secret = _encode(random[:ID_RANDOM]), _encode(random[ID_RANDOM:])
     key = f"{_PREFIX}{name}_{secret}"
-    return NewKey(name, key, hash_of(key))
+    return NewKey(name, key, hash_key(key))
 
 
-def _spelt(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return b32encode(data).decode().rstrip("=").lower()
 
 
@@ -91,25 +91,25 @@ def is_key(text: str) -> bool:
     return _MEANT.match(text) is not None
 
 
-def id_in(text: str) -> str | None:
+def parse_key_id(text: str) -> str | None:
     """The id in a key; None for what is no key."""
     found = _KEY.fullmatch(text)
     return found[1] if found else None
 
 
-def hash_of(text: str) -> bytes:
+def hash_key(text: str) -> bytes:
     """What is kept of a key: 256 random bits need neither salt nor a slow function."""
     return hashlib.sha256(text.encode()).digest()
 
 
-def opens(kept: ApiKey, text: str, now: int) -> bool:
+def is_valid_key(kept: ApiKey, text: str, now: int) -> bool:
     """Whether `text` is that key, and valid at `now`, milliseconds since the epoch."""
-    same = hmac.compare_digest(kept.hash, hash_of(text))
+    same = hmac.compare_digest(kept.hash, hash_key(text))
     in_time = kept.expires_at is None or now < kept.expires_at
-    return same and kept.id == id_in(text) and in_time and kept.revoked_at is None
+    return same and kept.id == parse_key_id(text) and in_time and kept.revoked_at is None
 
 
-def principal_of(kept: ApiKey) -> Principal:
+def to_principal(kept: ApiKey) -> Principal:
     """As whom whoever has the key makes requests."""
     return Principal(
         tenant=kept.tenant,
@@ -123,7 +123,7 @@ def principal_of(kept: ApiKey) -> Principal:
     )
 
 
-def upstream_user(tenant: str, token: str) -> str:
+def derive_upstream_user(tenant: str, token: str) -> str:
     """The user that an upstream's key stands for: always the same one, and nobody reads the key off it."""
     said = msgspec.json.encode([tenant, token])
     return f"key_{hashlib.blake2b(said, key=_USER_KEY, digest_size=16).hexdigest()}"

@@ -48,7 +48,7 @@ def format_duration(seconds: float) -> str:
     return text or "0s"
 
 
-def milliseconds_of(given: object, name: str) -> int:
+def parse_milliseconds(given: object, name: str) -> int:
     """Milliseconds of a duration as it was given: a text like `24h`, or a number of seconds; None is 0.
 
         >>> milliseconds_of("1h30m", "session_ttl"), milliseconds_of(1.5, "session_ttl"), milliseconds_of(None, "session_ttl")

@@ -168,20 +168,24 @@ class Holdfast(Sessions):
             raise InvalidRequest(f"cache_bytes must be 0 or more, not {cache_bytes}", param="cache_bytes")
         register_strategies(strategies or {})
         self._forget_strategies = weakref.finalize(self, forget_strategies, tuple(strategies or ()))
-        self._given = _checked(store)
-        self.url = _url(url, preset)
+        self._given = _check_store(store)
+        self.url = _resolve_url(url, preset)
         self.tenant = tenant if store is None else store.tenant
         self._indexer = indexer
         self._index = index_settings(index)
         self._memory, self._memory_store = memory, memory_store
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
-        self.roster = _with_functions(_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {})
+        self.roster = _add_functions(
+            _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
+        )
         self.workspaces = None if workspaces is None else Workspaces.of(workspaces, clock, guard)
-        self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._proposer(dreaming.model, clock))
+        self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._make_proposer(dreaming.model, clock))
         self.clock = clock
         self.new_id = new_id
-        self.workshop = self._workshop(tools, tool_limits, python, mcp_servers, artifact_tools=artifact_tools)
+        self.tool_registry = self._make_tool_registry(
+            tools, tool_limits, python, mcp_servers, artifact_tools=artifact_tools
+        )
         self._cache = SessionCache(cache_bytes)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = _life_settings(life, preset, lifetimes)
@@ -190,7 +194,7 @@ class Holdfast(Sessions):
         for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
             self.add_hook(hook)
 
-    def _workshop(
+    def _make_tool_registry(
         self,
         tools: Iterable[Callable[..., Any] | Tool] | None,
         limits: ToolLimits | None,
@@ -213,31 +217,31 @@ class Holdfast(Sessions):
             workspaces=self.workspaces,
         )
 
-    def _proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
+    def _make_proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
         """Who proposes merges of promoted memories; None: nobody is to. Who has the model's name is looked up each time."""
-        return None if model is None else Proposer(lambda: self.roster.llm(model), clock, self.guard)
+        return None if model is None else Proposer(lambda: self.roster.find_llm(model), clock, self.guard)
 
     async def __aenter__(self) -> Self:
         try:
-            store = await self._opened()
+            store = await self._open_store()
             try:
-                store = self._with_steps(store)
-                artifacts = self._shelf(store)
-                await self.workshop.open()
+                store = self._add_steps(store)
+                artifacts = self._make_artifact_service(store)
+                await self.tool_registry.open()
             except BaseException:
                 await store.close()
                 raise
         except BaseException:
             self._forget_strategies()
             raise
-        self._engine = own = self._made(store, artifacts)
-        self._tenants = Tenants(own, self._made_for)
+        self._engine = own = self._make_engine(store, artifacts)
+        self._tenants = Tenants(own, self._make_tenant_engine)
         own.start()
         if self._indexes is not None and self.life.sweep:
             self._indexes.start(own.life.store, all_tenants=self.life.all_tenants)
         return self
 
-    def _made(self, store: Store, artifacts: ArtifactService, *, of: Engine | None = None) -> Engine:
+    def _make_engine(self, store: Store, artifacts: ArtifactService, *, of: Engine | None = None) -> Engine:
         """The engine of a store's tenant; see `Engine`."""
         engine = Engine(
             store,
@@ -259,17 +263,17 @@ class Holdfast(Sessions):
         engine.delegate = delegate
         engine.recalling["conversation"] = recall_conversations
         engine.recalling["memory"] = recall_memories
-        if self.workshop.kernels is not None:
-            engine.life.on_over = self.workshop.kernels.over
+        if self.tool_registry.kernels is not None:
+            engine.life.on_over = self.tool_registry.kernels.over
         return engine
 
-    def _made_for(self, tenant: str) -> Engine:
+    def _make_tenant_engine(self, tenant: str) -> Engine:
         own = self.engine
         store = own.life.store.for_tenant(tenant)
-        return self._made(store, own.artifacts.of(store), of=own)
+        return self._make_engine(store, own.artifacts.of(store), of=own)
 
     @asynccontextmanager
-    async def serving(self, tenant: str) -> AsyncIterator[Holdfast]:
+    async def serve_tenant(self, tenant: str) -> AsyncIterator[Holdfast]:
         """The same for the sessions of another tenant of the database, while the block runs. Nothing is opened for it anew.
 
         Raises:
@@ -278,7 +282,7 @@ class Holdfast(Sessions):
         """
         if self._tenants is None:
             raise StoreClosed(_NOT_OPEN)
-        async with self._tenants.serving(tenant) as engine:
+        async with self._tenants.serve_tenant(tenant) as engine:
             if engine is self._engine:
                 yield self
                 return
@@ -291,7 +295,9 @@ class Holdfast(Sessions):
     ) -> None:
         await self.close()
 
-    def adopt(self, roster: Roster, *, tool_limits: ToolLimits, queueing: QueueSettings) -> list[Model | PromptCounter]:
+    def replace_roster(
+        self, roster: Roster, *, tool_limits: ToolLimits, queueing: QueueSettings
+    ) -> list[Model | PromptCounter]:
         """Have turns that begin from now on answered by other agents and models, within other limits.
 
         Args:
@@ -302,8 +308,8 @@ class Holdfast(Sessions):
         Returns:
             Clients that only turns under way use any more: `holdfast.models.retire` them.
         """
-        left = self.roster.take(roster)
-        self.workshop.limit(tool_limits)
+        left = self.roster.replace_agents(roster)
+        self.tool_registry.limit(tool_limits)
         self.queueing = queueing
         engines = [] if self._engine is None or self._tenants is None else [self._engine, *self._tenants.engines]
         for engine in engines:
@@ -313,13 +319,13 @@ class Holdfast(Sessions):
     def _take_tools(self, tools: Toolset) -> None:
         self.roster.tools = tools
 
-    async def _opened(self) -> Store:
+    async def _open_store(self) -> Store:
         """A handle of its own: closing it leaves open what was given."""
         if self._given is not None:
             return self._given.for_tenant(self.tenant)
         return await open_store(self.url, tenant=self.tenant)
 
-    def _with_steps(self, store: Store) -> Store:
+    def _add_steps(self, store: Store) -> Store:
         """The store, whose writes pass the steps."""
         if self._index is not None:
             self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
@@ -332,7 +338,7 @@ class Holdfast(Sessions):
         )
         return add_steps(store, steps)
 
-    def _shelf(self, store: Store) -> ArtifactService:
+    def _make_artifact_service(self, store: Store) -> ArtifactService:
         """The artifacts of a store's tenant."""
         blobs = opened_blobs(self._artifacts, self.url if self._given is None else None, store, self.clock)
         return ArtifactService(store, blobs, self.clock, self._artifacts)
@@ -348,7 +354,7 @@ class Holdfast(Sessions):
             await engine.close()
             if self._indexes is not None:
                 await self._indexes.close()
-            await self.workshop.close()
+            await self.tool_registry.close()
             for observer in self.hooks.observers:
                 await observer.close()
             await self.roster.close()
@@ -438,14 +444,14 @@ class Holdfast(Sessions):
         return swept
 
 
-def _url(url: str | None, preset: str | None) -> str:
+def _resolve_url(url: str | None, preset: str | None) -> str:
     if url is None:
         return DEFAULT_URL if preset is None else MEMORY_URL
     check_text(url, "url")
     return url
 
 
-def _roster(roster: Roster | None, strategy: str | None, budget: int | None, preset: str | None) -> Roster:
+def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | None, preset: str | None) -> Roster:
     """Return the agents and models: those given, or the built-in ones with the given context settings."""
     chosen = {name: value for name, value in (("strategy", strategy), ("budget", budget)) if value is not None}
     if roster is not None:
@@ -466,7 +472,7 @@ def _life_settings(life: LifeSettings | None, preset: str | None, lifetimes: Map
     return life
 
 
-def _checked(store: Store | None) -> Store | None:
+def _check_store(store: Store | None) -> Store | None:
     if store is not None and not hasattr(store, "for_tenant"):
         raise InvalidRequest(f"store must be an opened store, not {type(store).__name__}", param="store")
     return store
@@ -504,15 +510,15 @@ def _check_kinds(given: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{name} must be {words}, not {type(given[name]).__name__}", param=name)
 
 
-def _with_functions(
+def _add_functions(
     roster: Roster, summarizers: Mapping[str, Callable[..., Any]], scorers: Mapping[str, Callable[..., Any]]
 ) -> Roster:
-    roster.summarizers.update(_functions(summarizers, "summarizers"))
-    roster.scorers.update(_functions(scorers, "scorers"))
+    roster.summarizers.update(_check_functions(summarizers, "summarizers"))
+    roster.scorers.update(_check_functions(scorers, "scorers"))
     return roster
 
 
-def _functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:
+def _check_functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:
     """Refuse what would fail, or never be asked, behind some turn's back. Raises `InvalidRequest`."""
     for key, function in given.items():
         if not callable(function):

@@ -40,7 +40,7 @@ def check_whole(
         InvalidRequest: it is something else.
     """
     if not is_whole(value, low, high):
-        raise InvalidRequest(_must(name, kind, low, high, value), param=param or name)
+        raise InvalidRequest(_format_error(name, kind, low, high, value), param=param or name)
 
 
 def check_number(
@@ -48,9 +48,9 @@ def check_number(
 ) -> None:
     """Refuse what is not a finite number within bounds. For the arguments, and what is raised, see `check_whole`."""
     if not is_number(value, low, high):
-        raise InvalidRequest(_must(name, kind, low, high, value), param=param or name)
+        raise InvalidRequest(_format_error(name, kind, low, high, value), param=param or name)
 
 
-def _must(name: str, kind: str, low: float, high: float, value: Any) -> str:
+def _format_error(name: str, kind: str, low: float, high: float, value: Any) -> str:
     bounds = f"from {low:,}" if high in (MOST, math.inf) else f"from {low:,} to {high:,}"
     return f"{name} must be a {kind} {bounds}, not {value!r:.80}"

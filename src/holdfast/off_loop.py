@@ -11,6 +11,6 @@ import anyio.to_thread
 T = TypeVar("T")
 
 
-async def off_loop(work: Callable[..., T], *args: object, long: bool = True) -> T:
+async def run_in_thread(work: Callable[..., T], *args: object, long: bool = True) -> T:
     """What `work` gives, done in a thread where it takes `long`, so that others do not wait for it."""
     return await anyio.to_thread.run_sync(partial(work, *args)) if long else work(*args)

@@ -14,14 +14,14 @@ import anyio
 K = TypeVar("K", bound=Hashable)
 _log = logging.getLogger("holdfast.background")
 _AT_LEAST: Final = 0.05
-"""Seconds between two wake-ups of a `RepeatedEach`, so that many keys do not wake it one by one."""
+"""Seconds between two wake-ups of a `KeyedRepeater`, so that many keys do not wake it one by one."""
 _AT_MOST: Final = 10.0
 """Seconds until it wakes up, even if nothing is due: its timer outlives its last key by so much."""
 _AFTER_FAILURE: Final = 1_000
 """Milliseconds until work that failed unexpectedly is tried again."""
 
 
-class Repeated:
+class Repeater:
     """Does something until it is stopped; it costs a task only when the first pause is over.
 
     Args:
@@ -55,7 +55,7 @@ class Repeated:
             self._doing.cancel()
 
 
-class RepeatedEach(Generic[K]):
+class KeyedRepeater(Generic[K]):
     """Repeats work for each of many keys, on one timer: a key that is stopped before its first time costs none of its own.
 
     Each key's work runs in a task of its own, so one that waits or fails does not delay the others.
@@ -120,7 +120,7 @@ class RepeatedEach(Generic[K]):
             del self._due[key]
 
 
-async def given_up(task: asyncio.Task[None] | None) -> None:
+async def cancel_task(task: asyncio.Task[None] | None) -> None:
     """Cancel what is under way, and wait until it has ended; None: nothing is."""
     if task is not None:
         task.cancel()
@@ -128,7 +128,7 @@ async def given_up(task: asyncio.Task[None] | None) -> None:
             await task
 
 
-async def ended(task: asyncio.Future[Any]) -> None:
+async def wait_until_done(task: asyncio.Future[Any]) -> None:
     """Return when `task` is done, however often its caller is told to give up; how it went does not matter any more."""
     while not task.done():
         with anyio.CancelScope(shield=True):

@@ -17,12 +17,12 @@ _READABLE: Final = 40
 _DIGEST_SIZE: Final = 20
 
 
-def is_plain(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Whether a name is safe as it is, wherever the file is."""
     return _PLAIN.fullmatch(name) is not None and not _RESERVED.fullmatch(name)
 
 
-def with_digest(readable: str, *whole: str) -> str:
+def make_safe_name(readable: str, *whole: str) -> str:
     """A safe name that nothing else has, and that no plain name is.
 
     Args:

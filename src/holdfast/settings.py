@@ -28,7 +28,7 @@ Size = Annotated[int, Meta(ge=1 << 10, le=1 << 32, extra={"form": "size"})]
 """Bytes; written `32MiB`, `1GB` or as a number of bytes."""
 Secret = Annotated[str, Meta(min_length=1, extra={"form": "secret"})]
 """Never shown."""
-Hushed = Annotated[str, Meta(extra={"form": "secret"})]
+OptionalSecret = Annotated[str, Meta(extra={"form": "secret"})]
 """A secret that may be empty."""
 Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
 """Shown without its password and query."""
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     IGNORED: ClassVar[dict[str, str]] = {}
     """Keys of other systems that have no effect, and why; each is a warning."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         """Return what is wrong with values that are each of the right type and range."""
         return []
 

@@ -109,7 +109,7 @@ class TokenCounter(Protocol):
 
 
 @lru_cache(maxsize=256)
-def counter_for(model: str) -> TokenCounter:
+def get_counter(model: str) -> TokenCounter:
     """The counter for `model`, by its family; the same object for models that count alike.
 
     Prefixes that name a provider or a fine-tune are understood.
@@ -128,7 +128,7 @@ def load_vocabularies() -> None:
         vocabulary.count("")
 
 
-def partial_counter(counter: TokenCounter, inputs: frozenset[str]) -> TokenCounter:
+def restrict_counter(counter: TokenCounter, inputs: frozenset[str]) -> TokenCounter:
     """`counter` for a model that takes only `inputs`: other media count as what is told in their place."""
     return _Partial(counter, inputs)
 
@@ -211,53 +211,53 @@ class _Counter:
         if type(content) is str and not (message.extra or message.tool_calls or message.name is not None):
             frame = MESSAGE_OVERHEAD + TOOL_RESULT_OVERHEAD if message.role == "tool" else MESSAGE_OVERHEAD
             return frame + self.text(content)
-        count = MESSAGE_OVERHEAD + self._content(message) + self._extra(message.extra)
+        count = MESSAGE_OVERHEAD + self._count_content(message) + self._count_extra(message.extra)
         if message.name is not None:
             count += NAME_OVERHEAD + self.text(message.name)
         if message.role == "tool":
             count += TOOL_RESULT_OVERHEAD
-        return count + sum(self._call(call) for call in message.tool_calls)
+        return count + sum(self._count_call(call) for call in message.tool_calls)
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
         if not schemas:
             return 0
-        return TOOLS_OVERHEAD + sum(TOOL_OVERHEAD + self.text(_json(schema)) for schema in schemas)
+        return TOOLS_OVERHEAD + sum(TOOL_OVERHEAD + self.text(_to_json(schema)) for schema in schemas)
 
-    def _content(self, message: Message) -> int:
+    def _count_content(self, message: Message) -> int:
         if isinstance(message.content, tuple):
-            return sum(self._part(part) for part in message.content)
+            return sum(self._count_part(part) for part in message.content)
         return self.text(message.text)
 
-    def _part(self, part: Part) -> int:
+    def _count_part(self, part: Part) -> int:
         if part.text is not None:
-            return self.text(part.text) + self._extra(part.extra)
+            return self.text(part.text) + self._count_extra(part.extra)
         if part.type not in MEDIA:
-            return self._extra(part.extra)
+            return self._count_extra(part.extra)
         chars_per_token = MEDIA[part.type]
         if chars_per_token is None:
             return self._pictures.tokens(picture_in(part))
-        longest = max([_longest_text(part.extra), *(one.chars for one in part.held)])
+        longest = max([_measure_longest_text(part.extra), *(one.chars for one in part.held)])
         return max(IMAGE, longest // chars_per_token)
 
-    def _call(self, call: ToolCall) -> int:
+    def _count_call(self, call: ToolCall) -> int:
         texts = self.text(call.name) + self.text(call.arguments)
-        return TOOL_CALL_OVERHEAD + texts + self._extra(call.extra) + self._extra(call.function_extra)
+        return TOOL_CALL_OVERHEAD + texts + self._count_extra(call.extra) + self._count_extra(call.function_extra)
 
-    def _extra(self, extra: Mapping[str, Any]) -> int:
+    def _count_extra(self, extra: Mapping[str, Any]) -> int:
         # Clients send back what they got with its empty fields (`refusal: null`, `annotations: []`): no model sees them.
         said = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
-        return self.text(_json(said)) if said else 0
+        return self.text(_to_json(said)) if said else 0
 
 
-def _longest_text(value: Any) -> int:
+def _measure_longest_text(value: Any) -> int:
     """Characters of the longest string in `value`: of a media part, its data."""
     if isinstance(value, str):
         return len(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return max(map(_longest_text, inner), default=0)
+    return max(map(_measure_longest_text, inner), default=0)
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     """`value` as compact JSON, as it goes upstream. The standard encoder, because it takes lone surrogates."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
@@ -384,7 +384,7 @@ _ESTIMATE: Final = _Counter("estimate", O200K, CL100K, factor=1.4, margin=0.25, 
 _PROVIDER: Final = re.compile(r"^(?:.*/)?(?:(?:ft|openai|azure|anthropic):)*(?:(?:[a-z-]+\.)?anthropic\.)?")
 
 
-def _family(*names: str) -> re.Pattern[str]:
+def _compile_family(*names: str) -> re.Pattern[str]:
     """A pattern for model names that begin with one of `names`, as a whole word: `o1` is not `o1000`."""
     return re.compile(rf"(?:{'|'.join(map(re.escape, names))})(?![a-z0-9])")
 
@@ -392,6 +392,6 @@ def _family(*names: str) -> re.Pattern[str]:
 # In order: gpt-4.1 is looked for before gpt-4.
 _O200K_NAMES: Final = ("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-oss", "chatgpt-4o", "o1", "o3", "o4", "offline")
 _FAMILIES: Final[list[tuple[re.Pattern[str], _Counter]]] = [
-    (_family(*_O200K_NAMES), _O200K_COUNTER),
-    (_family("gpt-4", "gpt-3.5", "gpt-35", "text-embedding-3", "text-embedding-ada-002"), _CL100K_COUNTER),
+    (_compile_family(*_O200K_NAMES), _O200K_COUNTER),
+    (_compile_family("gpt-4", "gpt-3.5", "gpt-35", "text-embedding-3", "text-embedding-ada-002"), _CL100K_COUNTER),
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from holdfast.access import ID_RANDOM, SECRET_RANDOM, new_key
+from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
 from holdfast.holdfast import Holdfast
 from holdfast.stores.keys import ApiKey
 from tests.clocks import START
@@ -21,7 +21,7 @@ _numbers = count(1)
 
 async def made(hf: Holdfast, **fields: Any) -> str:
     """A key that the store of `hf` keeps: its text."""
-    key = new_key(next(_numbers).to_bytes(ID_RANDOM + SECRET_RANDOM, "little"))
+    key = create_key(next(_numbers).to_bytes(ID_RANDOM + SECRET_RANDOM, "little"))
     known = {"tenant": hf.tenant, "created_at": START, **fields}
     await hf.store.add_key(ApiKey(id=key.id, hash=key.hash, **known))
     return key.text

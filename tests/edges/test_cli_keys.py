@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.access import hash_of
+from holdfast.access import hash_key
 from holdfast.cli import commands
 from holdfast.stores import open_store
 from tests.edges.keys import bearer
@@ -48,7 +48,7 @@ def test_a_key_is_shown_once(store: str, tmp_path: Path) -> None:
     secret = key.rpartition("_")[2]
     for text in (listed.output, json.dumps(told("list", "--store", store))):
         assert secret not in text
-        assert hash_of(key).hex() not in text
+        assert hash_key(key).hex() not in text
     for file in tmp_path.iterdir():
         assert secret.encode() not in file.read_bytes()
 

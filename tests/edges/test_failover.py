@@ -180,7 +180,7 @@ async def test_a_client_that_goes_while_it_waits_for_a_model_leaves_the_line() -
     async with two([Reply(text="slow", hold=gate), "quick"], max_requests=1, timeout="20s") as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
-        client = served.hf.roster.llm(None).client
+        client = served.hf.roster.find_llm(None).client
         waits = asyncio.create_task(served.chat("b", "two"))
         await until(lambda: client.waiting)  # type: ignore[attr-defined]
         waits.cancel()

@@ -54,7 +54,7 @@ def everything() -> Path:
 async def with_server(settings: McpSettings, script: list[Any]) -> AsyncIterator[Bench]:
     agents = {"helper": Agent(name="helper", tools=(settings.name,))}
     async with bench(script, agents=agents, mcp_servers=[settings]) as desk:
-        assert desk.hf.workshop.mcp.errors == {settings.name: None}
+        assert desk.hf.tool_registry.mcp.errors == {settings.name: None}
         yield desk
 
 

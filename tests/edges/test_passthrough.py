@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.access import Handed, upstream_user
+from holdfast.access import ForwardedHeaders, derive_upstream_user
 from holdfast.agents import Roster
 from holdfast.domain.session import SessionRef
 from holdfast.server.logs import JsonLines
@@ -65,7 +65,7 @@ async def test_the_official_client_needs_nothing_else() -> None:
             await client.chat.completions.create(model="gpt-4o", extra_body={"session_id": "s"}, **TURN)
         assert sent(upstream) == [f"Bearer {KEY}"] * 2
         (session,) = (await served.hf.sessions()).sessions
-        assert (session.user_id, session.id) == (upstream_user("default", KEY), "s")
+        assert (session.user_id, session.id) == (derive_upstream_user("default", KEY), "s")
 
 
 async def test_the_key_is_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -121,8 +121,8 @@ async def test_users_are_apart_by_their_keys() -> None:
             await chat(served, bearer(key), session_id="s", messages=[{"role": "user", "content": f"I am {key[3:8]}"}])
         for key, other in ((KEY, OTHER), (OTHER, KEY)):
             listed = (await served.http.get("/v1/sessions", headers=bearer(key))).json()["data"]
-            assert [one["user_id"] for one in listed] == [upstream_user("default", key)]
-            theirs = upstream_user("default", other)
+            assert [one["user_id"] for one in listed] == [derive_upstream_user("default", key)]
+            theirs = derive_upstream_user("default", other)
             assert (await served.http.get(f"/v1/sessions/s?user_id={theirs}", headers=bearer(key))).status_code == 404
             answer = await chat(served, bearer(key), session_id="s", user=theirs)
             assert answer.json()["session"]["turn"] == 1
@@ -141,7 +141,7 @@ async def test_a_holdfast_key_beside_it() -> None:
         assert set(sent(upstream)) == {f"Bearer {KEY}"}
         async with served.hf.serving("t2") as other:
             users = {session.user_id for session in (await other.sessions()).sessions}
-        assert users == {"ada", upstream_user("t2", KEY)}
+        assert users == {"ada", derive_upstream_user("t2", KEY)}
         assert (await served.hf.sessions()).sessions == ()
 
 
@@ -193,7 +193,7 @@ async def test_a_server_with_its_own_key_hands_none_on() -> None:
 async def test_what_is_done_in_the_background_is_the_servers() -> None:
     """A summary has no client: it is made with the server's own key."""
     async with passing() as (served, upstream):
-        user = upstream_user("default", KEY)
+        user = derive_upstream_user("default", KEY)
         long = [{"role": role, "content": "a word " * 200} for _ in range(10) for role in ("user", "assistant")]
         await served.http.put("/v1/sessions/s", json={"messages": long}, headers=bearer(KEY))
         await served.http.post("/v1/sessions/s/compactions", json={"budget": 1000}, headers=bearer(KEY))
@@ -207,6 +207,6 @@ def test_a_request_does_not_show_it() -> None:
         ref=SessionRef("u", "s"),
         responder=Roster().find_responder(),
         incoming=(),
-        headers=Handed(authorization=f"Bearer {KEY}"),
+        headers=ForwardedHeaders(authorization=f"Bearer {KEY}"),
     )
     assert KEY not in repr(request)

@@ -67,8 +67,8 @@ async def told(
 
 def pids(served: Served) -> dict[str, int]:
     """The living processes, by session."""
-    assert served.hf.workshop.kernels is not None
-    found: dict[str, Any] = {key[2]: kernel._place for key, kernel in served.hf.workshop.kernels._kernels.items()}
+    assert served.hf.tool_registry.kernels is not None
+    found: dict[str, Any] = {key[2]: kernel._place for key, kernel in served.hf.tool_registry.kernels._kernels.items()}
     return {name: place[1].pid for name, place in found.items() if place and place[1].pid is not None}
 
 
@@ -317,14 +317,14 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, how: str) -> No
             assert (await served.http.put("/v1/sessions/s", json=export)).status_code in (200, 201)
         elif how == "idle":
             clock.now += 300_000
-            assert served.hf.workshop.kernels is not None
-            await served.hf.workshop.kernels.sweep()
+            assert served.hf.tool_registry.kernels is not None
+            await served.hf.tool_registry.kernels.sweep()
         else:
             clock.now += 600_000
             await served.hf.sweep()
         await dead(pid)
-        assert served.hf.workshop.kernels is not None
-        await served.hf.workshop.kernels.idle()
+        assert served.hf.tool_registry.kernels is not None
+        await served.hf.tool_registry.kernels.idle()
         assert folders(tmp_path) == []
         (after,) = await run(served, "'x' in globals()")
         assert after["result"] == "False"

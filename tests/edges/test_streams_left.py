@@ -138,7 +138,7 @@ async def test_a_model_that_is_faster_than_its_reader_is_hung_up_on(
     """Under load there is always more to read: a client that goes ends its turn all the same, long before the reply's end."""
     model = Rushing(30_000)
     async with gateway() as (served, _):
-        monkeypatch.setattr(served.hf.roster.llm(None).client, "stream", model.stream)
+        monkeypatch.setattr(served.hf.roster.find_llm(None).client, "stream", model.stream)
         line = await Line.ask(served.port, "count", stream=stream)
         await until(lambda: model.said > 10)
         line.drop()

@@ -18,7 +18,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.replay import chained, has_orphan, has_task
-from holdfast.tokens import STORED, TokenCounter, counter_for
+from holdfast.tokens import STORED, TokenCounter, get_counter
 from holdfast.wire.openai import messages_from, split_system
 from holdfast.wire.transcripts import Recording
 from tests.amounts import sampling_step
@@ -27,7 +27,7 @@ from tests.unit.context_units import callable_behind, conversation_of
 from tests.unit.strategies import seen_by
 
 UNLIMITED = 10**9
-ESTIMATE = counter_for("claude")
+ESTIMATE = get_counter("claude")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from holdfast.tokens import counter_for
+from holdfast.tokens import get_counter
 from holdfast.wire.openai import message_from, message_to
 from tests.amounts import sampling_step
 from tests.edges.server import Served, gateway
@@ -51,7 +51,7 @@ class Recorded:
     def __init__(self, system: Data, budget: int | None) -> None:
         self._system = system
         self._budget = budget
-        self._count = counter_for(MODEL)
+        self._count = get_counter(MODEL)
         self.answers: dict[str, Data] = {}
         """What is answered next, by recording."""
         self.prompts = 0

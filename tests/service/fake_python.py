@@ -109,8 +109,8 @@ class Stage:
 
     def take(self, hf: Holdfast) -> None:
         """Have a Holdfast's kernels use these."""
-        assert hf.workshop.kernels is not None, "python= was given"
-        hf.workshop.kernels._process = self
+        assert hf.tool_registry.kernels is not None, "python= was given"
+        hf.tool_registry.kernels._process = self
 
 
 def settings(folder: Path, **given: Any) -> PythonSettings:

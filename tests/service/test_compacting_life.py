@@ -334,7 +334,7 @@ async def test_what_cannot_be_asked_for_is_refused(options: dict[str, Any], para
 
 async def test_the_offline_model_writes_none() -> None:
     async with Holdfast("sqlite://:memory:", roster=Roster(context=ContextSettings("summary_buffer"))) as hf:
-        assert isinstance(hf.roster.llm(None).client, OfflineModel)
+        assert isinstance(hf.roster.find_llm(None).client, OfflineModel)
         session = await hf.session("s")
         with pytest.raises(InvalidRequest, match="name a summarizer_llm"):
             await session.compact()

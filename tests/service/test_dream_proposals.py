@@ -169,7 +169,7 @@ async def test_a_model_that_does_not_answer_is_given_up() -> None:
     model = Merging(merging)
     model.meanwhile = asyncio.Event().wait
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
-    proposer = Proposer(lambda: roster.llm("tidy"), Clock(), seconds=0.01)
+    proposer = Proposer(lambda: roster.find_llm("tidy"), Clock(), seconds=0.01)
     async with dreaming("memory", model) as days:
         memories = list(await lisbon(days))
         assert (await proposer.ask(memories, "")).code == "timeout"

@@ -136,7 +136,7 @@ async def test_all_owners_of_all_tenants_dream() -> None:
     clock = Clock()
     async with opened("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
         kept = []
-        async with hf.serving("acme") as other:
+        async with hf.serve_tenant("acme") as other:
             for server in (hf, other):
                 days = Days(server, clock)
                 for user in ("ann", "bob"):

@@ -23,7 +23,7 @@ from holdfast.embedders.endpoint import EndpointEmbedder, shortened
 from holdfast.errors import EmbeddingFailed, InvalidRequest
 from holdfast.limits import EMBEDDING_BATCH_BYTES
 from holdfast.recall.vectors import Vector, vector_of
-from holdfast.tokens import counter_for
+from holdfast.tokens import get_counter
 from tests.amounts import examples
 from tests.clocks import Pauses
 from tests.service.embeddings_stub import Stub, numbers, refusal, serving
@@ -202,7 +202,7 @@ async def test_a_text_that_is_too_long_for_the_endpoint_is_made_shorter() -> Non
 
 
 async def test_a_long_text_is_cut_to_the_stated_tokens_before_it_is_sent() -> None:
-    count = counter_for("text-embedding-3-small")
+    count = get_counter("text-embedding-3-small")
     text = " ".join(f"word{at}" for at in range(2000))
     async with serving() as stub, opened(stub, model="text-embedding-3-small", max_input=50) as embedder:
         await embedder.embed([text, "short"])
@@ -214,7 +214,7 @@ async def test_a_long_text_is_cut_to_the_stated_tokens_before_it_is_sent() -> No
 
 @given(st.text(min_size=1, max_size=400), st.integers(1, 40))
 def test_what_is_cut_is_a_beginning_that_fits(text: str, most: int) -> None:
-    count = counter_for("text-embedding-3-small")
+    count = get_counter("text-embedding-3-small")
     kept = shortened(text, most, count)
     assert text.startswith(kept)
     assert kept

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.access import Handed
+from holdfast.access import ForwardedHeaders
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import (
@@ -382,7 +382,7 @@ async def test_a_clients_key_goes_to_no_other_place() -> None:
     """Not to another provider, not to one whose place is not known; to another model at the same place it does."""
     one, two, three = (Spoken("one", DOWN, "https://a"), Spoken("two", "never", "https://b"), Spoken("three", "never"))
     four = Spoken("four", "hello", "https://a")
-    headers = Handed(authorization="Bearer sk-client")
+    headers = ForwardedHeaders(authorization="Bearer sk-client")
     async with house(one, two, three, four) as (hf, _):
         assert (await ask(hf, headers=headers))[0] == "hello"
         assert four.headers == [headers]
@@ -399,7 +399,7 @@ async def test_a_clients_wrong_key_is_the_clients_affair() -> None:
     one, two = Spoken("one", ModelRejected("no", status=401), "https://a"), Spoken("two", "never", "https://a")
     async with house(one, two) as (hf, _):
         with pytest.raises(ModelRejected):
-            await ask(hf, headers=Handed(authorization="Bearer sk-client"))
+            await ask(hf, headers=ForwardedHeaders(authorization="Bearer sk-client"))
         assert two.bodies == []
 
 

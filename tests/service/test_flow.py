@@ -310,7 +310,7 @@ async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.M
 async def test_of_each_tenant_it_is_told() -> None:
     index = Index()
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "ok"))})
-    async with Holdfast("sqlite://:memory:", roster=roster, indexer=index) as hf, hf.serving("other") as other:
+    async with Holdfast("sqlite://:memory:", roster=roster, indexer=index) as hf, hf.serve_tenant("other") as other:
         await (await other.session("t")).send("Hi")
         await other.engine.indexing.settled()
         assert [name for name, _ in index.told] == ["t"]

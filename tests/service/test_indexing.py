@@ -386,7 +386,7 @@ async def test_all_ways_to_write_reach_the_index() -> None:
 
 
 async def test_tenants_have_indexes_of_their_own() -> None:
-    async with Holdfast(MEMORY) as hf, hf.serving("other") as other:
+    async with Holdfast(MEMORY) as hf, hf.serve_tenant("other") as other:
         for each, text in ((hf, "tea"), (other, "coffee")):
             session = await each.session("a", user_id="ada")
             await session.append([{"role": "user", "content": text}])
@@ -398,7 +398,7 @@ async def test_tenants_have_indexes_of_their_own() -> None:
 async def test_a_tenant_that_comes_back_is_indexed_again() -> None:
     async with Holdfast(MEMORY) as hf:
         for number in range(2):
-            async with hf.serving("other") as other:
+            async with hf.serve_tenant("other") as other:
                 session = await other.session(f"s{number}", user_id="ada")
                 await session.append([{"role": "user", "content": "tea"}])
                 index = other.engine.index

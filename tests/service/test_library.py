@@ -253,8 +253,8 @@ async def test_offline_is_the_built_in_model_whatever_is_configured() -> None:
     async with ScriptedUpstream(["never"]) as upstream:
         llm = Llm(name="default", model="gpt-4o", client=holdfast.OpenAIModel(upstream.url))
         async with opened(roster=Roster({"default": llm})) as hf:
-            assert hf.roster.llm("offline").model == "offline"
-            assert hf.roster.llm("gpt-4o-mini").model == "gpt-4o-mini"
+            assert hf.roster.find_llm("offline").model == "offline"
+            assert hf.roster.find_llm("gpt-4o-mini").model == "gpt-4o-mini"
 
 
 async def test_explain_tells_what_became_of_each_message() -> None:

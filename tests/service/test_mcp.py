@@ -202,7 +202,7 @@ async def test_a_server_that_never_starts() -> None:
         assert content(await desk.ask("hi", agent="lost")) == "x"
         assert offered(desk) == ["shout"]
         assert content(await desk.ask("hi", agent="hopeful")) == "y"
-        assert "No such file" in str(desk.hf.workshop.mcp.errors["gone"])
+        assert "No such file" in str(desk.hf.tool_registry.mcp.errors["gone"])
 
 
 async def test_the_log_says_what_kind_of_failure_keeps_a_server_away(caplog: pytest.LogCaptureFixture) -> None:
@@ -224,7 +224,7 @@ async def test_what_a_server_says_at_its_end_is_told() -> None:
     silent = missing(command=sys.executable, args=("-c", "import time; time.sleep(60)"), start_timeout=0.5)
     for settings, words in ((talks, "no licence found"), (silent, "did not answer within 0.5 s")):
         async with Holdfast("sqlite://:memory:", mcp_servers=[settings]) as hf:
-            assert words in str(hf.workshop.mcp.errors["gone"])
+            assert words in str(hf.tool_registry.mcp.errors["gone"])
 
 
 async def test_a_call_of_a_server_that_went_away_and_cannot_come_back(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_what_a_program_says_at_its_end_is_not_the_models(tmp_path: Path) 
         for _ in range(2):
             await desk.ask("hi", agent="helper")
         assert "cannot be reached" in (await result(desk))["error"]
-        assert "sk-hush" in str(desk.hf.workshop.mcp.errors["stub"])
+        assert "sk-hush" in str(desk.hf.tool_registry.mcp.errors["stub"])
         assert not any("sk-hush" in entry.message.text for entry in await desk.log())
 
 

@@ -148,7 +148,7 @@ async def test_one_that_dies_again_and_again_is_started_now_and_then(
         first, second, third = times(tmp_path / "log", "started")[:3]
         assert second - first >= 0.3
         assert third - second >= 0.6
-        await until(lambda: desk.hf.workshop.mcp.errors["raw"] == "it went away")
+        await until(lambda: desk.hf.tool_registry.mcp.errors["raw"] == "it went away")
 
 
 async def test_one_that_always_has_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ async def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
     place = tmp_path / "pid"
     command = f'sleep 600 & echo $! > "{place}"; exec "{sys.executable}" "{STUB}" stdio'
     async with served([], stub(command="/bin/sh", args=("-c", command))) as desk:
-        assert desk.hf.workshop.mcp.errors == {"stub": None}
+        assert desk.hf.tool_registry.mcp.errors == {"stub": None}
         child = int(place.read_text())
         assert alive(child)
     await until(lambda: not alive(child))

@@ -20,7 +20,7 @@ async def test_memories_are_kept_where_the_program_says_and_nowhere_else() -> No
         await hf.memories.settled()
         assert len(await elsewhere.signals(ADA)) == 1
         assert (await sessions.memories(ADA)).total == 0
-        async with hf.serving("umbrella") as other:
+        async with hf.serve_tenant("umbrella") as other:
             await other.memories.remember("Ada has a dog", user_id="ada")
         assert (await elsewhere.memories(ADA)).total == 1, "each tenant has its own"
         receipt = await hf.delete_user("ada")

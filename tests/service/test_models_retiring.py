@@ -89,15 +89,15 @@ def test_what_is_configured_as_before_keeps_its_client() -> None:
     """And what is known of its upstream; what is not is handed back to be retired."""
     clients = Clients()
     roster = build_roster(configured(), clients)
-    turn = roster.still()
+    turn = roster.copy()
     old, other = roster.llms["default"].client, roster.llms["b"].client
-    roster.upstream(roster.llms["b"]).calls = 5
+    roster.find_upstream(roster.llms["b"]).calls = 5
     assert roster.take(build_roster(configured(temperature=0.5, max_tokens=7), clients)) == []
     assert (roster.llms["default"].client, roster.llms["default"].max_tokens) == (old, 7)
     assert roster.take(build_roster(configured(api_key="k"), clients)) == [old]
     assert roster.llms["default"].client is not old
     assert roster.llms["b"].client is other
-    assert roster.upstream(roster.llms["b"]).calls == 5
+    assert roster.find_upstream(roster.llms["b"]).calls == 5
     assert [llm.client for llm in turn.llms.values()] == [old, other]
     assert {id(model) for model, _ in roster.upstreams} == {id(llm.client) for llm in roster.llms.values()}
     assert {id(model) for model, _ in turn.upstreams} == {id(old), id(other)}

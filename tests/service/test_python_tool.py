@@ -113,7 +113,7 @@ async def test_code_that_is_too_long_is_told_with_the_limit(tmp_path: Path) -> N
 async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
     """The turn goes on: the model may try again, or tell."""
     async with pythonic([code("x"), said("Later.")], tmp_path, python={"max_sessions": 1}) as (desk, stage):
-        kernels = desk.hf.workshop.kernels
+        kernels = desk.hf.tool_registry.kernels
         assert kernels is not None
         async with kernels.using(("default", "default", "other"), "1"):
             assert content(await desk.ask("go")) == "Later."

@@ -29,8 +29,8 @@ async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
     async with pythonic(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
         await desk.ask("go")
         clock.now += 60_000
-        assert desk.hf.workshop.kernels is not None
-        assert await desk.hf.workshop.kernels.sweep() == 0
+        assert desk.hf.tool_registry.kernels is not None
+        assert await desk.hf.tool_registry.kernels.sweep() == 0
         await desk.ask("go")
         first, second = (await results(desk))[-2:]
         assert first["note"] == f"{FRESH}; 1 of these files are in the current folder again"
@@ -126,9 +126,9 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how
             else:
                 async for _ in hf.prune(1000, status=None):
                     pass
-        assert hf.workshop.kernels is not None
-        assert len(hf.workshop.kernels) == 0
-        await hf.workshop.kernels.idle()
+        assert hf.tool_registry.kernels is not None
+        assert len(hf.tool_registry.kernels) == 0
+        await hf.tool_registry.kernels.idle()
         assert stage.alive == 0
         assert not stage.processes[0].folder.exists()
 
@@ -174,14 +174,14 @@ async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
     """Of one name, user and all."""
     async with pythonic([code("x"), said("Done.")] * 2, tmp_path) as (desk, stage):
         await desk.ask("go")
-        async with desk.hf.serving("other") as hf:
+        async with desk.hf.serve_tenant("other") as hf:
             session = await hf.session("s")
             await session.send("go")
             assert len(stage.processes) == 2
-            assert desk.hf.workshop.kernels is hf.workshop.kernels
+            assert desk.hf.tool_registry.kernels is hf.tool_registry.kernels
             await session.close()
-            assert hf.workshop.kernels is not None
-            await hf.workshop.kernels.idle()
+            assert hf.tool_registry.kernels is not None
+            await hf.tool_registry.kernels.idle()
         assert [process.closed for process in stage.processes] == [False, True]
 
 
@@ -190,9 +190,9 @@ async def test_the_session_of_a_tenant_that_nobody_serves(tmp_path: Path) -> Non
     clock, life = Clock(), LifeSettings(session_ttl=60_000, sweep=False, all_tenants=True)
     url = f"sqlite:///{tmp_path}/s.db"
     async with pythonic([code("x"), said("Done.")], tmp_path, url=url, clock=clock, life=life) as (desk, stage):
-        async with desk.hf.serving("other") as hf:
+        async with desk.hf.serve_tenant("other") as hf:
             await (await hf.session("s")).send("go")
-        tenants, kernels = desk.hf._tenants, desk.hf.workshop.kernels
+        tenants, kernels = desk.hf._tenants, desk.hf.tool_registry.kernels
         assert tenants is not None
         assert kernels is not None
         await tenants._close("other", ends=False)

@@ -79,7 +79,7 @@ async def test_two_users_with_the_same_words_never_see_each_others(place: Place)
                 assert {hit.session_id for hit in found} <= {"a", "b"}, asked
             for nobody in (" ", "Ada", "ada ", "ad", "ada%", "*", "ada\x00"):
                 assert not any(await answers(hf, nobody, **asked)), nobody
-        async with hf.serving("other") as other:
+        async with hf.serve_tenant("other") as other:
             assert not any(await answers(other, "ada"))
 
 

@@ -171,7 +171,7 @@ async def test_nothing_of_another_user_and_nothing_erased_is_sent() -> None:
             await at.hf.erase(at.ref("a"), 2)
             assert len(await at.found("kelp")) == 3
             assert sorted(stub.texts) == ["kelp answered", "kelp more", "kelp of ada"]
-            async with at.hf.serving("t2") as elsewhere:
+            async with at.hf.serve_tenant("t2") as elsewhere:
                 session = await elsewhere.session("a", user_id="ada")
                 await session.append([{"role": "user", "content": text} for text in ("kelp in t2", "kelp two in t2")])
                 stub.bodies.clear()

@@ -87,7 +87,7 @@ async def test_a_cursor_is_of_one_search() -> None:
         for other in changed:
             with pytest.raises(InvalidRequest, match="no cursor of this search"):
                 await at.hf.search(**{"query": "kelp", "user_id": "ada", "after": cursor, **other})
-        async with at.hf.serving("t2") as elsewhere:
+        async with at.hf.serve_tenant("t2") as elsewhere:
             with pytest.raises(InvalidRequest, match="no cursor of this search"):
                 await elsewhere.search("kelp", "ada", after=cursor)
 

@@ -269,7 +269,7 @@ def test_the_size_of_the_cache_is_a_number(cache_bytes: Any) -> None:
 async def test_a_tenant_that_uses_little_keeps_its_sessions() -> None:
     """However busy another one is: that has at most half, and its own sessions make room for its own."""
     side = Side(SETTINGS["digest"], forgets=False, cache_bytes=200_000)
-    async with side.hf as hf, hf.serving("quiet") as quiet, hf.serving("busy") as busy:
+    async with side.hf as hf, hf.serve_tenant("quiet") as quiet, hf.serve_tenant("busy") as busy:
         await (await quiet.session("s")).send("hello")
         for number in range(30):
             await (await busy.session(f"s{number}")).send(f"{number}: {'hello ' * 1_000}")

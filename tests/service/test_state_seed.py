@@ -103,7 +103,7 @@ async def test_app_level_state(url: str) -> None:
     async with desk_at(url) as desk:
         await say(desk, ADA, "set app:version 2.0.0; set app:announcement Maintenance at 2 AM")
         assert await say(desk, BOB, "get app:version; get app:announcement") == "2.0.0, Maintenance at 2 AM"
-        async with desk.hf.serving("other") as other:
+        async with desk.hf.serve_tenant("other") as other:
             assert await other.app_state().all() == {}
     async with desk_at(url) as desk:
         assert await desk.hf.app_state()["app:version"] == "2.0.0"

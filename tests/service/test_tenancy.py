@@ -46,25 +46,25 @@ def few(hf: Holdfast, most: int) -> Tenants:
 async def test_tenants_are_apart() -> None:
     """The same names of users and sessions are other ones in each; the own tenant is the one that was opened."""
     async with holdfast.open("sqlite://:memory:") as hf:
-        async with hf.serving("default") as own:
+        async with hf.serve_tenant("default") as own:
             assert own is hf
         for tenant in ("default", "t1", "t2"):
-            async with hf.serving(tenant) as one:
+            async with hf.serve_tenant(tenant) as one:
                 assert (one.tenant, one.store.tenant) == (tenant, tenant)
                 await say(one, f"I am {tenant}")
         for tenant in ("default", "t1", "t2"):
-            async with hf.serving(tenant) as one:
+            async with hf.serve_tenant(tenant) as one:
                 assert await texts(one) == [f"I am {tenant}"]
                 assert one.engine.warm.get(REF) is not None
                 assert one.artifacts is not hf.artifacts or tenant == "default"
         for bad in ("", "x" * 513):
             with pytest.raises(InvalidRequest):
-                await hf.serving(bad).__aenter__()
+                await hf.serve_tenant(bad).__aenter__()
 
 
 async def test_what_is_everybodys_is_shared() -> None:
     """Models, guard, hooks, sweep and figures are the server's."""
-    async with holdfast.open("sqlite://:memory:") as hf, hf.serving("t1") as one:
+    async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one:
         assert (one.roster, one.hooks, one.clock) == (hf.roster, hf.hooks, hf.clock)
         assert one.engine.sweeper is hf.engine.sweeper
         assert one.engine.teller is hf.engine.teller
@@ -79,19 +79,19 @@ async def test_only_so_many_are_kept_and_none_that_is_used() -> None:
     """The one that nobody has used for longest goes; what it knew is read again."""
     async with holdfast.open("sqlite://:memory:") as hf:
         tenants = few(hf, 2)
-        async with hf.serving("t0") as used:
+        async with hf.serve_tenant("t0") as used:
             engine = used.engine
             for at in range(1, 6):
-                async with hf.serving(f"t{at}") as one:
+                async with hf.serve_tenant(f"t{at}") as one:
                     await say(one, f"I am t{at}")
             await asyncio.gather(*tenants._closing)
             assert len(tenants) == 2
             await say(used, "still here")
-            async with hf.serving("t0") as again:
+            async with hf.serve_tenant("t0") as again:
                 assert again.engine is engine
         await asyncio.gather(*tenants._closing)
         assert len(tenants) == 2
-        async with hf.serving("t1") as one:
+        async with hf.serve_tenant("t1") as one:
             assert await texts(one) == ["I am t1"]
             await say(one, "again")
 
@@ -100,7 +100,7 @@ async def test_more_at_once_than_are_kept() -> None:
     """All are served."""
     async with holdfast.open("sqlite://:memory:") as hf, AsyncExitStack() as stack:
         few(hf, 2)
-        views = [await stack.enter_async_context(hf.serving(f"t{at}")) for at in range(10)]
+        views = [await stack.enter_async_context(hf.serve_tenant(f"t{at}")) for at in range(10)]
         await asyncio.gather(*(say(view, view.tenant) for view in views))
         assert [await texts(view) for view in views] == [[view.tenant] for view in views]
 
@@ -115,7 +115,7 @@ async def test_writes_of_all_tenants_are_waited_for(tmp_path: Path) -> None:
         await engine.store.update(REF, holdfast_patch(), timestamp=1)
 
     async with holdfast.open(url) as hf:
-        async with hf.serving("t1") as one:
+        async with hf.serve_tenant("t1") as one:
             await say(one, "hi")
             settling = asyncio.ensure_future(one.engine.settle(REF, late(one.engine)))
         asyncio.get_running_loop().call_soon(gate.set)
@@ -140,7 +140,7 @@ async def test_hooks_hear_of_all_tenants() -> None:
 
     async with holdfast.open("sqlite://:memory:") as hf:
         hf.on_expire(note, name="note", reasons=("close", "shutdown"))
-        async with hf.serving("t1") as one:
+        async with hf.serve_tenant("t1") as one:
             await say(one, "hi", "closed")
             await one.close_session(SessionRef("default", "closed"))
             await say(one, "hi", "open")
@@ -151,7 +151,7 @@ async def test_the_sweep_knows_what_is_in_use() -> None:
     """A session of another tenant with a turn under way does not end, however long that takes; then it does."""
     clock = Clock()
     life = holdfast.LifeSettings(session_ttl=1000, all_tenants=True, sweep=False)
-    async with Holdfast("sqlite://:memory:", clock=clock, life=life) as hf, hf.serving("t1") as one:
+    async with Holdfast("sqlite://:memory:", clock=clock, life=life) as hf, hf.serve_tenant("t1") as one:
         await say(one, "hi")
         assert hf.engine.life.for_tenant("t1") is one.engine.life
         clock.now += 10_000
@@ -166,7 +166,7 @@ async def test_the_sweep_knows_what_is_in_use() -> None:
 
 async def test_a_short_life_is_heeded_by_the_sweep() -> None:
     """A tenant's session with a shorter ttl has the server sweep sooner."""
-    async with holdfast.open("sqlite://:memory:", session_ttl="24h") as hf, hf.serving("t1") as one:
+    async with holdfast.open("sqlite://:memory:", session_ttl="24h") as hf, hf.serve_tenant("t1") as one:
         before = hf.engine.sweeper.interval
         await one.create("s", ttl=4000)
         assert hf.engine.sweeper.interval < before
@@ -174,7 +174,7 @@ async def test_a_short_life_is_heeded_by_the_sweep() -> None:
 
 async def test_a_tenant_that_does_not_close_well_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is logged, and the rest goes on."""
-    async with holdfast.open("sqlite://:memory:") as hf, hf.serving("t1") as one, hf.serving("t2") as two:
+    async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one, hf.serve_tenant("t2") as two:
 
         async def fails() -> None:
             raise ZeroDivisionError
@@ -190,6 +190,6 @@ def test_closed_it_serves_nobody() -> None:
     async def use() -> None:
         hf = holdfast.open("sqlite://:memory:")
         with pytest.raises(StoreClosed):
-            await hf.serving("t1").__aenter__()
+            await hf.serve_tenant("t1").__aenter__()
 
     asyncio.run(use())

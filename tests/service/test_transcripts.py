@@ -20,7 +20,7 @@ from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.hooks.registry import notify_observers
 from holdfast.hooks.transcript_files import Read, session_from
 from holdfast.hooks.transcripts import Transcripts
-from holdfast.off_loop import off_loop
+from holdfast.off_loop import run_in_thread
 from holdfast.secrets import Pattern, make_redactor
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -322,7 +322,7 @@ async def test_a_process_that_is_killed_leaves_nothing_twice_and_nothing_out(tmp
                 process.kill()
 
         for name in "abc":
-            await off_loop(killed, name)
+            await run_in_thread(killed, name)
             stored = [entry.message.text for entry in await store.entries(REF)]
             whole = path.read_bytes().rpartition(b"\n")[0].split(b"\n")
             there = [json.loads(line).get("content") for line in whole[1:]]
@@ -347,7 +347,7 @@ async def test_two_processes_write_each_entry_once(tmp_path: Path) -> None:
                 process.communicate(timeout=60)
             return [process.returncode for process in writers]
 
-        assert await off_loop(run) == [0, 0]
+        assert await run_in_thread(run) == [0, 0]
         stored = [entry.message.text for entry in await store.entries(REF)]
     assert len(stored) == 120
     assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]", *stored]

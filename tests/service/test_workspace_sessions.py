@@ -102,7 +102,7 @@ async def test_an_end_without_changes_commits_nothing_and_is_told_once(tmp_path:
 
 
 async def test_tenants_have_their_own(tmp_path: Path) -> None:
-    async with made(tmp_path) as hf, hf.serving("acme") as acme:
+    async with made(tmp_path) as hf, hf.serve_tenant("acme") as acme:
         await of(hf, "writer", "acme").write("a.md", "theirs")
         await of(hf, "writer").write("a.md", "ours")
         await (await acme.session("s", agent="writer")).close()

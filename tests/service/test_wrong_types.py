@@ -70,7 +70,7 @@ METHODS: dict[str, tuple[Method, dict[str, Any]]] = {
     "prune": (lambda hf, _: hf.prune, {"older_than": 10**13, "status": "closed", "dry_run": True}),
     "delete_user": (lambda hf, _: hf.delete_user, {"user_id": "nobody"}),
     "search": (lambda hf, _: hf.search, {"query": "x", "user_id": "u", "limit": 1, "session_level": False}),
-    "serving": (lambda hf, _: hf.serving, {"tenant": "t"}),
+    "serve_tenant": (lambda hf, _: hf.serve_tenant, {"tenant": "t"}),
     "handle": (lambda hf, _: hf.handle, {"session": None}),
     "add_hook": (lambda hf, _: hf.add_hook, {"hook": None}),
     "memories.remember": (

@@ -24,9 +24,9 @@ from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.domain.log import erase_content, extend, rewind
 from holdfast.domain.messages import GENESIS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from holdfast.tokens import STORED, TokenCounter, counter_for
+from holdfast.tokens import STORED, TokenCounter, get_counter
 
-COUNTERS: dict[str, TokenCounter] = {"o200k": STORED, "cl100k": counter_for("gpt-4"), "estimate": counter_for("claude")}
+COUNTERS: dict[str, TokenCounter] = {"o200k": STORED, "cl100k": get_counter("gpt-4"), "estimate": get_counter("claude")}
 UNLIMITED = 10**9
 IMAGE = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}})
 _WORDS = ("harbour", "kelp", "reservation", "2024-05-17", "payment", "card_8812", "Weiß", "refund", "7461", "anchor")

@@ -52,7 +52,7 @@ def llm(model: str = "claude-sonnet-4-5", *, window: int | None = None) -> Llm:
 def test_nothing_learned_changes_nothing() -> None:
     assert Calibration().measure(exact=False) == Measure() == Calibration().measure(exact=True)
     assert Measure().scale == 1.0
-    assert llm().budget() == llm().budget(learned=Learned()) == Budget(200_000)
+    assert llm().compute_budget() == llm().compute_budget(learned=Learned()) == Budget(200_000)
 
 
 @given(st.lists(st.tuples(st.integers(1_000, 300_000), st.floats(0.5, 1.01)), max_size=40))
@@ -101,7 +101,7 @@ def test_ratios_far_from_ours_that_differ_or_are_apart_do_not_count() -> None:
 
 
 def test_a_refusal_confirms_a_ratio_far_from_ours() -> None:
-    budget = llm(window=100_000).budget(4_096)
+    budget = llm(window=100_000).compute_budget(4_096)
     named = Learned().refused(30_000, budget, limit=100_000, requested=141_000, at=AT)
     assert named.calibration.measure(exact=False).ratio == 4.7
     heard = Learned().reported(20_000, 94_000, at=AT)
@@ -170,13 +170,13 @@ def test_a_count_says_how_it_came_about() -> None:
 
 
 def test_a_window_that_an_error_named_is_remembered() -> None:
-    budget = llm("who-knows").budget()
+    budget = llm("who-knows").compute_budget()
     learned = Learned().refused(20_000, budget, limit=8_192, requested=19_000, at=AT)
     assert learned.window == 8_192
     assert learned.ceiling is None
-    assert llm("who-knows").budget(learned=learned).context_window == 8_192
-    assert llm("who-knows", window=4_096).budget(learned=learned).context_window == 4_096
-    assert llm("gpt-5").budget(learned=Learned(window=272_000)) == llm("gpt-5").budget()
+    assert llm("who-knows").compute_budget(learned=learned).context_window == 8_192
+    assert llm("who-knows", window=4_096).compute_budget(learned=learned).context_window == 4_096
+    assert llm("gpt-5").compute_budget(learned=Learned(window=272_000)) == llm("gpt-5").compute_budget()
 
 
 def test_a_window_that_turned_out_larger_is_forgotten() -> None:
@@ -186,10 +186,10 @@ def test_a_window_that_turned_out_larger_is_forgotten() -> None:
 
 
 def test_a_refusal_without_a_word_steps_down_by_a_tenth_and_is_remembered() -> None:
-    model, learned, inputs = llm("gpt-4o"), Learned(), [llm("gpt-4o").budget().counted]
+    model, learned, inputs = llm("gpt-4o"), Learned(), [llm("gpt-4o").compute_budget().counted]
     for _ in range(3):
-        learned = learned.refused(inputs[-1], model.budget(learned=learned), at=AT)
-        inputs.append(model.budget(learned=learned).counted)
+        learned = learned.refused(inputs[-1], model.compute_budget(learned=learned), at=AT)
+        inputs.append(model.compute_budget(learned=learned).counted)
     assert inputs == [113_664, 102_297, 92_067, 82_860]
     assert decode_learned(encode_learned(learned)) == learned
     assert learned.reported(82_000, 100_000, at=AT).ceiling is None
@@ -198,10 +198,10 @@ def test_a_refusal_without_a_word_steps_down_by_a_tenth_and_is_remembered() -> N
 
 
 def test_a_refusal_that_the_new_window_explains_steps_nothing_else_down() -> None:
-    budget = llm("gpt-4o").budget()
+    budget = llm("gpt-4o").compute_budget()
     learned = Learned().refused(100_000, budget, limit=65_536, at=AT)
     assert learned.ceiling is None
-    assert llm("gpt-4o").budget(learned=learned).input < 65_536
+    assert llm("gpt-4o").compute_budget(learned=learned).input < 65_536
 
 
 @given(st.integers(1, 400_000), st.none() | st.integers(256, 400_000), st.none() | st.integers(1, 400_000))
@@ -209,10 +209,10 @@ def test_a_refused_prompt_is_never_built_again_as_it_was(
     counted: int, limit: int | None, requested: int | None
 ) -> None:
     model = llm()
-    budget = model.budget()
+    budget = model.compute_budget()
     counted = min(counted, budget.counted)
     learned = Learned().refused(counted, budget, limit=limit, requested=requested, at=AT)
-    after = model.budget(learned=learned)
+    after = model.compute_budget(learned=learned)
     known = limit or budget.context_window
     said = requested if requested and 0.5 <= requested / counted <= MOST and counted >= 1_000 else counted
     if said + budget.max_reply_tokens <= known:
@@ -227,9 +227,9 @@ def test_what_is_stored_by_another_version_is_nothing() -> None:
 
 
 def test_tools_are_what_tool_headroom_is_for() -> None:
-    assert llm().budget(tools=True).input == 185_664
-    assert llm().budget(tools=False).input == 185_664 + 8_192
-    assert llm().budget(1_000, tools=False).max_reply_tokens == 1_000
+    assert llm().compute_budget(tools=True).input == 185_664
+    assert llm().compute_budget(tools=False).input == 185_664 + 8_192
+    assert llm().compute_budget(1_000, tools=False).max_reply_tokens == 1_000
 
 
 # -- sessions against providers that count otherwise --------------------------------------
@@ -268,7 +268,7 @@ def play(provider: Provider, learned: Learned, *, live: int, turns: int, tools: 
         live += provider.random.randint(100, provider.window // 60)
         refused = 0
         for _ in range(4):
-            budget = model.budget(reply, tools=tools, learned=learned)
+            budget = model.compute_budget(reply, tools=tools, learned=learned)
             if live > budget.counted:
                 live = budget.counted if turn == 0 else max(pinned, budget.counted // 3)
             assert pinned <= live <= budget.counted
@@ -337,7 +337,7 @@ def test_an_imported_session_is_refused_once_by_a_provider_that_counts_far_more(
 def test_room_is_not_wasted_once_the_count_is_known(ratio: float) -> None:
     provider = Provider(ratio, 200_000, 0.01, names=True, random=random.Random(1))
     learned = play(provider, Learned(), live=0, turns=200, tools=True).learned
-    used = llm(window=200_000).budget(4_096, learned=learned).counted * ratio
+    used = llm(window=200_000).compute_budget(4_096, learned=learned).counted * ratio
     assert 0.9 * 185_664 <= used <= 185_664 * 1.005
 
 
@@ -360,7 +360,7 @@ def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float,
     for end in range(61, len(entries), 6):  # imported full, then growing
         refused = 0
         for _ in range(4):
-            budget = model.budget(2_000, tools=False, learned=learned)
+            budget = model.compute_budget(2_000, tools=False, learned=learned)
             made = Request(strategy=make_strategy(ContextSettings()), count=model.counter, input_budget=budget.counted)
             built = build(made, None, [], entries[:end])
             said = [message.content for message in built.messages]

@@ -62,8 +62,8 @@ def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
     roster = build_roster(config.load(text, env={}))
     clients = {id(llm.client) for llm in roster.llms.values()}
     assert len(clients) == 1
-    assert isinstance(roster.llm("a").client, Limited)
-    assert roster.llm("gpt-4.1").client is roster.llm("anything").client is roster.llm(None).client
+    assert isinstance(roster.find_llm("a").client, Limited)
+    assert roster.find_llm("gpt-4.1").client is roster.find_llm("anything").client is roster.find_llm(None).client
     assert [upstream.name for _, upstream in roster.upstreams] == ["a"]
 
 
@@ -74,6 +74,6 @@ def test_an_upstream_is_called_as_its_entry_is() -> None:
 
 def test_without_a_limit_nothing_is_in_between() -> None:
     roster = build_roster(config.load(f"llms: {{a: {{{PLACE}, timeout: {{total: 7s}}}}}}", env={}))
-    client = roster.llm("a").client
+    client = roster.find_llm("a").client
     assert isinstance(client, OpenAIModel)
     assert client._total_timeout == 7

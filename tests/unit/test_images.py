@@ -25,7 +25,7 @@ from holdfast.domain.images import (
     size_of,
 )
 from holdfast.domain.messages import Message, Part
-from holdfast.tokens import IMAGE, MESSAGE_OVERHEAD, STORED, counter_for
+from holdfast.tokens import IMAGE, MESSAGE_OVERHEAD, STORED, get_counter
 
 
 def png(width: int, height: int) -> bytes:
@@ -234,7 +234,7 @@ def test_counters_of_models_price_pictures_and_the_stored_counter_does_not() -> 
     message = Message(role="user", content=(Part("image_url", extra={"image_url": {"url": URL}}),))
     stored = MESSAGE_OVERHEAD + IMAGE
     assert STORED.message(message) == stored
-    assert counter_for("gpt-4o").message(message) == MESSAGE_OVERHEAD + 765
-    assert counter_for("gpt-4o-mini").message(message) == MESSAGE_OVERHEAD + 25_501
-    assert counter_for("us.anthropic.claude-sonnet-4-5").message(message) == MESSAGE_OVERHEAD + 1_399
-    assert counter_for("openai/gpt-4o") is counter_for("gpt-4o")
+    assert get_counter("gpt-4o").message(message) == MESSAGE_OVERHEAD + 765
+    assert get_counter("gpt-4o-mini").message(message) == MESSAGE_OVERHEAD + 25_501
+    assert get_counter("us.anthropic.claude-sonnet-4-5").message(message) == MESSAGE_OVERHEAD + 1_399
+    assert get_counter("openai/gpt-4o") is get_counter("gpt-4o")

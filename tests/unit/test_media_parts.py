@@ -17,7 +17,7 @@ from holdfast.domain.medium import decode_base64
 from holdfast.domain.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
-from holdfast.tokens import STORED, counter_for, partial_counter
+from holdfast.tokens import STORED, get_counter, restrict_counter
 from holdfast.wire.openai import chat, message_from, message_to
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
@@ -125,7 +125,7 @@ def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
     assert canonical(told) == canonical(message)
     assert take_out_data([told], {}) == (told,)
     for model in MODELS:
-        assert counter_for(model).message(told) == counter_for(model).message(message)
+        assert get_counter(model).message(told) == get_counter(model).message(message)
     assert STORED.message(told) == STORED.message(message)
 
 
@@ -252,7 +252,7 @@ def test_who_cannot_see_is_told(part: dict[str, Any], words: str) -> None:
     for message in (said(part), apart(said(part))[0]):
         blind = show_to_model(message, {"text"})
         assert blind.content == (Part("text", "see"), Part("text", words))
-        assert partial_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
+        assert restrict_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
         kind = words[1:].partition(":")[0]
         assert show_to_model(message, {kind}) is message
         assert show_to_model(message, None) is message

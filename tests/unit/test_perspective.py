@@ -25,7 +25,7 @@ from holdfast.context.view import folded
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
-from holdfast.tokens import STORED, counter_for
+from holdfast.tokens import STORED, get_counter
 from holdfast.wire import anthropic, gemini
 from tests.unit.strategies import IMAGE, UNLIMITED, seen_by
 
@@ -431,7 +431,7 @@ def test_told_messages_are_counted_as_they_are_told() -> None:
     entries = log(said("user", "?"), calls(("look", '{"a": 1}')), result("12 m"))
     made = built(entries)
     assert made.tokens == made.window.tokens == sum(map(STORED.message, made.messages))
-    other = counter_for("gpt-4")
+    other = get_counter("gpt-4")
     request = Request(strategy=make_strategy(ContextSettings("none")), count=other, input_budget=UNLIMITED)
     made = build(seen_by(request, "ada"), None, [], entries)
     assert made.tokens == sum(map(other.message, made.messages))

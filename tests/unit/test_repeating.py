@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from holdfast.repeating import RepeatedEach
+from holdfast.repeating import KeyedRepeater
 from tests.waiting import until
 
 
@@ -19,7 +19,7 @@ async def test_work_that_waits_does_not_delay_other_keys() -> None:
         done[key] += 1
         return 1
 
-    repeated = RepeatedEach(work)
+    repeated = KeyedRepeater(work)
     repeated.begin("stuck", 0)
     repeated.begin("free", 0)
     await until(lambda: done["free"] >= 2)
@@ -38,7 +38,7 @@ async def test_work_that_fails_does_not_stop_other_keys() -> None:
             raise RuntimeError(key)
         return 1
 
-    repeated = RepeatedEach(work)
+    repeated = KeyedRepeater(work)
     repeated.begin("broken", 0)
     repeated.begin("sound", 0)
     await until(lambda: done["sound"] >= 2)
@@ -53,7 +53,7 @@ async def test_a_key_that_is_due_sooner_does_not_wait_for_the_others() -> None:
         done.append(key)
         return 0
 
-    repeated = RepeatedEach(work)
+    repeated = KeyedRepeater(work)
     repeated.begin("late", 3_600_000)
     repeated.begin("soon", 1)
     await until(lambda: done == ["soon"])
@@ -67,7 +67,7 @@ async def test_a_stopped_key_is_not_served() -> None:
         done.append(key)
         return 0
 
-    repeated = RepeatedEach(work)
+    repeated = KeyedRepeater(work)
     repeated.begin("stopped", 1)
     repeated.begin("served", 1)
     repeated.stop("stopped")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.tokens import counter_for
+from holdfast.tokens import get_counter
 
 FILES = sorted((Path(__file__).parents[2] / "benchmarks" / "statements").glob("*/*.json"))
 OF_THE_USER = {"instruction", "prohibition", "preference", "name", "date", "number", "decision", "correction"}
@@ -27,7 +27,7 @@ def test_labels_are_of_what_was_said(path: Path) -> None:
     conversation: dict[str, Any] = json.loads(path.read_text("utf-8"))
     messages, statements = conversation["messages"], conversation["statements"]
     by_id = {message["id"]: message for message in messages}
-    count = counter_for("gpt-4o").text
+    count = get_counter("gpt-4o").text
     starts, tokens = {}, 0
     for message in messages:
         starts[message["id"]] = tokens

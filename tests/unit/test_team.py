@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
-from holdfast.agents.team import BELOW, CALLED, Team, transfer_tool, wrong_relations
+from holdfast.agents.team import BELOW, CALLED, Team, find_wrong_relations, make_transfer_tool
 from holdfast.domain.session import TRANSFER
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_KEY_BYTES
@@ -40,7 +40,7 @@ ALONE = {
 
 
 def reached(team: Team[Agent], name: str) -> list[str]:
-    return [one.name for one in team.reachable(name)]
+    return [one.name for one in team.list_reachable(name)]
 
 
 # -- who reaches whom ----------------------------------------------------------------
@@ -78,8 +78,8 @@ def test_a_team_is_what_stands_below_its_root() -> None:
 
 def test_those_above_are_told_from_the_root_down() -> None:
     team = Team("boss", FIRM)
-    assert [one.name for one in team.above("typist")] == ["boss", "line", "draft"]
-    assert team.above("boss") == ()
+    assert [one.name for one in team.list_ancestors("typist")] == ["boss", "line", "draft"]
+    assert team.list_ancestors("boss") == ()
 
 
 def test_names_of_nobody_are_passed_over() -> None:
@@ -103,20 +103,24 @@ def test_names_of_nobody_are_passed_over() -> None:
     ],
 )
 def test_who_spoke_last_answers_next_unless_it_is_part_of_a_workflow(spoke: str, answers: str) -> None:
-    assert Team("boss", FIRM).resumes(spoke) == answers
+    assert Team("boss", FIRM).resolve_next(spoke) == answers
 
 
 def test_an_agent_that_cannot_hand_the_conversation_back_does_not_keep_it() -> None:
     """Nor does one whose way back to the root leads through such a one."""
     team = Team("boss", ALONE)
-    assert (team.resumes("lab"), team.resumes("clerk"), team.resumes("desk")) == ("boss", "boss", "desk")
+    assert (team.resolve_next("lab"), team.resolve_next("clerk"), team.resolve_next("desk")) == ("boss", "boss", "desk")
     shut = {**FIRM, "desk": Agent(name="desk", sub_agents=("clerk",), transfer_to_parent=False)}
-    assert Team("boss", shut).resumes("clerk") == "boss"
+    assert Team("boss", shut).resolve_next("clerk") == "boss"
 
 
 def test_it_takes_over_all_the_same_what_it_was_handed() -> None:
     team = Team("boss", ALONE)
-    assert (team.takes_over("lab"), team.takes_over("line"), team.takes_over("draft")) == ("lab", "line", "boss")
+    assert (team.resolve_handover("lab"), team.resolve_handover("line"), team.resolve_handover("draft")) == (
+        "lab",
+        "line",
+        "boss",
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,13 +129,13 @@ def test_it_takes_over_all_the_same_what_it_was_handed() -> None:
 )
 def test_a_turn_that_is_not_over_stays_with_whoever_has_it(spoke: str, answers: str) -> None:
     """Whether it may keep the conversation or not; of parts of a workflow the workflow has it."""
-    assert Team("boss", ALONE).goes_on(spoke) == answers
+    assert Team("boss", ALONE).resolve_interrupted(spoke) == answers
 
 
 def test_who_is_named_keeps_to_those_below_it() -> None:
     team = Team("boss", FIRM, named="desk")
-    assert [team.resumes(name) for name in ("clerk", "desk", "lab", "boss")] == ["clerk", "desk", "desk", "desk"]
-    assert team.takes_over("lab") == "desk"
+    assert [team.resolve_next(name) for name in ("clerk", "desk", "lab", "boss")] == ["clerk", "desk", "desk", "desk"]
+    assert team.resolve_handover("lab") == "desk"
     assert reached(team, "desk") == ["clerk", "boss", "lab", "line"]
 
 
@@ -140,13 +144,13 @@ def test_who_is_named_keeps_to_those_below_it() -> None:
 
 @pytest.mark.parametrize("key", [*BELOW, CALLED])
 def test_nobody_stands_below_itself(key: str) -> None:
-    (wrong,) = wrong_relations(agents(a={key: ("a",)}))
+    (wrong,) = find_wrong_relations(agents(a={key: ("a",)}))
     assert (wrong.agent, wrong.key) == ("a", key)
     assert "a -> a" in wrong.message
 
 
 def test_a_circle_is_told_once_whatever_it_is_made_of() -> None:
-    found = wrong_relations(
+    found = find_wrong_relations(
         agents(a={"sub_agents": ("b",)}, b={"agent_tools": ("c",)}, c={"parallel": ("a",)}, d={"sub_agents": ("a",)})
     )
     assert [(one.agent, one.key) for one in found] == [("c", "parallel")]
@@ -154,24 +158,24 @@ def test_a_circle_is_told_once_whatever_it_is_made_of() -> None:
 
 
 def test_every_circle_is_told() -> None:
-    found = wrong_relations(agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)}))
+    found = find_wrong_relations(agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)}))
     assert [(one.agent, one.key) for one in found] == [("b", "sub_agents"), ("a", "sub_agents"), ("c", "sequence")]
 
 
 def test_an_agent_stands_once_below_a_root() -> None:
-    found = wrong_relations(
+    found = find_wrong_relations(
         agents(a={"sub_agents": ("b", "c")}, b={"sub_agents": ("d",)}, c={"sub_agents": ("d",)}, d={})
     )
     assert [(one.agent, one.key) for one in found] == [("c", "sub_agents")]
     assert "under 'b'" in found[0].message
-    assert wrong_relations(agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
+    assert find_wrong_relations(agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
 
 
 def test_two_roots_may_share_an_agent_and_anybody_may_call_it() -> None:
     shared = agents(
         a={"sub_agents": ("x",)}, b={"sub_agents": ("x",), "agent_tools": ("y",)}, x={"agent_tools": ("y",)}, y={}
     )
-    assert wrong_relations(shared) == []
+    assert find_wrong_relations(shared) == []
 
 
 NAMES = [f"n{at}" for at in range(7)]
@@ -188,14 +192,14 @@ def test_what_is_not_refused_is_trees(fields: dict[str, dict[str, Any]]) -> None
     called = {name: _ways(made, name, (), (*BELOW, CALLED)) for name in made}
     endless = any(found is None for found in called.values())
     doubled = any(found is not None and len(found) != len(set(found)) for found in ways.values())
-    assert bool(wrong_relations(made)) == (endless or doubled)
-    if not wrong_relations(made):
+    assert bool(find_wrong_relations(made)) == (endless or doubled)
+    if not find_wrong_relations(made):
         for name in made:
             team = Team(name, made)
             assert len(team) == len(ways[name] or ()) + 1
             for one in ways[name] or ():
-                assert all(other.name in team for other in team.reachable(one))
-                assert team.resumes(one) in {one, name}
+                assert all(other.name in team for other in team.list_reachable(one))
+                assert team.resolve_next(one) in {one, name}
 
 
 def _ways(made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[str, ...]) -> list[str] | None:
@@ -266,9 +270,9 @@ def context(called: list[str]) -> ToolContext:
 
 
 def test_the_tool_says_who_there_is_and_what_for() -> None:
-    tool = transfer_tool([Agent(name="b", description="Knows\n  the   sea."), Agent(name="c")])
+    tool = make_transfer_tool([Agent(name="b", description="Knows\n  the   sea."), Agent(name="c")])
     assert tool.description.endswith("\n- b: Knows the sea.\n- c")
-    long = transfer_tool([Agent(name="b", description="x" * 5000)])
+    long = make_transfer_tool([Agent(name="b", description="x" * 5000)])
     assert len(long.description) < 1500
 
 
@@ -283,7 +287,7 @@ def test_the_tool_says_who_there_is_and_what_for() -> None:
 )
 def test_wrong_arguments_are_told_with_the_right_ones(arguments: dict[str, Any], why: str) -> None:
     called: list[str] = []
-    tool = transfer_tool([Agent(name="b"), Agent(name="c")])
+    tool = make_transfer_tool([Agent(name="b"), Agent(name="c")])
     with pytest.raises(InvalidRequest, match=why):
         asyncio.run(_run(tool.call(context(called), arguments)))
     assert called == []
@@ -293,7 +297,7 @@ def test_a_right_one_is_noted() -> None:
     called: list[str] = []
     given_to = context(called)
     assert (
-        asyncio.run(_run(transfer_tool([Agent(name="b")]).call(given_to, {"agent_name": "b", "message": "hurry"})))
+        asyncio.run(_run(make_transfer_tool([Agent(name="b")]).call(given_to, {"agent_name": "b", "message": "hurry"})))
         == "b takes over"
     )
     assert (called, given_to.noted) == (["b"], {"transfer": "b"})

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from holdfast import tokens
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.errors import HoldfastError
-from holdfast.tokens import STORED, TokenCounter, counter_for
+from holdfast.tokens import STORED, TokenCounter, get_counter
 
-CL100K = counter_for("gpt-4")
-ESTIMATE = counter_for("somebody-elses-model")
+CL100K = get_counter("gpt-4")
+ESTIMATE = get_counter("somebody-elses-model")
 COUNTERS = [STORED, CL100K, ESTIMATE]
 VOCABULARIES = [(tokens.O200K, openai_public.o200k_base), (tokens.CL100K, openai_public.cl100k_base)]
 
@@ -256,7 +256,7 @@ def test_a_message_never_gets_cheaper_by_more_parts(contents: list[str]) -> None
     ],
 )
 def test_counter_for_model(model: str, name: str) -> None:
-    counter = counter_for(model)
+    counter = get_counter(model)
     assert counter.name == name
     assert counter.exact == (name != "estimate")
 

@@ -23,7 +23,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.errors import InvalidRequest
 from holdfast.models import Model, OfflineModel, PromptCounter
-from holdfast.tokens import STORED, TokenCounter, counter_for, partial_counter
+from holdfast.tokens import STORED, TokenCounter, get_counter, restrict_counter
 from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import message_from
 
@@ -68,10 +68,10 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def counter(self) -> TokenCounter:
         """Counts tokens as this model does."""
-        counter = counter_for(self.model)
-        return counter if self.inputs is None else partial_counter(counter, self.inputs)
+        counter = get_counter(self.model)
+        return counter if self.inputs is None else restrict_counter(counter, self.inputs)
 
-    def budget(
+    def compute_budget(
         self, max_reply_tokens: int | None = None, *, tools: bool = True, learned: Learned | None = None
     ) -> Budget:
         """The model's window shared out.
@@ -92,7 +92,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             )
         scale = self.measure(learned).scale
         try:
-            budget = _budget(self.model, self.context_window, reply, learned.window, scale, tools=tools)
+            budget = _compute_budget(self.model, self.context_window, reply, learned.window, scale, tools=tools)
         except InvalidRequest as exc:
             if reply is None:
                 raise
@@ -117,7 +117,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=1024)
-def _budget(
+def _compute_budget(
     model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
 ) -> Budget:
     """Made once for equal figures: every turn asks for it several times."""
@@ -275,7 +275,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Tokens by kind that are kept free in its prompts."""
         return {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
 
-    def request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
+    def make_request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
         """Return what its prompts are built for, without what belongs to a session or a turn.
 
         Args:
@@ -287,7 +287,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         key = (learned, reply_tokens)
         if not tools and (found := known.get(key)) is not None:
             return found
-        budget = self.strategy.cap(self.llm.budget(reply_tokens, tools=bool(tools), learned=learned))
+        budget = self.strategy.cap(self.llm.compute_budget(reply_tokens, tools=bool(tools), learned=learned))
         made = Request(
             strategy=self.strategy,
             count=self.llm.counter,
@@ -317,7 +317,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         What a request leaves of the window (its `max_tokens`, its tools) is not in the name: a view takes a changed room
         in when it has to change anyway, and a log is not read again because a client asked for a longer reply.
         """
-        window = self.llm.budget().context_window
+        window = self.llm.compute_budget().context_window
         said: list[Any] = [self.agent_name, self.context.strategy, self.context.options, self.llm.counter.name, window]
         said += [self.history] if self.history else []
         said += [{"branch": self.branch}] if self.branch else []
@@ -328,9 +328,9 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def offline() -> Llm:
     """The built-in model that needs no network and says what it is."""
-    return Llm(name=OFFLINE, model=OFFLINE, client=OfflineModel(count=_counted))
+    return Llm(name=OFFLINE, model=OFFLINE, client=OfflineModel(count=_count_tokens))
 
 
-def _counted(data: dict[str, Any]) -> int:
+def _count_tokens(data: dict[str, Any]) -> int:
     """Tokens of a message or of a tool schema."""
     return STORED.message(message_from(data)) if "role" in data else STORED.tools([data])

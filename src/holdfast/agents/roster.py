@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Responder, Summarizer, offline
-from holdfast.agents.team import Team, transfer_tool, wrong_relations
+from holdfast.agents.team import Team, find_wrong_relations, make_transfer_tool
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
 from holdfast.context.settings import ContextSettings, check_settings, parse
 from holdfast.context.strategies import make_strategy
@@ -28,7 +28,7 @@ _REQUEST: Final = (
 )
 
 
-def agent_tool(name: str, description: str | None) -> Tool:
+def make_agent_tool(name: str, description: str | None) -> Tool:
     """The tool by which an agent is called.
 
     Args:
@@ -99,7 +99,7 @@ class Roster:
         self.tools = Toolset()
         self._upstreams: dict[int, tuple[Model, Upstream]] = {}
         for name, llm in self.llms.items():
-            self.upstream(msgspec.structs.replace(llm, name=name))
+            self.find_upstream(msgspec.structs.replace(llm, name=name))
 
     def find_responder(
         self, *, agent: str | None = None, model: str | None = None, root: str | None = None
@@ -118,13 +118,13 @@ class Roster:
         if agent is None and model in self.agents:
             agent, model = model, None
         if agent is None:
-            return self._voiced(self.llm(model), None, self.context)
+            return self._make_responder(self.find_llm(model), None, self.context)
         found = self.agents.get(agent)
         if found is None:
             known = ", ".join(self.agents) or "none"
             raise InvalidRequest(f"no agent {agent!r}; known: {known}", param="agent")
         wanted = found.llm if model in (None, agent) else model
-        return self._voiced(self.llm(wanted), found, found.context, self._team(agent, root))
+        return self._make_responder(self.find_llm(wanted), found, found.context, self._find_team(agent, root))
 
     def with_request(
         self, responder: Responder, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
@@ -140,15 +140,15 @@ class Roster:
         """Return the responder with other context settings, and whoever writes the summaries that they need."""
         if context is responder.context:
             return responder
-        writer = None if responder.history else self.summarizer(make_strategy(context).summarizer, responder.llm)
+        writer = None if responder.history else self.find_summarizer(make_strategy(context).summarizer, responder.llm)
         return msgspec.structs.replace(responder, context=context, summarizer=writer)
 
-    def member(self, team: Team[Agent], name: str) -> Responder:
+    def make_member(self, team: Team[Agent], name: str) -> Responder:
         """An agent of a team, with its own model, tools and view. Raises `KeyError` where it is none of the team."""
         agent = team[name]
-        return self._voiced(self.llm(agent.llm), agent, agent.context, team)
+        return self._make_responder(self.find_llm(agent.llm), agent, agent.context, team)
 
-    def _team(self, agent: str, root: str | None) -> Team[Agent] | None:
+    def _find_team(self, agent: str, root: str | None) -> Team[Agent] | None:
         """Those that an agent shares a session with."""
         if root in self.agents and root != agent:
             team = Team(root, self.agents, named=agent)
@@ -157,19 +157,19 @@ class Roster:
         found = self.agents[agent]
         return Team(agent, self.agents) if found.sub_agents or found.workflow else None
 
-    def _voiced(
+    def _make_responder(
         self, llm: Llm, agent: Agent | None, context: ContextSettings, team: Team[Agent] | None = None
     ) -> Responder:
         history = self.max_history_turns
-        writer = None if history else self.summarizer(make_strategy(context).summarizer, llm)
+        writer = None if history else self.find_summarizer(make_strategy(context).summarizer, llm)
         recalls = self.recalls if agent is None or agent.recalls is None else agent.recalls
         tools = self.tools.of(agent.tools if agent else None, [RECALLERS[kind] for kind in recalls])
         responder = Responder(
             llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools, recalls=recalls
         )
-        return responder if agent is None else self._related(responder, agent, team)
+        return responder if agent is None else self._add_relations(responder, agent, team)
 
-    def _related(self, responder: Responder, agent: Agent, team: Team[Agent] | None) -> Responder:
+    def _add_relations(self, responder: Responder, agent: Agent, team: Team[Agent] | None) -> Responder:
         """The voice of an agent, with its relations to others."""
         named = (*agent.sub_agents, *agent.sequence, *agent.parallel, *agent.agent_tools)
         unknown = tuple(dict.fromkeys(name for name in named if name not in self.agents))
@@ -177,35 +177,35 @@ class Roster:
         if agent.workflow:  # whoever speaks in its place has tools of its own
             tools = Toolset(limits=tools.limits)
         for other in (self.agents[name] for name in agent.agent_tools if name in self.agents):
-            tools = tools.plus(agent_tool(other.name, other.description))
+            tools = tools.plus(make_agent_tool(other.name, other.description))
         if team is None:
             return msgspec.structs.replace(responder, unknown=unknown, tools=tools) if named else responder
-        if reachable := team.reachable(agent.name):
-            tools = tools.plus(transfer_tool(reachable))
-        above, steps = team.above(agent.name), self._steps(agent, team)
+        if reachable := team.list_reachable(agent.name):
+            tools = tools.plus(make_transfer_tool(reachable))
+        above, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
         return msgspec.structs.replace(responder, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
 
-    def _steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
+    def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
         """Who speaks in an agent's place."""
-        return tuple(self.member(team, name) for name in agent.sequence or agent.parallel if name in team)
+        return tuple(self.make_member(team, name) for name in agent.sequence or agent.parallel if name in team)
 
-    def stand_ins(self, responder: Responder) -> tuple[Responder, ...]:
+    def make_fallbacks(self, responder: Responder) -> tuple[Responder, ...]:
         """Who is asked where the model of `responder` does not answer, in order: the same agent with another model.
 
         Those that stand in for one of these in turn are not among them.
         """
         if not responder.llm.fallbacks:
             return ()
-        asked, found = {_place(responder.llm)}, []
+        asked, found = {_identify_upstream(responder.llm)}, []
         for name in responder.llm.fallbacks:
-            llm = self.llm(name)
-            if _place(llm) not in asked:
-                asked.add(_place(llm))
-                made = self._voiced(llm, responder.agent, responder.context, responder.team)
+            llm = self.find_llm(name)
+            if _identify_upstream(llm) not in asked:
+                asked.add(_identify_upstream(llm))
+                made = self._make_responder(llm, responder.agent, responder.context, responder.team)
                 found.append(msgspec.structs.replace(made, tools=responder.tools))
         return tuple(found)
 
-    def upstream(self, llm: Llm) -> Upstream:
+    def find_upstream(self, llm: Llm) -> Upstream:
         """How the place is doing where a model is called. Models that are called there through one client share it."""
         known = self._upstreams.get(id(llm.client))
         if known is None:
@@ -219,7 +219,7 @@ class Roster:
         """Every client, with how its upstream is doing."""
         yield from self._upstreams.values()
 
-    def summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
+    def find_summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
         """Who writes summaries; None when nobody can: the offline model reads nothing.
 
         Args:
@@ -228,17 +228,17 @@ class Roster:
         """
         if wanted in self.summarizers:
             return Summarizer(wanted, self.summarizers[wanted])
-        writer = None if wanted is None else self.llm(wanted) if wanted else own
+        writer = None if wanted is None else self.find_llm(wanted) if wanted else own
         return None if writer is None or isinstance(writer.client, OfflineModel) else writer
 
-    def scorer(self, name: str) -> Callable[..., Any] | Llm | None:
+    def find_scorer(self, name: str) -> Callable[..., Any] | Llm | None:
         """Who rates messages: a function of that name, or an llm; None when nobody can."""
         if name in self.scorers:
             return self.scorers[name]
         found = self.llms.get(name)
         return None if found is None or isinstance(found.client, OfflineModel) else found
 
-    def llm(self, name: str | None) -> Llm:
+    def find_llm(self, name: str | None) -> Llm:
         """The model of that name, or the default one asked for another model."""
         if name is None:
             return self.llms[DEFAULT]
@@ -251,13 +251,13 @@ class Roster:
             return self._offline
         return msgspec.structs.replace(there, name=name, model=name, context_window=None, max_tokens=None, params={})
 
-    def still(self) -> Roster:
+    def copy(self) -> Roster:
         """The same as it is now, whatever is taken over later: a turn ends with those that it began with."""
         now = object.__new__(Roster)
         now.__dict__.update(self.__dict__)
         return now
 
-    def take(self, other: Roster) -> list[Model | PromptCounter]:
+    def replace_agents(self, other: Roster) -> list[Model | PromptCounter]:
         """Have the agents and models of another one from now on; functions and tools stay, and how known upstreams are doing.
 
         Args:
@@ -266,17 +266,17 @@ class Roster:
         Returns:
             The clients that are not used any more, except by turns that began with them.
         """
-        before, known = self._clients(), self._upstreams
+        before, known = self._list_clients(), self._upstreams
         self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
         # A new table: what a turn that began earlier notes is kept in its own.
         self._upstreams = {}
         for name, llm in self.llms.items():
-            self.upstream(msgspec.structs.replace(llm, name=name))
+            self.find_upstream(msgspec.structs.replace(llm, name=name))
         self._upstreams |= {at: found for at, found in known.items() if at in self._upstreams}
-        after = self._clients()
+        after = self._list_clients()
         return [client for at, client in before.items() if at not in after]
 
-    def _clients(self) -> dict[int, Model | PromptCounter]:
+    def _list_clients(self) -> dict[int, Model | PromptCounter]:
         """Whatever has connections, by its identity."""
         models: list[Model | PromptCounter] = [llm.client for llm in self.llms.values()]
         models += [llm.count for llm in self.llms.values() if llm.count]
@@ -284,7 +284,7 @@ class Roster:
 
     async def close(self) -> None:
         """Close every model's client, each once."""
-        for client in self._clients().values():
+        for client in self._list_clients().values():
             await client.close()
 
 
@@ -299,11 +299,11 @@ def _check_agents(agents: Mapping[str, Agent]) -> None:
             raise InvalidRequest(message, param="agents")
         if agent.output_key is not None:
             check_key(agent.output_key)
-    if wrong := wrong_relations(agents):
+    if wrong := find_wrong_relations(agents):
         told = "; ".join(f"agent {one.agent!r}: {one.key}: {one.message}" for one in wrong)
         raise InvalidRequest(f"agents: {told}", param="agents")
 
 
-def _place(llm: Llm) -> tuple[int, str]:
+def _identify_upstream(llm: Llm) -> tuple[int, str]:
     """What makes two llms the same for whoever asks them."""
     return id(llm.client), llm.model

@@ -27,7 +27,7 @@ _DESCRIPTION_CHARS: Final = 1000
 """Characters of an agent's description that others are told."""
 
 
-class Related(Protocol):
+class AgentRelations(Protocol):
     """What an agent says of its relations."""
 
     @property
@@ -47,7 +47,7 @@ class Related(Protocol):
         """Whom it calls like tools."""
 
 
-class Member(Related, Protocol):
+class TeamMember(AgentRelations, Protocol):
     """An agent of a team."""
 
     @property
@@ -71,13 +71,13 @@ class Member(Related, Protocol):
         """Whether others speak in its place."""
 
 
-A = TypeVar("A", bound=Member)
+A = TypeVar("A", bound=TeamMember)
 
 
 # -- relations that cannot be ------------------------------------------------------
 
 
-class Wrong(NamedTuple):
+class WrongRelation(NamedTuple):
     """A reference between agents that cannot be followed."""
 
     agent: str
@@ -87,17 +87,19 @@ class Wrong(NamedTuple):
     message: str
 
 
-def wrong_relations(agents: Mapping[str, Related]) -> list[Wrong]:
+def find_wrong_relations(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
     """Agents that come to themselves by what they name, and agents that stand twice below another. Unknown names are passed over.
 
     Args:
         agents: all there are, by name.
     """
-    circles = _circles(agents)
-    return circles or _twice(agents)  # without an end nothing can be counted
+    circles = _find_cycles(agents)
+    return circles or _find_duplicates(agents)  # without an end nothing can be counted
 
 
-def _named(agents: Mapping[str, Related], name: str, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _iterate_references(
+    agents: Mapping[str, AgentRelations], name: str, keys: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Field and name of each known agent that `name` has in those fields."""
     for key in keys:
         for other in getattr(agents[name], key):
@@ -105,15 +107,15 @@ def _named(agents: Mapping[str, Related], name: str, keys: Sequence[str]) -> Ite
                 yield key, other
 
 
-def _circles(agents: Mapping[str, Related]) -> list[Wrong]:
+def _find_cycles(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
     """Each reference that closes a circle, once."""
-    found: list[Wrong] = []
+    found: list[WrongRelation] = []
     done: set[str] = set()
     for root in agents:
         if root in done:
             continue
         path: list[str] = [root]
-        ways = [_named(agents, root, (*BELOW, CALLED))]
+        ways = [_iterate_references(agents, root, (*BELOW, CALLED))]
         while ways:
             key, name = next(ways[-1], (None, ""))
             if key is None:
@@ -121,17 +123,19 @@ def _circles(agents: Mapping[str, Related]) -> list[Wrong]:
                 ways.pop()
             elif name in path:
                 circle = " -> ".join([*path[path.index(name) :], name])
-                found.append(Wrong(path[-1], key, f"{name!r} comes back to itself: {circle}; remove one of these"))
+                found.append(
+                    WrongRelation(path[-1], key, f"{name!r} comes back to itself: {circle}; remove one of these")
+                )
             elif name not in done:
                 path.append(name)
-                ways.append(_named(agents, name, (*BELOW, CALLED)))
+                ways.append(_iterate_references(agents, name, (*BELOW, CALLED)))
     return found
 
 
-def _twice(agents: Mapping[str, Related]) -> list[Wrong]:
+def _find_duplicates(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
     """Each reference by which an agent stands below another one a second time, once. There are no circles."""
-    below = {other for name in agents for _, other in _named(agents, name, BELOW)}
-    found: dict[Wrong, None] = {}
+    below = {other for name in agents for _, other in _iterate_references(agents, name, BELOW)}
+    found: dict[WrongRelation, None] = {}
     for root in agents:
         if root in below:
             continue
@@ -140,12 +144,12 @@ def _twice(agents: Mapping[str, Related]) -> list[Wrong]:
         while left:
             name = left.pop()
             fresh = []
-            for key, other in _named(agents, name, BELOW):
+            for key, other in _iterate_references(agents, name, BELOW):
                 if other in parents:
                     message = (
                         f"{other!r} stands below {root!r} already, under {parents[other]!r}; an agent stands there once"
                     )
-                    found[Wrong(name, key, message)] = None
+                    found[WrongRelation(name, key, message)] = None
                 else:
                     parents[other] = name
                     fresh.append(other)
@@ -161,7 +165,7 @@ class Team(Generic[A]):
 
     Args:
         root: who is above all.
-        agents: all there are, by name; `wrong_relations` finds nothing in them.
+        agents: all there are, by name; `find_wrong_relations` finds nothing in them.
         named: whom the request, or the session, names; None: the root. A turn resumes with somebody below it.
 
     Attributes:
@@ -175,14 +179,14 @@ class Team(Generic[A]):
         self._agents = agents
         self._parents: dict[str, str | None] = {root: None}
         self._steps: set[str] = set()
-        self._walk(root)
+        self._map_parents(root)
 
-    def _walk(self, root: str) -> None:
+    def _map_parents(self, root: str) -> None:
         left = [root]
         while left:
             name = left.pop()
             inside = name in self._steps or self._agents[name].workflow
-            for _, other in _named(self._agents, name, BELOW):
+            for _, other in _iterate_references(self._agents, name, BELOW):
                 if other not in self._parents:
                     self._parents[other] = name
                     left.append(other)
@@ -203,7 +207,7 @@ class Team(Generic[A]):
             raise KeyError(name)
         return self._agents[name]
 
-    def above(self, name: str) -> tuple[A, ...]:
+    def list_ancestors(self, name: str) -> tuple[A, ...]:
         """Those above an agent, the root first."""
         found: list[A] = []
         parent = self._parents[name]
@@ -212,7 +216,7 @@ class Team(Generic[A]):
             parent = self._parents[parent]
         return tuple(found[::-1])
 
-    def reachable(self, name: str) -> tuple[A, ...]:
+    def list_reachable(self, name: str) -> tuple[A, ...]:
         """To whom an agent may hand the conversation over: those below it, then who is above it, then the others below that one."""
         agent = self._agents[name]
         if name in self._steps or agent.workflow:
@@ -224,11 +228,11 @@ class Team(Generic[A]):
             found += [one for one in self._agents[parent].sub_agents if agent.transfer_to_peers and one != name]
         return tuple(self._agents[one] for one in found if one in self._parents)
 
-    def takes_over(self, name: str) -> str:
+    def resolve_handover(self, name: str) -> str:
         """Who answers where the conversation was handed over to `name`, who has not spoken yet."""
         return name if self._under_named(name) and name not in self._steps else self.named
 
-    def goes_on(self, name: str) -> str:
+    def resolve_interrupted(self, name: str) -> str:
         """Who answers where a turn broke off, or waits for its client, in the middle of what `name` does.
 
         That is itself, whether it may keep the conversation or not; of a part of a workflow, the workflow.
@@ -236,9 +240,9 @@ class Team(Generic[A]):
         one: str | None = name if name in self._parents else None
         while one is not None and one in self._steps:
             one = self._parents[one]
-        return self.named if one is None else self.takes_over(one)
+        return self.named if one is None else self.resolve_handover(one)
 
-    def resumes(self, name: str) -> str:
+    def resolve_next(self, name: str) -> str:
         """Who answers the turn after one that `name` answered: itself, where it can hand the conversation back; else who is named.
 
         A workflow cannot, nor can an agent that may not hand over to the one above it: it would keep the user for good.
@@ -262,7 +266,7 @@ class Team(Generic[A]):
 # -- the tool ----------------------------------------------------------------------
 
 
-def transfer_tool(reachable: Sequence[Member]) -> Tool:
+def make_transfer_tool(reachable: Sequence[TeamMember]) -> Tool:
     """The tool by which an agent hands the conversation over to one of those that it can reach."""
     names = [one.name for one in reachable]
 
@@ -278,7 +282,7 @@ def transfer_tool(reachable: Sequence[Member]) -> Tool:
         context.noted[TRANSFERRED] = name
         return f"{name} takes over"
 
-    told = "\n".join(f"- {one.name}{_about(one)}" for one in reachable)
+    told = "\n".join(f"- {one.name}{_format_description(one)}" for one in reachable)
     properties = {
         "agent_name": {"type": "string", "enum": names, "description": "Who takes over."},
         "message": {"type": "string", "description": "What that agent should know beyond what was said, if anything."},
@@ -291,7 +295,7 @@ def transfer_tool(reachable: Sequence[Member]) -> Tool:
     )
 
 
-def _about(agent: Member) -> str:
+def _format_description(agent: TeamMember) -> str:
     """What others are told of an agent, in one line."""
     said = " ".join((agent.description or "").split())
     cut = said if len(said) <= _DESCRIPTION_CHARS else said[:_DESCRIPTION_CHARS] + "…"

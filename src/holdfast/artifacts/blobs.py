@@ -25,7 +25,7 @@ import anyio.to_thread
 
 from holdfast.errors import StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.limits import BLOB_PART_BYTES, PAGE
-from holdfast.repeating import ended
+from holdfast.repeating import wait_until_done
 from holdfast.stores.base import Store
 from holdfast.stores.tenants import FOREVER
 
@@ -425,7 +425,7 @@ async def _threaded(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await ended(task)
+        await wait_until_done(task)
         raise
     except OSError as exc:
         if exc.errno in _FULL:

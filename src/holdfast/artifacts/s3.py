@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.artifacts.blobs import CHUNK, Home, missing
 from holdfast.errors import MissingExtra, StoreUnavailable
-from holdfast.repeating import ended
+from holdfast.repeating import wait_until_done
 from holdfast.stores.base import Store
 
 try:
@@ -82,7 +82,7 @@ class S3Blobs:
         except asyncio.CancelledError:
             # The library goes on by itself, unless its source fails: then it takes back what it sent, too.
             source.stop()
-            await ended(sending)
+            await wait_until_done(sending)
             raise
         except BaseException:
             if source.error is not None:
@@ -160,7 +160,7 @@ class _Source:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._stopped.done():
             step.cancel()
-            await ended(step)
+            await wait_until_done(step)
             raise _Stopped
         try:
             chunk = step.result()

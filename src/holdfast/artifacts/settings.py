@@ -51,7 +51,7 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
         """Backend that is set, or follows from other keys; None: it depends on where sessions are."""
         return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         mine = {"disk": ("path",), "s3": ("bucket", "prefix", "endpoint", "region", "access_key", "secret_key")}
         given = [(kind, key) for kind, keys in mine.items() for key in keys if getattr(self, key)]
         but = f", not {self.kind!r}" if self.kind else ""

@@ -72,14 +72,14 @@ def create(
     async def do(hf: Holdfast) -> tuple[str, ApiKey]:
         import secrets
 
-        from holdfast.access import ID_RANDOM, SECRET_RANDOM, new_key
+        from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
         from holdfast.stores.checks import check_id
         from holdfast.stores.keys import ApiKey
 
         for value, option in ((tenant, "--tenant"), (user, "--user")):
             if value is not None:
                 check_id(value, option)
-        made, now = new_key(secrets.token_bytes(ID_RANDOM + SECRET_RANDOM)), hf.clock()
+        made, now = create_key(secrets.token_bytes(ID_RANDOM + SECRET_RANDOM)), hf.clock()
         key = ApiKey(
             id=made.id,
             hash=made.hash,
@@ -132,9 +132,9 @@ def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
 @json_option
 def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool) -> None:
     """Revoke a key permanently. Running servers notice within seconds."""
-    from holdfast.access import id_in
+    from holdfast.access import parse_key_id
 
-    wanted = id_in(key_id) or key_id  # the whole key is accepted too: its id may not be at hand
+    wanted = parse_key_id(key_id) or key_id  # the whole key is accepted too: its id may not be at hand
 
     async def do(hf: Holdfast) -> tuple[ApiKey, int]:
         now = hf.clock()

@@ -308,7 +308,7 @@ def _find_llm(name: str, config: str | None) -> Llm:
     from holdfast.config.build import build_roster
     from holdfast.models import OfflineModel
 
-    llm = build_roster(load_settings({"config": config}, os.environ).config).llm(name)
+    llm = build_roster(load_settings({"config": config}, os.environ).config).find_llm(name)
     if isinstance(llm.client, OfflineModel):
         raise Misuse(
             f"--summarizer {name}: no model is configured; set OPENAI_BASE_URL and OPENAI_API_KEY, or `llms` in the file"

@@ -502,10 +502,10 @@ def _confirm(descriptions: Sequence[str], what: str) -> None:
 
 def _parse_age(_: click.Context, __: click.Parameter, value: str) -> int:
     """Return the milliseconds of a duration like `30d`."""
-    from holdfast.durations import milliseconds_of
+    from holdfast.durations import parse_milliseconds
 
     try:
-        return milliseconds_of(value, "--older-than")
+        return parse_milliseconds(value, "--older-than")
     except InvalidRequest as exc:
         raise click.BadParameter(str(exc).removeprefix("--older-than ")) from exc
 

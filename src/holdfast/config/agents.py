@@ -45,7 +45,7 @@ class Search(Settings, frozen=True, kw_only=True):
     tz: Text = "UTC"
     """The time zone, like `Europe/Berlin`, in which its users' days begin: what "yesterday" is."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         try:
             zone_of(self.tz)
         except InvalidRequest as exc:
@@ -131,7 +131,7 @@ class Agent(Settings, frozen=True, kw_only=True):
     search: Search | None = None
     """Whether it searches past conversations, and how many hits it is given. What is left out is as the top level has it."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return [*self._workflow_mistakes(), *_output_mistakes(self.output_key), *_state_mistakes(self.state)]
 
     def _workflow_mistakes(self) -> list[Mistake]:

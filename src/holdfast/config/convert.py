@@ -109,11 +109,11 @@ class Converter:
         info = get_fields(cls)
         needed = {name: _samples(info[name].type)[0] for name in info if info[name].required and name not in values}
         made = cls(**values, **needed)
-        mistakes = [(key, message) for key, message in made.mistakes() if key.partition(".")[0] not in wrong]
+        mistakes = [(key, message) for key, message in made.find_mistakes() if key.partition(".")[0] not in wrong]
         if mistakes:
             # A mistake may only follow from a value that is left out: it counts if any value in that place would have it.
             others = [cls(**{**values, **needed, name: one}) for name in wrong for one in _samples(info[name].type)]
-            known = [set(other.mistakes()) for other in others]
+            known = [set(other.find_mistakes()) for other in others]
             mistakes = [mistake for mistake in mistakes if all(mistake in found for found in known)]
         for key, message in mistakes:
             here = join_path(path, key)

@@ -46,7 +46,7 @@ class Variables(dict[str, str]):
     def __init__(self, env: Mapping[str, str]) -> None:
         super().__init__(env)
         self.places: dict[str, str] = {}
-        self.mistakes: list[str] = []
+        self.find_mistakes: list[str] = []
 
     def add_file(self, path: Path) -> None:
         """Add variables of a file that are not set yet. A file that does not exist adds none."""
@@ -57,16 +57,16 @@ class Variables(dict[str, str]):
                 data = file.read(DOTENV_BYTES + 1)
             text = data[:DOTENV_BYTES].decode("utf-8-sig").replace("\r\n", "\n")
         except OSError as error:
-            self.mistakes.append(f"{path}: cannot be read: {error.strerror or error}")
+            self.find_mistakes.append(f"{path}: cannot be read: {error.strerror or error}")
             return
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
-            self.mistakes.append(f"{path}:{line}: not UTF-8")
+            self.find_mistakes.append(f"{path}:{line}: not UTF-8")
             return
         if len(data) > DOTENV_BYTES:
-            self.mistakes.append(f"{path}: larger than {DOTENV_BYTES >> 10} KiB")
+            self.find_mistakes.append(f"{path}: larger than {DOTENV_BYTES >> 10} KiB")
         found, mistakes = parse_dotenv(text)
-        self.mistakes += [f"{path}:{line}: {message}" for line, message in mistakes]
+        self.find_mistakes += [f"{path}:{line}: {message}" for line, message in mistakes]
         for name, (line, value) in found.items():
             if name not in self:
                 self[name] = value

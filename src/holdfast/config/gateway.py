@@ -121,8 +121,8 @@ class Gateway(Settings, frozen=True, kw_only=True):
     cors_origins: Names = ()
     """Origins of pages that may call it, like `https://app.example.com`."""
 
-    def mistakes(self) -> list[Mistake]:
-        """See `Settings.mistakes`."""
+    def find_mistakes(self) -> list[Mistake]:
+        """See `Settings.find_mistakes`."""
         names = {"user_headers": self.user_headers, "session_headers": self.session_headers}
         found = [mistake for key, headers in names.items() for mistake in check_header_names(key, headers)]
         unknown = [name for name in self.allowed_strategies if name not in STRATEGIES]
@@ -193,7 +193,7 @@ class Jwt(Settings, frozen=True, kw_only=True):
     leeway: Annotated[float, Meta(ge=0, le=600, extra={"form": "duration"})] = 30.0
     """Seconds by which clocks may differ."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         found = check_url("jwks_url", self.jwks_url)
         if (self.jwks_url is None) == (self.jwks_file is None):
             found.append(("jwks_url", "give one of jwks_url and jwks_file"))

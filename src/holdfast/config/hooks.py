@@ -22,7 +22,7 @@ class SecretPattern(Settings, frozen=True, kw_only=True):
     label: str
     """What stands in its place: `[REDACTED:label]`."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return trouble(self.regex, self.label)
 
 
@@ -42,7 +42,7 @@ class Redaction(Settings, frozen=True, kw_only=True):
     exclude_rules: Names = ()
     """Built-in rules that do not hold."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return _rule_mistakes(self)
 
 
@@ -60,7 +60,7 @@ class SecretGuard(Settings, frozen=True, kw_only=True):
     patterns: tuple[SecretPattern, ...] = ()
     """Rules of your own."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return _rule_mistakes(self)
 
 
@@ -80,7 +80,7 @@ class WorkspaceGit(Settings, frozen=True, kw_only=True):
     on_secret: Literal["block", "warn"] = "block"  # noqa: S105 - what happens, no password
     """A secret in what is to be committed refuses the commit, or is only told of in the log."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return [("path", "no path has a NUL in it")] * ("\0" in self.path)
 
 
@@ -117,7 +117,7 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
     name: Text | None = None
     """By which what is left to be told is recorded; unset: made of the URL."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         found = check_headers(self.headers)
         if self.name is not None and len(self.name.encode()) > ID_BYTES:
             found.append(("name", f"has more than {ID_BYTES} bytes"))
@@ -138,7 +138,7 @@ class Hooks(Settings, frozen=True, kw_only=True):
     """Unset: agents have no workspaces."""
     webhooks: tuple[WebhookSettings, ...] = ()
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         names = Counter(webhook.name or webhook.url for webhook in self.webhooks)
         found = [("webhooks", "several have the same url or name; give each a `name`")] * any(
             count > 1 for count in names.values()

@@ -77,7 +77,7 @@ class LLM(Settings, frozen=True, kw_only=True):
     max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
     """Calls at once; further ones wait. 0: any number."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
         found += check_headers(self.headers)
         found += [(f"params.{key}", f"set `{key}` beside params, not in it") for key in _OWN_KEYS if key in self.params]

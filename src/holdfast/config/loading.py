@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.agents.team import wrong_relations
+from holdfast.agents.team import find_wrong_relations
 from holdfast.config.aliases import apply_aliases
 from holdfast.config.convert import Converter
 from holdfast.config.environment import Variables, apply_overrides, load_variables
@@ -94,7 +94,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
     converter = Converter(problems)
     found: Document = converter.convert_section(Document, tree, "")
     lines = converter.lines
-    for wrong in wrong_relations(found.agents):
+    for wrong in find_wrong_relations(found.agents):
         path = f"agents.{wrong.agent}.{wrong.key}"
         problems.add(lines.get(path, 0), path, wrong.message)
     environment, anthropic = _load_upstream(env, problems, "openai"), _load_upstream(env, problems, "anthropic")
@@ -111,7 +111,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
         anthropic=anthropic,
         fallback=[*named, LLM(provider="offline")][0],
     )
-    mistakes = env.mistakes if isinstance(env, Variables) else []
+    mistakes = env.find_mistakes if isinstance(env, Variables) else []
     return Examined(config, [*problems.lines(), *mistakes], frozenset(problems.paths))
 
 
@@ -180,7 +180,7 @@ def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal
     # A line break at the end of a key read from a file is common, and would break the header.
     base_url, api_key = (env.get(f"{prefix}_{name}", "").strip() or None for name in ("BASE_URL", "API_KEY"))
     found = LLM(provider=provider, base_url=base_url, api_key=api_key)
-    for key, message in found.mistakes():
+    for key, message in found.find_mistakes():
         problems.add(0, f"environment variable {prefix}_{key.upper()}", message)
     return found
 

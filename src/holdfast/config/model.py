@@ -1,6 +1,6 @@
 """Every key of `holdfast.yaml`: its type, range, default and description.
 
-Large sections are in the modules imported here. Constraints that a type cannot express are checked by `mistakes()`.
+Large sections are in the modules imported here. Constraints that a type cannot express are checked by `find_mistakes()`.
 Keys of later versions are included so that a file written for them loads; `NOT_USED_YET` lists them, and
 `holdfast config check` warns about them.
 """
@@ -40,7 +40,7 @@ class Python(PythonLimits, frozen=True, kw_only=True):
     enabled: bool = False
     """Whether there is one. It runs what a model writes on this machine: docs/python.md says what holds it in."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return [
             (key, "no path has a NUL in it") for key in ("workdir", "interpreter") if "\0" in (getattr(self, key) or "")
         ]
@@ -74,7 +74,7 @@ class Dreaming(Settings, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1)] | None = None
     """An llm, or a model's name, that is asked which promoted memories say the same, and proposes merges for review; null: none is."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         short = self.interval * 1000 < LEAST_INTERVAL
         found: list[Mistake] = [("interval", "expected at least 1m: dreams go over all that was recalled")] * short
         return found + [("signals_kept", "expected at least 1d")] * (self.signals_kept * 1000 < DAY)

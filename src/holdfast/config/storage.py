@@ -64,7 +64,7 @@ class Database(Settings, frozen=True, kw_only=True):
         scheme = (self.url or "").partition("://")[0]
         return self.driver or next((driver for driver, schemes in SCHEMES.items() if scheme in schemes), None)
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         given = [key for key in (*_SERVER_KEYS, "path", "options") if getattr(self, key)]
         if self.url is not None:
             schemes = [scheme for driver in SCHEMES if self.driver in {driver, None} for scheme in SCHEMES[driver]]
@@ -114,7 +114,7 @@ class SessionStorage(Settings, frozen=True, kw_only=True):
     cache_bytes: Size = CACHE_BYTES
     """How much a process remembers of sessions between turns, so that it need not read them again; one tenant fills at most half of it."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         if self.backend == "inmemory" and self.database:
             return [("database", "backend 'inmemory' uses no database; remove one of the two")]
         if self.backend == "redis" and not self.database:
@@ -156,7 +156,7 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
     """By type of memory, how old one is that counts half; 0 of a type: only what is new counts. Others keep the usual one: 10,000
     days; of `feedback` 365 days, of `project` and `episodic` 90."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         needed = self.backend != "keyword" and self.embedder is None
         return [("embedder", f"missing; backend {self.backend!r} needs one")] if needed else []
 
@@ -177,7 +177,7 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
     rerank: Rerank | None = None
     """Unset: hits stay in the order of the ranking."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         found = [("embedder", f"missing; type {self.type!r} needs one")] if self._bare else []
         if self.database and self.vector_provider and self.vector_provider.path:
             found.append(

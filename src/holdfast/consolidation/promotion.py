@@ -51,7 +51,7 @@ class DreamWeights(Settings, frozen=True, kw_only=True):
     consolidation: Share = 0.10
     """On how many days: five are enough."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         return (
             [] if any(msgspec.structs.astuple(self)) else [("frequency", "all weights are 0; one has to be above it")]
         )
@@ -66,7 +66,7 @@ class Weights(DreamWeights, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_fields(self, "weights")
-        if self.mistakes():
+        if self.find_mistakes():
             raise InvalidRequest("weights must not all be 0: then no memory has a score", param="weights")
 
 

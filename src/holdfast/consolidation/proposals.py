@@ -380,7 +380,7 @@ class Proposing:
 def _fitting(llm: Llm, memories: Sequence[Memory]) -> Sequence[Memory]:
     """As many as the model's window has room for, beside an answer as long as they are."""
     try:
-        room = llm.budget(tools=False).counted
+        room = llm.compute_budget(tools=False).counted
     except HoldfastError:
         return ()
     while memories:

@@ -21,7 +21,7 @@ from holdfast.limits import EMBEDDING_ANSWER_BYTES, EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
 from holdfast.models.posting import PostingClient, describe_failure
 from holdfast.recall.vectors import Vector, vector_of
-from holdfast.tokens import TokenCounter, counter_for
+from holdfast.tokens import TokenCounter, get_counter
 
 
 class EmbeddingsClient(PostingClient):
@@ -191,7 +191,7 @@ class EndpointEmbedder:
     # -- what goes together ------------------------------------------------------
 
     def _shortened(self, texts: Sequence[str]) -> list[str]:
-        count = counter_for(self._settings.model)
+        count = get_counter(self._settings.model)
         return [shortened(text, self._settings.max_input, count) for text in texts]
 
     def _batches(self, texts: Sequence[str]) -> Iterator[range]:

@@ -90,7 +90,7 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     path: Text | None = None
     """`local`: the folder of `model.safetensors` and `vocab.txt`, or of `_engine*.so` and `e5-small-q4.bin`; unset: where `holdfast embeddings install` puts them."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
         found += check_headers(self.headers)
         if self.provider == LOCAL:

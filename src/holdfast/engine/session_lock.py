@@ -36,7 +36,7 @@ from holdfast.errors import (
 from holdfast.limits import TURNS_WAITING
 from holdfast.liveness import is_dead
 from holdfast.numbers import is_number
-from holdfast.repeating import RepeatedEach
+from holdfast.repeating import KeyedRepeater
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.session_changes import compute_claim_end
@@ -482,7 +482,7 @@ class SessionLocks:
         self._lines: dict[SessionRef, _Line] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
         self._reserved: Counter[SessionRef] = Counter()
-        self.renewals: RepeatedEach[SessionLock] = RepeatedEach(SessionLock.renew)
+        self.renewals: KeyedRepeater[SessionLock] = KeyedRepeater(SessionLock.renew)
         """Renews the claims of locks: most turns are over before theirs is due."""
 
     # -- places in line ------------------------------------------------------

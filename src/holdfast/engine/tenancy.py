@@ -46,7 +46,7 @@ class Tenants:
         return len(self._served)
 
     @asynccontextmanager
-    async def serving(self, tenant: str) -> AsyncIterator[Engine]:
+    async def serve_tenant(self, tenant: str) -> AsyncIterator[Engine]:
         """The engine of a tenant, which stays open while the block runs. Raises `InvalidRequest` for what is no tenant's name."""
         check_id(tenant, "tenant")
         if tenant == self._own.store.tenant:

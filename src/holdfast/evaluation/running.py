@@ -10,7 +10,7 @@ from holdfast.evaluation.dataset import Dataset, Query, Sample
 from holdfast.evaluation.finding import Finder, Found
 from holdfast.evaluation.measures import Figures, Outcome, figures_of, sessions_of
 from holdfast.evaluation.plain import FullText, PlainBM25
-from holdfast.tokens import counter_for
+from holdfast.tokens import get_counter
 
 Mode = Literal["bm25", "fts5", "keyword", "vector", "hybrid"]
 MODES: Final[tuple[Mode, ...]] = ("bm25", "fts5", "keyword", "vector", "hybrid")
@@ -94,4 +94,4 @@ def _tokens(sample: Sample, turn: int) -> int:
 
 @cache
 def _counted(text: str) -> int:
-    return counter_for(COUNTED_AS).text(text)
+    return get_counter(COUNTED_AS).text(text)

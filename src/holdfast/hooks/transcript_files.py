@@ -26,7 +26,7 @@ import msgspec
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
-from holdfast.safe_names import is_plain, with_digest
+from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Redactor
 from holdfast.wire.exports import Imported, import_from, old_fields, own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to
@@ -44,9 +44,9 @@ def file_name(tenant: str, user_id: str, session_id: str) -> str:
     >>> file_name("default", "ada", "../Support 42")
     '---support-42~3862ca8b0646b105cf4b26b0f0cb509ca0c8c512.jsonl'
     """
-    if tenant == user_id == DEFAULT and is_plain(session_id):
+    if tenant == user_id == DEFAULT and is_safe_name(session_id):
         return session_id + SUFFIX
-    return with_digest(session_id, tenant, user_id, session_id) + SUFFIX
+    return make_safe_name(session_id, tenant, user_id, session_id) + SUFFIX
 
 
 def earlier_name(name: str, created_at: int, number: int = 1) -> str:

@@ -43,7 +43,7 @@ from holdfast.hooks.transcript_files import (
     moment,
     sync_folder,
 )
-from holdfast.off_loop import off_loop
+from holdfast.off_loop import run_in_thread
 from holdfast.secrets import Redactor
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
@@ -69,7 +69,7 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
     """
     pause, longest = _PAUSES
     until = time.monotonic() + patience
-    while (file := await off_loop(TranscriptFile.locked, path)) is None:
+    while (file := await run_in_thread(TranscriptFile.locked, path)) is None:
         if time.monotonic() > until:
             raise HookFailed(f"the transcript is being written by somebody else for {patience:g} s")
         await asyncio.sleep(pause)
@@ -77,7 +77,7 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
     try:
         yield file
     finally:
-        await off_loop(file.close)
+        await run_in_thread(file.close)
 
 
 class _Header(msgspec.Struct):
@@ -109,9 +109,9 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
     Raises:
         Strange: the file is another session's, or its end is not what the store has there.
     """
-    end = await off_loop(file.end, header_start(session))
+    end = await run_in_thread(file.end, header_start(session))
     if end is None:
-        await off_loop(lambda: file.append(header_line(session, redactor)))
+        await run_in_thread(lambda: file.append(header_line(session, redactor)))
         end = End()
     await _check(end, store, session.ref)
     after, known = end.seq, end.retired
@@ -121,9 +121,9 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
         walk, known = Walk(await _find_retired(after, store, session.ref), known), None
         next_seq = page[-1].seq + 1 if page else after + 1
         last = len(page) < PAGE
-        data = await off_loop(_told, walk, page, next_seq if last else None, redactor)
+        data = await run_in_thread(_told, walk, page, next_seq if last else None, redactor)
         if data:
-            await off_loop(file.append, data)
+            await run_in_thread(file.append, data)
         if last:
             return
         after = page[-1].seq
@@ -180,18 +180,18 @@ async def revise(
     """
     revision = Revision(file)
     try:
-        await off_loop(lambda: revision.feed(header_line(session, redactor)))
+        await run_in_thread(lambda: revision.feed(header_line(session, redactor)))
         walk, page, next_seq = Walk(), [], 0
         async for entry in log(0):
             page.append(entry)
             next_seq = entry.seq + 1
             if len(page) == PAGE:
-                await off_loop(_feed, revision, walk, page, None, redactor)
+                await run_in_thread(_feed, revision, walk, page, None, redactor)
                 page = []
-        await off_loop(_feed, revision, walk, page, next_seq, redactor)
-        await off_loop(lambda: revision.finish(sync=sync))
+        await run_in_thread(_feed, revision, walk, page, next_seq, redactor)
+        await run_in_thread(lambda: revision.finish(sync=sync))
     finally:
-        await off_loop(revision.close)
+        await run_in_thread(revision.close)
 
 
 def _feed(
@@ -369,7 +369,7 @@ class Transcripts:
         # Its name may be another session's by now, and its file another one.
         moved = path.with_name(earlier_name(path.name, session.created_at))
         try:
-            if await off_loop(moved.exists) or not await self._concluded(path, ended):
+            if await run_in_thread(moved.exists) or not await self._concluded(path, ended):
                 await self._concluded(moved, ended)
         except OSError as exc:
             raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
@@ -378,14 +378,14 @@ class Transcripts:
         """Complete or remove a file; False, and nothing done, when it is another session's."""
         sync = self._fsync != "never"
         async with hold_file(path) as file:
-            if not await off_loop(file.begins, header_start(ended.session)):
+            if not await run_in_thread(file.begins, header_start(ended.session)):
                 return False
             if ended.reason != "delete":
                 await revise(file, ended.session, partial(_entries, ended), self._redactor, sync=sync)
                 return True
-            await off_loop(file.remove)
+            await run_in_thread(file.remove)
         if sync:
-            await off_loop(sync_folder, self.folder)
+            await run_in_thread(sync_folder, self.folder)
         return True
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
@@ -401,7 +401,7 @@ class Transcripts:
                 one.unlink(missing_ok=True)
             return len(files)
 
-        return await off_loop(remove)
+        return await run_in_thread(remove)
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
         """Remove all that is kept of a user's sessions; how many files there were. Reads the first line of every file.
@@ -415,7 +415,7 @@ class Transcripts:
                 one.unlink(missing_ok=True)
             return len(files)
 
-        return await off_loop(remove)
+        return await run_in_thread(remove)
 
     # -- files behind --------------------------------------------------------
 
@@ -480,7 +480,7 @@ class Transcripts:
         while not await self._brought_up(path, self._store.for_tenant(key.tenant), key.ref, how):
             pass
         if how is not None and key not in self._behind and key not in self._changing:
-            await off_loop(partial(self._stale(path).unlink, missing_ok=True))
+            await run_in_thread(partial(self._stale(path).unlink, missing_ok=True))
 
     async def _brought_up(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
         """Bring it up to date; False when an earlier session's had to go first, and it is to be tried again."""
@@ -490,12 +490,12 @@ class Transcripts:
                 session = await store.get(ref)
             except SessionNotFound:
                 if how == "deleted":
-                    await off_loop(file.remove)
+                    await run_in_thread(file.remove)
                 return True  # or it was withdrawn, and its end is told
             if how not in {None, "replaced"} and not file.size:
                 return True
-            if not await off_loop(file.begins, header_start(session)):
-                await off_loop(file.remove if how in {"replaced", "deleted"} else file.move_away)
+            if not await run_in_thread(file.begins, header_start(session)):
+                await run_in_thread(file.remove if how in {"replaced", "deleted"} else file.move_away)
                 return False
             if how is None and await self._gone_on(file, store, session):
                 return True
@@ -510,8 +510,8 @@ class Transcripts:
         except Strange:
             return False
         if self._fsync == "always":
-            await off_loop(file.sync)
-            await off_loop(sync_folder, self.folder)
+            await run_in_thread(file.sync)
+            await run_in_thread(sync_folder, self.folder)
         return True
 
     # -- after a crash -------------------------------------------------------
@@ -519,8 +519,8 @@ class Transcripts:
     async def _recovered(self, store: Store) -> None:
         """Note what was left behind: what is marked as stale, and the files of those sessions that were written to last."""
         try:
-            await off_loop(self._swept)
-            for key, how in await off_loop(self._left_stale):
+            await run_in_thread(self._swept)
+            for key, how in await run_in_thread(self._left_stale):
                 self._note(key, how)
             async for tenant in iterate_tenants(store):
                 await self._looked_back(store.for_tenant(tenant))
@@ -531,7 +531,7 @@ class Transcripts:
         after: SessionRef | None = None
         for _ in range(_ROUNDS):
             page = await store.list(limit=_LOOKED_AT, after=after)
-            late = await off_loop(self._late, page.sessions)
+            late = await run_in_thread(self._late, page.sessions)
             for session in late:
                 self._note(_Key(store.tenant, session.ref), None)
             if not late or not page.has_more:

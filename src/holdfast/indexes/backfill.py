@@ -22,7 +22,7 @@ from holdfast.indexes.sources import Feeder, space_of
 from holdfast.indexes.tombstones import Departures
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
-from holdfast.repeating import given_up
+from holdfast.repeating import cancel_task
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import iterate_owners, iterate_session_pages
@@ -321,4 +321,4 @@ class FirstWalk:
     async def close(self) -> None:
         """End it. Closing twice is fine."""
         task, self._task = self._task, None
-        await given_up(task)
+        await cancel_task(task)

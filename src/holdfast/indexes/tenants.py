@@ -17,7 +17,7 @@ from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import new_holder
 from holdfast.recall.base import Index
-from holdfast.repeating import given_up
+from holdfast.repeating import cancel_task
 from holdfast.rerankers import BoundedReranker, rerank_settings
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
@@ -133,7 +133,7 @@ class Indexes:
     async def close(self) -> None:
         """Take in what was told, for a while, and close. Closing twice is fine."""
         task, self._task = self._task, None
-        await given_up(task)
+        await cancel_task(task)
         await asyncio.gather(*(service.close() for service in self._services.values()))
         self._services.clear()
         await self._opening.close()

@@ -24,7 +24,7 @@ from holdfast.hooks.registry import Hooks
 from holdfast.lifecycle.hook_delivery import Teller
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SERVED
-from holdfast.repeating import RepeatedEach
+from holdfast.repeating import KeyedRepeater
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.matching import Sighting
@@ -95,7 +95,7 @@ class Life:
         self._new_id = new_id
         self._using: dict[SessionRef, int] = {}
         """Turns under way, by session."""
-        self._noting = RepeatedEach(self._note_use)
+        self._noting = KeyedRepeater(self._note_use)
         self._served: OrderedDict[SessionRef, None] = OrderedDict()
         self._touched: OrderedDict[SessionRef, int] = OrderedDict()
         self._lapsed: OrderedDict[SessionRef, Session] = OrderedDict()

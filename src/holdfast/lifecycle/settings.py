@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from holdfast.durations import milliseconds_of
+from holdfast.durations import parse_milliseconds
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HISTORY_TURNS
 from holdfast.numbers import check_whole
@@ -46,7 +46,7 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
         found: dict[str, Any] = dict(PRESETS[preset]) if preset else {}
         for name, value in given.items():
             if name in ("session_ttl", "retention"):
-                found[name] = milliseconds_of(value, name)
+                found[name] = parse_milliseconds(value, name)
             elif name in _COUNTS:
                 found[name] = _count(value, name, _COUNTS[name])
             else:

@@ -276,7 +276,7 @@ class Compactor:
         if settings.strategy != STRATEGY:
             raise InvalidRequest(f"strategy must be {STRATEGY}: it is the one with summaries", param="strategy")
         how = msgspec.structs.replace(made := make_strategy(settings), facts=made.facts and not is_child(ref))
-        writer = self._roster.summarizer(how.summarizer, responder.llm)
+        writer = self._roster.find_summarizer(how.summarizer, responder.llm)
         if writer is None:
             raise InvalidRequest(_NOBODY, param="summarizer_llm")
         if not own and "budget" not in settings.options:

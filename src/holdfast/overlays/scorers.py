@@ -123,7 +123,7 @@ async def asked_model(llm: Llm, batch: Sequence[Entry], told: Callable[[Used], N
 
 def _prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[dict[str, Any]], int]:
     """What a model is asked about the first messages of a batch, and how many they are: as many as fit, shortened."""
-    room = min(PROMPT_TOKENS, llm.budget(tools=False).input)
+    room = min(PROMPT_TOKENS, llm.compute_budget(tools=False).input)
     count = llm.counter
     number = len(batch)
     while True:

@@ -119,7 +119,7 @@ def allowed(writer: Writer, tokens: int) -> int:
     if isinstance(writer, Summarizer):
         return tokens
     try:
-        return max(1, min(tokens, int(_OWN_SHARE * writer.budget(tools=False).counted)))
+        return max(1, min(tokens, int(_OWN_SHARE * writer.compute_budget(tools=False).counted)))
     except InvalidRequest:
         return tokens  # there is no room for anything: `capacity` says so
 
@@ -137,7 +137,7 @@ def _chunk_tokens(llm: Llm, reading: Reading, *, window: int | None = None) -> i
     said = sum(counter.message(Message(role=one["role"], content=one["content"])) for one in task.shorter(""))
     earlier = max(reading.tokens, counter.text(reading.earlier or ""))
     try:
-        left = sized.budget(tools=False).counted - said - earlier - reading.tokens
+        left = sized.compute_budget(tools=False).counted - said - earlier - reading.tokens
     except InvalidRequest as exc:
         raise Unwritten("window", f"{llm.model} has no room for a prompt: {exc}") from exc
     if left < _CHUNK_LEAST:

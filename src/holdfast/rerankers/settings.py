@@ -51,7 +51,7 @@ class Rerank(Settings, frozen=True, kw_only=True):
     prompts: bool = False
     """Whether it also orders what comes into prompts by itself."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
         found += check_headers(self.headers)
         if self.path is None:

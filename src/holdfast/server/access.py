@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.access import Principal, id_in, is_key, opens, principal_of, upstream_user
-from holdfast.access import hash_of as hashed
+from holdfast.access import Principal, derive_upstream_user, is_key, is_valid_key, parse_key_id, to_principal
+from holdfast.access import hash_key as hashed
 from holdfast.accounting import Owner, charge_to
 from holdfast.config.gateway import Auth, is_loopback
 from holdfast.errors import HoldfastError, TooLarge
@@ -144,7 +144,7 @@ class Access:
             if kept is None:
                 raise deny(_WRONG)
             self._notice(self._settings.kind == "keys")
-            return principal_of(kept)
+            return to_principal(kept)
         if own is not None and self._tokens is not None and (self._asks or own.count(".") == _DOTS):
             try:
                 return await self._tokens.principal(own)
@@ -155,7 +155,7 @@ class Access:
             raise deny(_MISSING if own is None else _WRONG)
         tenant = self._hf.tenant
         if shown.upstream is not None:
-            user = upstream_user(tenant, shown.upstream)
+            user = derive_upstream_user(tenant, shown.upstream)
             return Principal(tenant=tenant, user_id=user, role="write", key_id="upstream")
         if self.passthrough:  # otherwise a client could become admin by leaving out its key
             raise refuse_missing_key()
@@ -202,7 +202,7 @@ class _KeyCache:
 
     async def valid(self, text: str) -> ApiKey | None:
         """Return the key if it exists and is valid."""
-        if id_in(text) is None:
+        if parse_key_id(text) is None:
             return None
         now, name = self._clock(), hashed(text)
         known = self._known.get(name)
@@ -214,7 +214,7 @@ class _KeyCache:
             # `now` is from before the lookup, so that a key revoked during the lookup does not stay valid longer.
             known = self._known[name] = _CachedKey(found, now)
             _trim(self._known, name)
-        if not opens(known.key, text, now):
+        if not is_valid_key(known.key, text, now):
             return None
         self._note(known.key.id, now)
         return known.key
@@ -308,7 +308,7 @@ class AuthMiddleware:
                 principal, upstream = await self._access.caller(_headers(scope))
                 if principal.max_body is not None:
                     receive = _limit_body(scope, receive, principal.max_body)
-                hf = await opened.enter_async_context(self._hf.serving(principal.tenant))
+                hf = await opened.enter_async_context(self._hf.serve_tenant(principal.tenant))
             except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
                 await to_response(failure(exc, self._hf.guard), scope)(scope, receive, send)
                 return

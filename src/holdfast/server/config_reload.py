@@ -23,7 +23,7 @@ from holdfast.config.model import Document
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
-from holdfast.repeating import given_up
+from holdfast.repeating import cancel_task
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
@@ -126,7 +126,7 @@ class ConfigReloader:
 
     async def close(self) -> None:
         """Cancel a running reload."""
-        await given_up(self._task)
+        await cancel_task(self._task)
 
     async def _run(self) -> None:
         try:
@@ -154,7 +154,9 @@ class ConfigReloader:
             {*_list_other_differences(taken.config, found.config), *_list_place_differences(self._settings, found)}
         )
         gateway = taken.config.gateway
-        left = self._hf.adopt(roster, tool_limits=build_tool_limits(gateway), queueing=build_queue_settings(gateway))
+        left = self._hf.replace_roster(
+            roster, tool_limits=build_tool_limits(gateway), queueing=build_queue_settings(gateway)
+        )
         self._settings = taken
         for client in left:
             retire(client)

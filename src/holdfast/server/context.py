@@ -243,7 +243,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
     options = {name: value for name, value in given.items() if name not in _NO_KEYS and value is not None}
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
     look = _look(handle, body, options)
-    if not call.principal.may("write"):  # read-only callers must not keep a session alive
+    if not call.principal.has_role("write"):  # read-only callers must not keep a session alive
         look = msgspec.structs.replace(look, touch=False)
     found = await preview_context(call.hf.engine, session.ref, look)
     shown = to_context(found)

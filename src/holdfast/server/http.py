@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
-from holdfast.access import Handed, Principal, upstream_user
+from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import participants_of
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
@@ -196,17 +196,17 @@ class Call:
         if self.principal.user_id is not None:
             return self.principal.user_id
         if self.caller.upstream is not None:
-            return upstream_user(self.principal.tenant, self.caller.upstream)
+            return derive_upstream_user(self.principal.tenant, self.caller.upstream)
         return said or None
 
     @property
     def handed(self) -> Mapping[str, str]:
         """Headers for the model call. Raises `Refused` if the caller has to send an upstream key and did not."""
         if self.caller.upstream is not None:
-            return Handed(authorization=f"Bearer {self.caller.upstream}")
+            return ForwardedHeaders(authorization=f"Bearer {self.caller.upstream}")
         if self.caller.passthrough:
             raise refuse_missing_key()
-        return Handed()
+        return ForwardedHeaders()
 
     # -- sessions ----------------------------------------------------------
 

@@ -346,7 +346,7 @@ def _origin(call: Call, stated: Any) -> Any:
 
     Admins may state any. A key with a user speaks for that user. Other keys belong to programs, which are trusted like the assistant.
     """
-    if call.principal.may("admin") or call.principal.user_id is not None or stated not in ORIGINS:
+    if call.principal.has_role("admin") or call.principal.user_id is not None or stated not in ORIGINS:
         return stated
     return origin_of((stated, "assistant"))
 

@@ -40,7 +40,7 @@ def permit(scope: Scope, needed: Need) -> None:
         raise Refused(403, "forbidden", "this request is not allowed without authentication")
     principal: Principal = caller.principal
     role = ROLES[needed]
-    if not principal.may(role):
+    if not principal.has_role(role):
         raise Refused(403, "forbidden", f"this key has the role {principal.role!r}; the request needs {role!r}")
     if needed == "server" and not caller.own:
         raise Refused(403, "forbidden", "this request needs an admin key of the server's own tenant, without a user")
@@ -52,7 +52,7 @@ def permit(scope: Scope, needed: Need) -> None:
 
 def check_shared(principal: Principal) -> None:
     """Raise `Refused` if a key of one user accesses data of all users: app state, memories of agents or the app."""
-    if principal.user_id is not None and not principal.may("admin"):
+    if principal.user_id is not None and not principal.has_role("admin"):
         message = (
             "this key belongs to one user, but the data belongs to all users (app state, memories of an agent or the app): use a key"
             " without a user, or an admin key"

@@ -349,7 +349,7 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     """Return the greeting of `serve`: address, model, data, access, and a command to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
-    llm = hf.roster.llm(None)
+    llm = hf.roster.find_llm(None)
     where = (
         _explain_offline(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
     )

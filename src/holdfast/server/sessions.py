@@ -235,7 +235,7 @@ def _earlier(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
     how = carry_over_from(body.carry_over)
     owner = call.owner(how.user_id)
     owner = user_id if owner is None else owner
-    if owner != user_id and not call.principal.may("admin"):
+    if owner != user_id and not call.principal.has_role("admin"):
         raise SessionNotFound(how.session_id)
     return msgspec.structs.replace(how, user_id=owner)
 

@@ -252,7 +252,7 @@ async def _write_text(engine: Engine, session: Session, how: CarryOver, responde
 def _find_writer(engine: Engine, responder: Responder) -> tuple[Writer | None, ContextSettings]:
     """Who writes summaries for an agent whatever its strategy is, and by which settings; None: nobody can, or is to."""
     settings = responder.context if responder.context.strategy == STRATEGY else ContextSettings(STRATEGY)
-    return engine.roster.summarizer(make_strategy(settings).summarizer, responder.llm), settings
+    return engine.roster.find_summarizer(make_strategy(settings).summarizer, responder.llm), settings
 
 
 def _find_limit(writer: Writer | None, how: CarryOver, count: Count) -> int:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.errors import HoldfastError
 from holdfast.liveness import is_dead
-from holdfast.repeating import ended
+from holdfast.repeating import wait_until_done
 from holdfast.stores.base import Store
 
 _log = logging.getLogger("holdfast.leases")
@@ -116,4 +116,4 @@ async def acquire_lease(
             try:
                 await asyncio.shield(releasing)
             finally:  # one that is almost given back is nobody's until it expires
-                await ended(releasing)
+                await wait_until_done(releasing)

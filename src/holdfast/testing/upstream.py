@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from holdfast.models.collect import as_chunks
 from holdfast.testing.gates import Bell, Gate
 from holdfast.testing.refusals import REFUSALS
-from holdfast.tokens import counter_for
+from holdfast.tokens import get_counter
 from holdfast.wire.openai import message_from
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Tokenizer:
 
     def prompt_tokens(self, body: Mapping[str, Any]) -> int:
         """Tokens of the prompt of a Chat Completions request, by its own count."""
-        count = counter_for(str(body.get("model")))
+        count = get_counter(str(body.get("model")))
         messages = sum(count.message(message_from(message)) for message in body.get("messages") or ())
         return round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ())))
 

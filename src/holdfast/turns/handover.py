@@ -105,11 +105,15 @@ def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: boo
         unfinished = unfinished and entry.kind != "user"
         if entry.kind == "result":
             if isinstance(target := metadata.get(TRANSFERRED), str):
-                return team.takes_over(target)
+                return team.resolve_handover(target)
         elif (
             entry.kind in ("assistant", "calls") and entry.agent is not None and metadata.get("source") not in _SPEECHES
         ):
-            return team.goes_on(entry.agent) if unfinished and entry.kind == "calls" else team.resumes(entry.agent)
+            return (
+                team.resolve_interrupted(entry.agent)
+                if unfinished and entry.kind == "calls"
+                else team.resolve_next(entry.agent)
+            )
     return None
 
 
@@ -160,7 +164,7 @@ def hand_over(turn: Turn) -> bool:
 
 
 def _make_responder(turn: Turn, team: Team[Agent], name: str) -> Responder:
-    responder = turn.roster.member(team, name)
+    responder = turn.roster.make_member(team, name)
     return msgspec.structs.replace(responder, tools=Toolset()) if turn.request.tools_elsewhere else responder
 
 

@@ -69,7 +69,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     recovery = Recovery(turn)
     while True:
         await turn.lock.interruptible(recovery.settle)
-        call, has_begun = turn.roster.upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
+        call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
             stream = turn.request.responder.llm.client.stream(await _body(turn), headers=turn.request.headers or None)
             async with closing(stream) as chunks:
@@ -209,7 +209,7 @@ async def _switch_to_stand_in(turn: Turn, own: Responder, asked: Sequence[Respon
     """Build the prompt for another model in place of one that is cooling down; return whether there is one."""
     for responder in _find_stand_ins(turn, [*asked, own]):
         if _is_available(turn, responder) and await _build_for(turn, responder) is None:
-            turn.roster.upstream(own.llm).failovers += 1
+            turn.roster.find_upstream(own.llm).failovers += 1
             _note_failed(turn, own, PASSED_OVER, None)
             return True
     return False
@@ -285,7 +285,7 @@ class Recovery:
                 continue
             why = await _build_for(turn, responder)
             if why is None:
-                turn.roster.upstream(own.llm).failovers += 1
+                turn.roster.find_upstream(own.llm).failovers += 1
                 self._refused = []
                 return True
             self._note(responder, why)
@@ -335,13 +335,13 @@ def _find_stand_ins(turn: Turn, asked: Sequence[Responder]) -> list[Responder]:
 
 
 def _is_available(turn: Turn, responder: Responder) -> bool:
-    return turn.roster.upstream(responder.llm).available(turn.engine.clock())
+    return turn.roster.find_upstream(responder.llm).available(turn.engine.clock())
 
 
 async def _switch_to_wider(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
     """Switch to a model with more room than the `own` one, which refused every prompt; return whether it has more."""
-    window = refusal.context_limit or own.llm.budget().context_window
-    return responder.llm.budget(learned=await turn.engine.learning.of(responder.llm)).context_window > window
+    window = refusal.context_limit or own.llm.compute_budget().context_window
+    return responder.llm.compute_budget(learned=await turn.engine.learning.of(responder.llm)).context_window > window
 
 
 async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:

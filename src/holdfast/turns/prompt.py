@@ -219,7 +219,7 @@ def make_request(
         if body or responder.tools
         else ()
     )
-    base = responder.request(learned, read_reply_tokens(body), tools)
+    base = responder.make_request(learned, read_reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
     strategy = msgspec.structs.replace(base.strategy, facts=False) if is_child(session.ref) else base.strategy
     made = msgspec.structs.replace(
@@ -253,7 +253,7 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
     responder.tools.check(body)
     if responder.llm.dialect == "anthropic":
         anthropic_requests.check({**responder.llm.params, **body})
-    responder.llm.budget(read_reply_tokens(body), tools=bool(tools or responder.tools), learned=learned)
+    responder.llm.compute_budget(read_reply_tokens(body), tools=bool(tools or responder.tools), learned=learned)
 
 
 def _check_steps(responder: Responder, body: Mapping[str, Any]) -> None:
@@ -417,7 +417,7 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
         _log.warning("a session was told of no promoted memories: %s", exc.code)
         return None
     # The model's own window, and not what a provider has taught of it: that would change the block within a session.
-    room = min(budget, responder.llm.budget(None).input // SHARE)
+    room = min(budget, responder.llm.compute_budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories]
     marker = await engine.markers.of(session)
     return introduction_of(memories, session.created_at, room, responder.llm.counter, marker=marker)

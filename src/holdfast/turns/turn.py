@@ -128,7 +128,7 @@ class Turn:
 
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
-        self.roster = engine.roster.still()
+        self.roster = engine.roster.copy()
         """Agents and models as they were when it began: a new configuration is for turns after it."""
         self.request = request
         self.lock = engine.locks.turn(request.ref, request.queue)
@@ -196,7 +196,7 @@ class Turn:
     def responders(self) -> tuple[Responder, ...]:
         """Voices that may answer: the one that was asked for, then its stand-ins."""
         responder = self.request.responder
-        return (responder, *self.roster.stand_ins(responder)) if responder.llm.fallbacks else (responder,)
+        return (responder, *self.roster.make_fallbacks(responder)) if responder.llm.fallbacks else (responder,)
 
     def speak_as(self, responder: Responder, learned: Learned) -> None:
         """Have another of its `responders` make the next call, whose prompt is to be built from a view of its own."""

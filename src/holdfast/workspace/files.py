@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 from holdfast.errors import InvalidRequest, SecretBlocked, TooLarge
 from holdfast.limits import MIB, WORKSPACE_COMMIT_BYTES, WORKSPACE_FILE_BYTES, WORKSPACE_NAMED
-from holdfast.safe_names import is_plain, with_digest
+from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Hit
 
 OF_USERS: Final = ("MEMORY.md", "DREAMS.md")
@@ -46,7 +46,7 @@ def check_file(name: str) -> None:
 def file_of_user(name: str, user_id: str) -> str:
     """The file of a user's own that stands beside one of the agent's, of those in `OF_USERS`: `MEMORY.ada.md`."""
     stem, _, suffix = name.partition(".")
-    return f"{stem}.{user_id if is_plain(user_id) else with_digest(user_id, user_id)}.{suffix}"
+    return f"{stem}.{user_id if is_safe_name(user_id) else make_safe_name(user_id, user_id)}.{suffix}"
 
 
 def made(folder: Path) -> int:

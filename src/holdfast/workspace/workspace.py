@@ -28,7 +28,7 @@ from holdfast.limits import (
     WORKSPACE_WAIT_SECONDS,
 )
 from holdfast.numbers import check_whole
-from holdfast.safe_names import is_plain, with_digest
+from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import CREDENTIALS, Guard, Hit, Redactor, make_redactor
 from holdfast.stores.checks import check_id
 from holdfast.workspace.files import (
@@ -467,9 +467,9 @@ class Workspaces:
         name = DEFAULT if agent is None else agent
         for value, param in ((tenant, "tenant"), (name, "agent")):
             check_id(value, param)
-        folder = self.root / name if is_plain(name) else self.root / with_digest(name, "agent", name)
+        folder = self.root / name if is_safe_name(name) else self.root / make_safe_name(name, "agent", name)
         if tenant != DEFAULT:
-            above = tenant if is_plain(tenant) else with_digest(tenant, "tenant", tenant)
+            above = tenant if is_safe_name(tenant) else make_safe_name(tenant, "tenant", tenant)
             folder = self.root / f"@{above}" / folder.name
         known = self._known.get(folder)
         if known is None:

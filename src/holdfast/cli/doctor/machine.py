@@ -53,12 +53,12 @@ def check_libraries() -> Finding:
 
 def check_tokenizer() -> Finding:
     """Check that the vocabularies load, which verifies their hash, and count correctly."""
-    from holdfast.tokens import DATA, counter_for
+    from holdfast.tokens import DATA, get_counter
 
     loaded = []
     for name, (model, text, tokens) in PROBES.items():
         try:
-            counted = counter_for(model).text(text)
+            counted = get_counter(model).text(text)
             loaded.append(f"{name} {hashlib.sha256((DATA / f'{name}.ranks').read_bytes()).hexdigest()[:12]}")
         except (HoldfastError, OSError, ImportError) as error:
             return fail("tokenizer", f"{name}: {error}", _REINSTALL)

@@ -19,7 +19,7 @@ from anyio.abc import Process
 
 from holdfast.errors import MissingExtra, ToolFailed
 from holdfast.limits import MCP_MESSAGE_BYTES, MCP_TOOLS
-from holdfast.repeating import given_up
+from holdfast.repeating import cancel_task
 from holdfast.tools.mcp.settings import EXTRA, McpSettings
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Connection:
     async def close(self) -> None:
         """Let go of it; a program is ended."""
         task, self._task = self._task, None
-        await given_up(task)
+        await cancel_task(task)
         self._tried.set()  # who waits for it waits no more
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_number
-from holdfast.settings import Hushed, Mistake, Settings, Size, Text, Timeout, Url, check_headers, check_url
+from holdfast.settings import Mistake, OptionalSecret, Settings, Size, Text, Timeout, Url, check_headers, check_url
 
 EXTRA: Final = "mcp"
 """The extra that brings the SDK."""
@@ -27,15 +27,15 @@ class McpServer(Settings, frozen=True, kw_only=True):
 
     command: Text | None = None
     """stdio: the program that is started."""
-    args: tuple[Hushed, ...] = ()
+    args: tuple[OptionalSecret, ...] = ()
     """Of the program. They are not shown: an address with a password may be among them."""
-    env: Mapping[str, Hushed] = {}
+    env: Mapping[str, OptionalSecret] = {}
     """Of the program, beside a few harmless variables; nothing else of this process's environment is handed on."""
     cwd: Text | None = None
     """Where the program runs; unset: where this one does."""
     url: Url | None = None
     """Streamable HTTP."""
-    headers: Mapping[str, Hushed] = {}
+    headers: Mapping[str, OptionalSecret] = {}
     """Sent with every request to `url`."""
     tools: tuple[Text, ...] | None = None
     """Those of its tools that are offered; unset: all. `*` stands for any characters."""
@@ -50,7 +50,7 @@ class McpServer(Settings, frozen=True, kw_only=True):
     max_result: Size = 64 * 1024
     """Bytes of a result; of a longer one the model is given head and tail."""
 
-    def mistakes(self) -> list[Mistake]:
+    def find_mistakes(self) -> list[Mistake]:
         needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))
         if self.command is None and self.url is None:
             found = [("command", "missing; a server has a `command` or a `url`")]

@@ -16,7 +16,7 @@ import anyio.to_thread
 from holdfast.domain.session import Session
 from holdfast.errors import PythonUnavailable
 from holdfast.limits import PYTHON_CALLS_WAITING
-from holdfast.repeating import Repeated
+from holdfast.repeating import Repeater
 from holdfast.tools.python.calls import Limits, Ran
 from holdfast.tools.python.folders import WorkFolders, remove
 from holdfast.tools.python.process import PythonProcess, supported
@@ -154,7 +154,7 @@ class Kernels:
         self._folders = WorkFolders(settings.workdir)
         self._kernels: dict[Key, Kernel] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._sweeper: Repeated | None = None
+        self._sweeper: Repeater | None = None
         self._open = False
 
     def __len__(self) -> int:
@@ -260,7 +260,7 @@ class Kernels:
     def _look_later(self) -> None:
         """See to it that it is looked which kernels are idle, as long as there are any."""
         if self._sweeper is None and self._kernels and self.settings.idle:
-            self._sweeper = Repeated(self.sweep)
+            self._sweeper = Repeater(self.sweep)
             self._sweeper.begin(self._pause())
 
     def _pause(self) -> int:
