@@ -12,7 +12,7 @@ import holdfast
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.stores.base import Store
-from holdfast.stores.logic.reads import session_row
+from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.steps import Query, Steps
 from holdfast.stores.redis.database import Database, Transaction
 from holdfast.stores.redis.records import change_entry, pack
@@ -37,7 +37,7 @@ async def damage_profile(store: Store, ref: SessionRef, **columns: bytes) -> Non
         return
 
     def steps() -> Steps[None]:
-        row = yield from session_row(store.tenant, ref)
+        row = yield from read_session_row(store.tenant, ref)
         yield Query("profile_put", (row[0], *given.values()))
 
     await _write(store, ref, steps)
@@ -56,7 +56,7 @@ async def damage_message(store: Store, ref: SessionRef, seq: int, payload: bytes
         return
 
     def steps() -> Steps[None]:
-        row = yield from session_row(store.tenant, ref)
+        row = yield from read_session_row(store.tenant, ref)
         yield Query("entry_erase_live", (row[0], seq, payload, 1))
 
     await _write(store, ref, steps)

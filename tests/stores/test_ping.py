@@ -20,5 +20,5 @@ async def test_a_ping_writes_and_leaves_nothing(kind: str, tmp_path: Path) -> No
         for _ in range(2):  # what the first one left would be in the way of the second
             await store.ping()
             if isinstance(store, LogicStore):
-                await store.database.write(partial(writes.ping, PING_BYTES))
+                await store.database.write(partial(writes.write_ping, PING_BYTES))
         await store.close()

@@ -37,4 +37,4 @@ def test_what_is_rare_and_what_stands_beside_it_are_looked_at_first() -> None:
         lists = {term: chance.sample(range(40), chance.randint(1, 18)) for term in "ab"}
         often = {term: chance.choice([1, 2, 4, 8, 64]) for term in "ab"}
         limit = chance.randint(1, 12)
-        assert index_reads._best(lists, often, 100, limit) == best(lists, often, 100, limit)
+        assert index_reads._choose_best(lists, often, 100, limit) == best(lists, often, 100, limit)

@@ -23,7 +23,7 @@ from holdfast.recall.vectors import engine as scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
-from holdfast.stores.logic.steps import Query, Row, Rows, nothing
+from holdfast.stores.logic.steps import Query, Row, Rows, do_nothing
 from holdfast.stores.logic.store import LogicStore
 from holdfast.stores.postgres_connection import Connection, connect, encode_params, get_schema_name, quote_identifier
 from holdfast.stores.sql import load_migrations, pgvector
@@ -230,7 +230,7 @@ class _IndexDatabase(_Database):
         """Connect, bring the schema up to date, and look for the extension."""
         await super().open()
         try:
-            await self._run_with_retries(Job(nothing, writing=True), self._set_up_extension)
+            await self._run_with_retries(Job(do_nothing, writing=True), self._set_up_extension)
         except BaseException:
             await self.close()
             raise
@@ -238,7 +238,7 @@ class _IndexDatabase(_Database):
     async def create_table(self, dimensions: int) -> None:
         """See `pgvector.Furnishing`."""
         if self.extension.needs_table(dimensions):
-            await self._run_shielded(Job(nothing, writing=True), partial(self._create_table, dimensions))
+            await self._run_shielded(Job(do_nothing, writing=True), partial(self._create_table, dimensions))
 
     async def _connect(self) -> Connection:
         connection = await super()._connect()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import MissingExtra
 from holdfast.stores.logic.index_rows import NO_FILTER
-from holdfast.stores.logic.rows import ENDLESS, array_of
+from holdfast.stores.logic.rows import ENDLESS, encode_array
 from holdfast.stores.logic.steps import Row
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Nearest:
         if not known.complete:
             return None
         ids = known.sketches.nearest(vector, COMPARED)
-        return self._ask(_COMPARE, array_of(sorted(ids)), vector, limit)
+        return self._ask(_COMPARE, encode_array(sorted(ids)), vector, limit)
 
     def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:
         """Bring the sketches of a space up to what it is now; those that are new, by a part of it."""
@@ -123,7 +123,7 @@ class Nearest:
         elif known.last < last:
             changed = [row[0] for row in self._ask(_CHANGES, known.last) if row[0] <= known.reached]
             known.sketches.drop(changed)
-            known.sketches.put(*_join_vectors(self._ask(_OF_IDS, model, space, array_of(changed))))
+            known.sketches.put(*_join_vectors(self._ask(_OF_IDS, model, space, encode_array(changed))))
             known.last = last
         if not known.complete:
             rows = self._ask(_OF_SPACE, model, space, known.reached, _READ)

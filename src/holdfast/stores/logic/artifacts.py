@@ -10,8 +10,15 @@ from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.reads import session_row
-from holdfast.stores.logic.rows import ENDLESS, array_of, artifact_of, artifact_row, session_of, text_of
+from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.rows import (
+    ENDLESS,
+    decode_artifact,
+    decode_session,
+    decode_text,
+    encode_array,
+    encode_artifact,
+)
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
@@ -29,34 +36,34 @@ class ArtifactMethods(Handle):
         identity: str | None = None,
     ) -> Artifact:
         checks.check_artifact(scope, new)
-        steps = partial(_add, self.tenant, scope, new, expect, room, identity=identity)
+        steps = partial(_add_artifact, self.tenant, scope, new, expect, room, identity=identity)
         return await self._write(steps, scope)
 
     async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
         checks.check_scope(scope, name)
-        return await self._read(partial(_artifact, self.tenant, scope, name, version))
+        return await self._read(partial(_read_artifact, self.tenant, scope, name, version))
 
     async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
         checks.check_scope(scope, after)
         checks.check_limit(limit)
-        return await self._read(partial(_artifacts, self.tenant, scope, limit, after))
+        return await self._read(partial(_list_artifacts, self.tenant, scope, limit, after))
 
     async def artifact_versions(
         self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
     ) -> ArtifactPage:
         checks.check_scope(scope, name)
         checks.check_limit(limit)
-        return await self._read(partial(_versions, self.tenant, scope, name, limit, after))
+        return await self._read(partial(_list_versions, self.tenant, scope, name, limit, after))
 
     async def drop_artifacts(
         self, scope: Scope, name: str | None = None, version: int | None = None
     ) -> tuple[Artifact, ...]:
         checks.check_scope(scope, name)
-        return await self._write(partial(_drop, self.tenant, scope, name, version), scope, scrub=True)
+        return await self._write(partial(_drop_artifacts, self.tenant, scope, name, version), scope, scrub=True)
 
     async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
         checks.check_blobs(blobs)
-        return await self._read(partial(_blobs_in_use, self.tenant, blobs), single=True)
+        return await self._read(partial(_find_blobs_in_use, self.tenant, blobs), single=True)
 
     async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
         checks.check_blobs((blob,))
@@ -65,7 +72,7 @@ class ArtifactMethods(Handle):
 
     async def blob(self, blob: str, part: int) -> bytes | None:
         checks.check_blobs((blob,))
-        return await self._read(partial(_blob_part, self.tenant, blob, part), single=True)
+        return await self._read(partial(_read_blob_part, self.tenant, blob, part), single=True)
 
     async def delete_blobs(self, blobs: Sequence[str]) -> None:
         checks.check_blobs(blobs)
@@ -73,94 +80,94 @@ class ArtifactMethods(Handle):
 
     async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
         checks.check_limit(limit)
-        return await self._read(partial(_blobs, self.tenant, before, after, limit), single=True)
+        return await self._read(partial(_list_blobs, self.tenant, before, after, limit), single=True)
 
 
-def _place(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
+def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
     """The columns that a scope's rows have in common; raises `SessionNotFound`."""
     if isinstance(scope, UserRef):
         return 0, tenant, scope.user_id
-    row = yield from session_row(tenant, scope)
-    if identity not in {None, session_of(row).identity}:
+    row = yield from read_session_row(tenant, scope)
+    if identity not in {None, decode_session(row).identity}:
         raise SessionNotFound(scope.id)
     return row[0], tenant, scope.user_id
 
 
-def _name(place: Row, name: str) -> Steps[KnownName]:
+def _read_name(place: Row, name: str) -> Steps[KnownName]:
     """What is known of a name, or of the one that stands in its way; nothing when it is free."""
     rows = yield Query("artifact_name_get", (*place, fold_name(name)))
-    return KnownName(text_of(rows[0][0]), *rows[0][1:]) if rows else KnownName()
+    return KnownName(decode_text(rows[0][0]), *rows[0][1:]) if rows else KnownName()
 
 
-def _known(place: Row, name: str, version: int | None = None) -> Steps[KnownName]:
-    known = yield from _name(place, name)
+def _require_name(place: Row, name: str, version: int | None = None) -> Steps[KnownName]:
+    known = yield from _read_name(place, name)
     if known.name != name:
         raise ArtifactNotFound(name, version, called=known.name or None)
     return known
 
 
-def _version(place: Row, name: str, version: int) -> Steps[Artifact]:
+def _read_version(place: Row, name: str, version: int) -> Steps[Artifact]:
     rows = yield Query("artifact_get", (*place, fold_name(name), version))
     if not rows:
         raise ArtifactNotFound(name, version)
-    return artifact_of(rows[0])
+    return decode_artifact(rows[0])
 
 
 # -- reading -----------------------------------------------------------------
 
 
-def _artifact(tenant: str, scope: Scope, name: str, version: int | None) -> Steps[Artifact]:
-    place = yield from _place(tenant, scope)
-    known = yield from _known(place, name, version)
-    return (yield from _version(place, name, known.newest if version is None else version))
+def _read_artifact(tenant: str, scope: Scope, name: str, version: int | None) -> Steps[Artifact]:
+    place = yield from _locate_scope(tenant, scope)
+    known = yield from _require_name(place, name, version)
+    return (yield from _read_version(place, name, known.newest if version is None else version))
 
 
-def _artifacts(tenant: str, scope: Scope, limit: int, after: str | None) -> Steps[ArtifactPage]:
-    place = yield from _place(tenant, scope)
+def _list_artifacts(tenant: str, scope: Scope, limit: int, after: str | None) -> Steps[ArtifactPage]:
+    place = yield from _locate_scope(tenant, scope)
     rows = yield Query("artifacts_newest", (*place, "" if after is None else fold_name(after), limit + 1))
-    return ArtifactPage(tuple(artifact_of(row) for row in rows[:limit]), len(rows) > limit)
+    return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
 
 
-def _versions(tenant: str, scope: Scope, name: str, limit: int, after: int | None) -> Steps[ArtifactPage]:
-    place = yield from _place(tenant, scope)
-    yield from _known(place, name)
+def _list_versions(tenant: str, scope: Scope, name: str, limit: int, after: int | None) -> Steps[ArtifactPage]:
+    place = yield from _locate_scope(tenant, scope)
+    yield from _require_name(place, name)
     rows = yield Query("artifact_versions", (*place, fold_name(name), -1 if after is None else after, limit + 1))
-    return ArtifactPage(tuple(artifact_of(row) for row in rows[:limit]), len(rows) > limit)
+    return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
 
 
-def _blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
-    rows = yield Query("blobs_in_use", (tenant, array_of(blobs)))
-    return frozenset(text_of(row[0]) for row in rows)
+def _find_blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str]]:
+    rows = yield Query("blobs_in_use", (tenant, encode_array(blobs)))
+    return frozenset(decode_text(row[0]) for row in rows)
 
 
 # -- naming ------------------------------------------------------------------
 
 
-def _add(
+def _add_artifact(
     tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
 ) -> Steps[Artifact]:
     # Before the session is looked for: an attempt whose outcome nobody knew is run again, and may have been done.
     done = yield Query("artifact_of_blob", (tenant, new.blob))
     if done:
-        return artifact_of(done[0])
-    place = yield from _place(tenant, scope, identity)
-    known = yield from _name(place, new.name)
+        return decode_artifact(done[0])
+    place = yield from _locate_scope(tenant, scope, identity)
+    known = yield from _read_name(place, new.name)
     check_name(known, new)
     if expect is not None and expect != known.newest:
-        return (yield from _retried(place, known, new, expect))
+        return (yield from _find_earlier_attempt(place, known, new, expect))
     names, versions, size = (yield Query("artifact_totals", place))[0]
     check_artifact_room(known, new, names=names, versions=versions, size=size, room=room)
     artifact, after = add_version(known, new)
-    yield Query("artifact_insert", artifact_row(place, fold_name(new.name), new, artifact.version))
+    yield Query("artifact_insert", encode_artifact(place, fold_name(new.name), new, artifact.version))
     yield Query("artifact_name_put", (*place, fold_name(new.name), *after))
     return artifact
 
 
-def _retried(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
+def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
     """The one version behind `expect`, if it is what is to be saved."""
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))
-        found = artifact_of(rows[0])
+        found = decode_artifact(rows[0])
         if len(rows) == 1 and is_same_content(found, new):
             return found
     raise StaleArtifact(new.name, newest=known.newest)
@@ -169,23 +176,23 @@ def _retried(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Ste
 # -- taking away -------------------------------------------------------------
 
 
-def _drop(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:
-    place = yield from _place(tenant, scope)
+def _drop_artifacts(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:
+    place = yield from _locate_scope(tenant, scope)
     if name is None:
-        gone = tuple(artifact_of(row) for row in (yield Query("artifacts_all", place)))
+        gone = tuple(decode_artifact(row) for row in (yield Query("artifacts_all", place)))
         keys = [(*place, key) for key in dict.fromkeys(fold_name(one.name) for one in gone)]
         if keys:
             yield Many("artifact_versions_delete", keys)
             yield Many("artifact_name_delete", keys)
         return gone
     key = fold_name(name)
-    known = yield from _known(place, name, version)
+    known = yield from _require_name(place, name, version)
     if version is None:
         rows = yield Query("artifact_versions", (*place, key, -1, ENDLESS))
         yield Query("artifact_versions_delete", (*place, key))
         yield Query("artifact_name_delete", (*place, key))
-        return tuple(artifact_of(row) for row in rows)
-    found = yield from _version(place, name, version)
+        return tuple(decode_artifact(row) for row in rows)
+    found = yield from _read_version(place, name, version)
     yield Query("artifact_delete", (*place, key, version))
     if known.versions == 1:
         yield Query("artifact_name_delete", (*place, key))
@@ -203,7 +210,7 @@ def _put_blob(tenant: str, blob: str, part: int, data: bytes, timestamp: int) ->
     yield Query("blob_put", (tenant, blob, part, timestamp, data))
 
 
-def _blob_part(tenant: str, blob: str, part: int) -> Steps[bytes | None]:
+def _read_blob_part(tenant: str, blob: str, part: int) -> Steps[bytes | None]:
     rows = yield Query("blob_get", (tenant, blob, part))
     return rows[0][0] if rows else None
 
@@ -212,6 +219,6 @@ def _delete_blobs(tenant: str, blobs: Sequence[str]) -> Steps[None]:
     yield Many("blob_delete", [(tenant, blob) for blob in blobs])
 
 
-def _blobs(tenant: str, before: int, after: str, limit: int) -> Steps[tuple[str, ...]]:
+def _list_blobs(tenant: str, before: int, after: str, limit: int) -> Steps[tuple[str, ...]]:
     rows = yield Query("blobs_before", (tenant, before, after, limit))
-    return tuple(text_of(row[0]) for row in rows)
+    return tuple(decode_text(row[0]) for row in rows)

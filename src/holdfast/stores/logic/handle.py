@@ -19,7 +19,7 @@ from holdfast.stores.logic.steps import Database, Steps
 T = TypeVar("T")
 
 
-class _Writes:
+class _WriteState:
     """What the handles of a database know of its writes.
 
     Attributes:
@@ -41,7 +41,7 @@ class Handle:
         self.database = database
         self._owner = owner
         self._closed = False
-        self._writes = _Writes()
+        self._writes = _WriteState()
 
     def for_tenant(self, tenant: str) -> Self:
         handle = type(self)(self.database, tenant, owner=False)
@@ -55,7 +55,7 @@ class Handle:
         try:
             return await self.database.read(steps, single=single)
         except StoreCorrupt as exc:
-            raise naming(exc, ref) from exc
+            raise add_session(exc, ref) from exc
 
     async def _write(
         self,
@@ -70,26 +70,26 @@ class Handle:
             raise StoreClosed
         queue = None if scope is None else (self.tenant, *astuple(scope))
         try:
-            if sharing and scope is not None and (behind := self._shared(scope, sharing)):
+            if sharing and scope is not None and (behind := self._list_shared_queues(scope, sharing)):
                 return await self.database.write(steps, scrub=scrub, queue=queue, behind=behind)
             return await self.database.write(steps, scrub=scrub, queue=queue, light=light)
         except StoreCorrupt as exc:
-            raise naming(exc, scope) from exc
+            raise add_session(exc, scope) from exc
         except StoreUnavailable:
             self._writes.refused = True  # see `ping`
             raise
 
-    async def _queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
+    async def _write_queued(self, steps: Callable[[], Steps[T]], queue: Hashable, *, scrub: bool = False) -> T:
         if self._closed:
             raise StoreClosed
         return await self.database.write(steps, scrub=scrub, queue=queue)
 
-    def _shared(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
+    def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
         """The queues of scopes that changes of a session's state reach, besides its own."""
-        return [(self.tenant, user_id) for user_id in state.reached(scope.user_id, delta)]
+        return [(self.tenant, user_id) for user_id in state.list_reached_scopes(scope.user_id, delta)]
 
 
-def naming(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
+def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
     """Return the error with the session that it is about, if it is about one and does not name it yet."""
     if not isinstance(scope, SessionRef) or error.session_id is not None:
         return error

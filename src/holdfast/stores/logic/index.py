@@ -26,7 +26,7 @@ from holdfast.recall.base import (
 from holdfast.stores import checks
 from holdfast.stores.logic import index_reads, index_vectors, index_writes
 from holdfast.stores.logic.index_rows import CHANNELS, PLACES
-from holdfast.stores.logic.steps import Database, Steps, nothing
+from holdfast.stores.logic.steps import Database, Steps, do_nothing
 
 T = TypeVar("T")
 NOTE_BYTES: Final = 64 * 1024
@@ -56,15 +56,15 @@ class LogicIndex:
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
         _check_source(space, source_id)
-        return await self._read(partial(index_reads.progress, self.tenant, space, source_id))
+        return await self._read(partial(index_reads.read_progress, self.tenant, space, source_id))
 
     async def write(self, space: Space, batch: Batch) -> bool:
         _check_source(space, batch.source.id)
         _check_batch(batch)
-        steps = partial(index_writes.write, self.tenant, space, batch)
+        steps = partial(index_writes.write_batch, self.tenant, space, batch)
         written, removed = await self._write(steps, space, scrub=bool(batch.drop))
         if removed and not batch.drop:
-            await self._write(nothing, scrub=True)
+            await self._write(do_nothing, scrub=True)
         return written
 
     async def held(
@@ -72,22 +72,22 @@ class LogicIndex:
     ) -> Sequence[tuple[int, bytes]]:
         _check_source(space, source_id)
         checks.check_limit(limit, highest=None)
-        return await self._read(partial(index_reads.held, self.tenant, space, source_id, start, limit))
+        return await self._read(partial(index_reads.list_stored, self.tenant, space, source_id, start, limit))
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
         _check_source(space, source_id)
-        steps = partial(index_writes.drop, self.tenant, space, source_id, identity)
+        steps = partial(index_writes.drop_source, self.tenant, space, source_id, identity)
         return await self._write(steps, space, scrub=True)
 
     async def drop_space(self, space: Space) -> int:
         _check_space(space)
-        count = await self._write(partial(index_writes.hide, self.tenant, space), space)
+        count = await self._write(partial(index_writes.hide_space, self.tenant, space), space)
         await self._sweep()
         return count
 
     async def clear(self) -> None:
         await self._sweep()
-        while await self._write(partial(index_writes.hide_all, self.tenant)):
+        while await self._write(partial(index_writes.hide_spaces, self.tenant)):
             await self._sweep()
 
     async def sources(
@@ -101,27 +101,27 @@ class LogicIndex:
         if space is not None:
             _check_space(space)
         checks.check_limit(limit, highest=None)
-        steps = partial(index_reads.sources, self.tenant, space, after, limit, incomplete=incomplete)
+        steps = partial(index_reads.list_sources, self.tenant, space, after, limit, incomplete=incomplete)
         return await self._read(steps)
 
     async def lookup(self, lookup: Lookup) -> Candidates:
         _check_lookup(lookup)
-        return await self._read(partial(index_reads.lookup, self.tenant, lookup))
+        return await self._read(partial(index_reads.find_candidates, self.tenant, lookup))
 
     async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
         _check_source(space, source_id)
-        return await self._read(partial(index_reads.at, self.tenant, space, source_id, seqs))
+        return await self._read(partial(index_reads.read_at, self.tenant, space, source_id, seqs))
 
     async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
         _check_lookup(lookup)
-        return await self._read(partial(index_reads.near, self.tenant, lookup, places))
+        return await self._read(partial(index_reads.read_near, self.tenant, lookup, places))
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
         checks.check_id(model, "model")
         if space is not None:
             _check_space(space)
         checks.check_limit(limit, highest=None)
-        return await self._read(partial(index_vectors.pending, self.tenant, model, space, limit))
+        return await self._read(partial(index_vectors.list_pending, self.tenant, model, space, limit))
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         _check_source(space, source.id)
@@ -130,30 +130,30 @@ class LogicIndex:
             _check_vector(one.vector, len(vectors[0].vector))
         # An engine that compares vectors reads only whole ones.
         compress = self._compress and self._engine in SCANNING
-        steps = partial(index_vectors.put, self.tenant, space, source, model, vectors, compress=compress)
+        steps = partial(index_vectors.put_vectors, self.tenant, space, source, model, vectors, compress=compress)
         return await self._write(steps, space)
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
         checks.check_id(model, "model")
         _check_space(space)
-        return await self._read(partial(index_vectors.like, self.tenant, model, digests, space))
+        return await self._read(partial(index_vectors.read_vectors, self.tenant, model, digests, space))
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
         _check_lookup(lookup)
         checks.check_id(model, "model")
         _check_vector(vector, len(vector))
         engine = self._engine not in SCANNING
-        return await self._read(partial(index_vectors.similar, self.tenant, lookup, model, vector, engine=engine))
+        return await self._read(partial(index_vectors.find_similar, self.tenant, lookup, model, vector, engine=engine))
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:
         count = 0
-        while gone := await self._write(partial(index_vectors.drop, self.tenant, keep), scrub=True):
+        while gone := await self._write(partial(index_vectors.drop_vectors, self.tenant, keep), scrub=True):
             count += gone
         return count
 
     async def note(self, name: str) -> bytes | None:
         checks.check_id(name, "name")
-        return await self._read(partial(index_reads.note, self.tenant, name))
+        return await self._read(partial(index_reads.read_note, self.tenant, name))
 
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
         checks.check_id(name, "name")
@@ -164,7 +164,7 @@ class LogicIndex:
     async def status(self, space: Space | None = None) -> IndexStatus:
         if space is not None:
             _check_space(space)
-        return await self._read(partial(index_reads.status, self.tenant, space, self._engine))
+        return await self._read(partial(index_reads.read_status, self.tenant, space, self._engine))
 
     async def close(self) -> None:
         self._closed = True

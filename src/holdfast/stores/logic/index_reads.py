@@ -32,17 +32,17 @@ from holdfast.stores.logic.index_rows import (
     NO_FILTER,
     PLACES,
     SOURCES,
-    Counting,
-    candidate_of,
-    counting,
-    filter_row,
-    hexed,
-    listed_of,
-    number_of,
-    prefix_of,
+    TermCounter,
+    decode_candidate,
+    decode_source,
+    encode_filters,
+    encode_texts,
+    make_counter,
+    make_document_id,
+    make_prefix,
 )
-from holdfast.stores.logic.index_writes import NONE, known_source, models_of, space_row
-from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
+from holdfast.stores.logic.index_writes import NONE, read_models, read_source, read_space
+from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 
 AT_ONCE: Final = 8
@@ -60,7 +60,7 @@ _NOBODY: Final = "none"
 """A word that no document has: all begin with a letter of their channel, and have an underscore."""
 
 
-class Place(NamedTuple):
+class LookupScope(NamedTuple):
     """Where a lookup looks."""
 
     space: int
@@ -75,129 +75,131 @@ class Place(NamedTuple):
     """Documents that those have."""
 
     @property
-    def nowhere(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the filter names sources, and there is none of them."""
         return self.named is not None and not self.named
 
     @property
-    def scope(self) -> Row:
+    def prefix(self) -> Row:
         """The parameters that come before those of a filter."""
         return self.space, self.channel
 
 
-def place_of(tenant: str, lookup: Lookup) -> Steps[Place | None]:
+def resolve_scope(tenant: str, lookup: Lookup) -> Steps[LookupScope | None]:
     """Where to look; None where the space has nothing."""
-    row = yield from space_row(tenant, lookup.space)
+    row = yield from read_space(tenant, lookup.space)
     if row is None:
         return None
     channel = CHANNELS.index(lookup.channel)
     documents, length = row[1 + 2 * channel : 3 + 2 * channel]
     filters, named, size = lookup.filters, None, 0
     if filters == Filters():
-        return Place(row[0], channel, documents, length, NO_FILTER)
+        return LookupScope(row[0], channel, documents, length, NO_FILTER)
     if filters.sessions:
-        sources = yield from _named(row[0], filters.sessions)
+        sources = yield from _count_documents(row[0], filters.sessions)
         named, size = list(sources), sum(sources.values())
-    others = list((yield from _named(row[0], filters.not_sessions))) if filters.not_sessions else None
-    return Place(row[0], channel, documents, length, filter_row(filters, named, others), named, size)
+    others = list((yield from _count_documents(row[0], filters.not_sessions))) if filters.not_sessions else None
+    return LookupScope(row[0], channel, documents, length, encode_filters(filters, named, others), named, size)
 
 
-def _named(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
+def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
     """How many documents each of these sources has, by its number."""
-    rows = yield Query("index_sources_named", (space, hexed(ids)))
+    rows = yield Query("index_sources_named", (space, encode_texts(ids)))
     return dict(sorted(tuple(row) for row in rows))
 
 
 # -- lookups -------------------------------------------------------------------
 
 
-def lookup(tenant: str, asked: Lookup) -> Steps[Candidates]:
+def find_candidates(tenant: str, asked: Lookup) -> Steps[Candidates]:
     """See `Index.lookup`."""
-    place = yield from place_of(tenant, asked)
+    place = yield from resolve_scope(tenant, asked)
     if place is None:
         return Candidates([], 0, 0, {})
-    frequencies = yield from _frequencies(place, asked.terms)
+    frequencies = yield from _read_frequencies(place, asked.terms)
     said = [term for term in asked.terms if term in frequencies]
-    if place.nowhere or (asked.terms and not said):
+    if place.is_empty or (asked.terms and not said):
         candidates: list[Candidate] = []
     elif not asked.terms:
-        candidates = yield from _newest(place, _most(asked, place), counting(()))
+        candidates = yield from _read_newest(place, _compute_limit(asked, place), make_counter(()))
     else:
-        candidates = yield from _matching(asked, place, {term: frequencies[term] for term in said})
+        candidates = yield from _find_matching(asked, place, {term: frequencies[term] for term in said})
     return Candidates(candidates, place.documents, place.length, frequencies)
 
 
-def _most(asked: Lookup, place: Place) -> int:
+def _compute_limit(asked: Lookup, place: LookupScope) -> int:
     """Candidates that are given at most; in a small space all."""
     return asked.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
 
 
-def _frequencies(place: Place, terms: Sequence[str]) -> Steps[dict[str, int]]:
+def _read_frequencies(place: LookupScope, terms: Sequence[str]) -> Steps[dict[str, int]]:
     if not terms:
         return {}
     names = {key_of(term): term for term in terms}
-    rows = yield Query("index_frequencies", (*place.scope, array_of(sorted(names))))
+    rows = yield Query("index_frequencies", (*place.prefix, encode_array(sorted(names))))
     return {names[key if isinstance(key, str) else key.decode()]: count for key, count in rows}
 
 
-def _newest(place: Place, limit: int, count: Counting) -> Steps[list[Candidate]]:
-    rows = yield _all_of(place, limit)
-    return [candidate_of(row, count) for row in rows]
+def _read_newest(place: LookupScope, limit: int, count: TermCounter) -> Steps[list[Candidate]]:
+    rows = yield _query_newest(place, limit)
+    return [decode_candidate(row, count) for row in rows]
 
 
-def _all_of(place: Place, limit: int) -> Query:
+def _query_newest(place: LookupScope, limit: int) -> Query:
     """The newest documents that pass the filter."""
     name = "index_candidates_newest" if place.named is None else "index_candidates_of"
-    return Query(name, (limit, *place.scope, *place.filters))
+    return Query(name, (limit, *place.prefix, *place.filters))
 
 
-def _matching(asked: Lookup, place: Place, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
+def _find_matching(asked: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
     """Documents that have at least one of the terms, in order of their ids."""
-    limit, count = _most(asked, place), counting(frequencies)
+    limit, count = _compute_limit(asked, place), make_counter(frequencies)
     if (yield from _is_narrow(place, asked.filters, sum(frequencies.values()))):
-        rows = {row[0]: row for row in (yield _all_of(place, NARROW))}
+        rows = {row[0]: row for row in (yield _query_newest(place, NARROW))}
         lists: dict[str, Collection[int]] = {term: [] for term in frequencies}
         for id_, row in rows.items():
-            for term in count(text_of(row[-1])):
+            for term in count(decode_text(row[-1])):
                 lists[term].append(id_)  # type: ignore[attr-defined]  # they are lists here
-        return [candidate_of(rows[id_], count) for id_ in _best(lists, frequencies, place.documents, limit)]
-    lists = yield from _postings(place, frequencies, filtered=asked.filters != Filters())
-    ids = _best(lists, frequencies, place.documents, limit)
-    return (yield from candidates_of(place, ids, count, NO_FILTER))
+        return [decode_candidate(rows[id_], count) for id_ in _choose_best(lists, frequencies, place.documents, limit)]
+    lists = yield from _read_postings(place, frequencies, filtered=asked.filters != Filters())
+    ids = _choose_best(lists, frequencies, place.documents, limit)
+    return (yield from read_candidates(place, ids, count, NO_FILTER))
 
 
-def candidates_of(place: Place, ids: Sequence[int], count: Counting, filters: Row) -> Steps[list[Candidate]]:
+def read_candidates(place: LookupScope, ids: Sequence[int], count: TermCounter, filters: Row) -> Steps[list[Candidate]]:
     """The documents with these ids that pass a filter, in order."""
     if not ids:
         return []
-    rows = yield Query("index_candidates", (array_of(ids), *place.scope, *filters))
-    found = [candidate_of(row, count) for row in rows]
+    rows = yield Query("index_candidates", (encode_array(ids), *place.prefix, *filters))
+    found = [decode_candidate(row, count) for row in rows]
     found.sort(key=lambda one: (one.source, one.place))
     return found
 
 
-def _is_narrow(place: Place, filters: Filters, postings: int) -> Steps[bool]:
+def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[bool]:
     """Whether filters leave so few documents that reading all of them costs less than all `postings`."""
     most = min(NARROW, postings // COSTLIER)
     if place.named is not None:
         return place.size <= most
     if filters.since is None and filters.until is None:
         return False
-    rows = yield Query("index_documents_counted", (*place.scope, *place.filters[4:], most + 1))
+    rows = yield Query("index_documents_counted", (*place.prefix, *place.filters[4:], most + 1))
     return bool(rows[0][0] <= most)
 
 
 # -- posting lists -------------------------------------------------------------
 
 
-def _postings(place: Place, frequencies: Mapping[str, int], *, filtered: bool) -> Steps[dict[str, Collection[int]]]:
+def _read_postings(
+    place: LookupScope, frequencies: Mapping[str, int], *, filtered: bool
+) -> Steps[dict[str, Collection[int]]]:
     """Ids of documents by term, from the rarest term on, until there are `POSTINGS`; in a small space all."""
     terms = sorted(frequencies, key=lambda term: (frequencies[term], term))
-    prefix = prefix_of(place.space, place.channel)
+    prefix = make_prefix(place.space, place.channel)
     words = {term: prefix + key_of(term) for term in terms}
     room = POSTINGS if place.documents > SMALL else ENDLESS
     if filtered:
-        return (yield from _passing(place, words, frequencies, room))
+        return (yield from _read_filtered_lists(place, words, frequencies, room))
     chosen: dict[str, str] = {}
     for term in terms:
         room -= frequencies[term]
@@ -205,11 +207,11 @@ def _postings(place: Place, frequencies: Mapping[str, int], *, filtered: bool) -
             break
         chosen[term] = words[term]
     if not chosen:
-        return (yield from _of_common(words))
-    return (yield from _whole(chosen))
+        return (yield from _read_common_terms(words))
+    return (yield from _read_whole_lists(chosen))
 
 
-def _whole(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
+def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
     """Whole posting lists, several at once."""
     found: dict[str, Collection[int]] = {}
     terms = list(words)
@@ -227,7 +229,7 @@ def _whole(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
     return found
 
 
-def _of_common(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
+def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
     """Where even the rarest is said everywhere: documents that have the two rarest, and the newest that have the rarest."""
     first, *others = words
     found: dict[str, Collection[int]] = {}
@@ -240,8 +242,8 @@ def _of_common(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
     return {first: newest, **found}
 
 
-def _passing(
-    place: Place, words: Mapping[str, str], frequencies: Mapping[str, int], room: int
+def _read_filtered_lists(
+    place: LookupScope, words: Mapping[str, str], frequencies: Mapping[str, int], room: int
 ) -> Steps[dict[str, Collection[int]]]:
     """Ids of documents that pass the filter."""
     found: dict[str, Collection[int]] = {}
@@ -259,7 +261,7 @@ def _passing(
 # -- the provisional order -----------------------------------------------------
 
 
-def _best(
+def _choose_best(
     lists: Mapping[str, Collection[int]], frequencies: Mapping[str, int], documents: int, limit: int
 ) -> list[int]:
     """The ids that are to be candidates, in order.
@@ -274,7 +276,7 @@ def _best(
         scores |= more
     if len(scores) <= limit:
         return sorted(scores)
-    foremost = _foremost(scores, 2 * limit)
+    foremost = _choose_highest(scores, 2 * limit)
     rated = {id_: scores[id_] for id_ in foremost}
     had = scores.get
     for id_ in foremost:
@@ -286,7 +288,7 @@ def _best(
     return sorted(foremost[:limit])
 
 
-def _foremost(scores: Mapping[int, float], most: int) -> list[int]:
+def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
     """The `most` best, ties to the newest."""
     if len(scores) <= most:
         return list(scores)
@@ -304,104 +306,108 @@ def _foremost(scores: Mapping[int, float], most: int) -> list[int]:
 # -- what is there -------------------------------------------------------------
 
 
-def progress(tenant: str, space: Space, source_id: str) -> Steps[Progress | None]:
+def read_progress(tenant: str, space: Space, source_id: str) -> Steps[Progress | None]:
     """See `Index.progress`."""
-    row = yield from space_row(tenant, space)
-    known = None if row is None else (yield from known_source(row[0], source_id))
+    row = yield from read_space(tenant, space)
+    known = None if row is None else (yield from read_source(row[0], source_id))
     return known.progress if known else None
 
 
-def held(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
+def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
     """See `Index.held`."""
-    row = yield from space_row(tenant, space)
-    known = None if row is None else (yield from known_source(row[0], source_id))
+    row = yield from read_space(tenant, space)
+    known = None if row is None else (yield from read_source(row[0], source_id))
     if known is None:
         return []
     rows = yield Query("index_documents_held", (known.number, start, limit))
     return [(seq, bytes(digest)) for seq, digest in rows]
 
 
-def at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
+def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
     """See `Index.at`."""
-    row = yield from space_row(tenant, space)
-    known = None if row is None else (yield from known_source(row[0], source_id))
+    row = yield from read_space(tenant, space)
+    known = None if row is None else (yield from read_source(row[0], source_id))
     wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})
     if known is None or not wanted:
         return []
-    rows = yield Query("index_candidates_at", (known.number, array_of(wanted)))
-    return [candidate_of(row, counting(())) for row in rows]
+    rows = yield Query("index_candidates_at", (known.number, encode_array(wanted)))
+    return [decode_candidate(row, make_counter(())) for row in rows]
 
 
-def near(tenant: str, asked: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
+def read_near(tenant: str, asked: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
     """See `Index.near`."""
-    place = yield from place_of(tenant, asked)
-    if place is None or place.nowhere:
+    place = yield from resolve_scope(tenant, asked)
+    if place is None or place.is_empty:
         return []
     ids = sorted(
-        {number_of(source, place.channel, at) for source, at in places if 0 < source < SOURCES and 0 <= at < PLACES}
+        {
+            make_document_id(source, place.channel, at)
+            for source, at in places
+            if 0 < source < SOURCES and 0 <= at < PLACES
+        }
     )
-    return (yield from candidates_of(place, ids, counting(()), place.filters))
+    return (yield from read_candidates(place, ids, make_counter(()), place.filters))
 
 
-def sources(
+def list_sources(
     tenant: str, space: Space | None, after: tuple[Space, str] | None, limit: int, *, incomplete: bool
 ) -> Steps[list[tuple[Space, str, Progress]]]:
     """See `Index.sources`."""
     if incomplete:
         low, high = 0, ENDLESS
         if space is not None:
-            row = yield from space_row(tenant, space)
+            row = yield from read_space(tenant, space)
             if row is None:
                 return []
             low = high = row[0]
         start, name = after if after is not None else (("", ""), None)
         rows = yield Query("index_sources_incomplete", (tenant, low, high, *start, name, limit))
     elif space is None:
-        rows = yield from _sources_of_all(tenant, after, limit)
+        rows = yield from _list_sources_of_tenant(tenant, after, limit)
     elif after is not None and after[0] > space:
         return []
     else:
-        rows = yield from _sources_of(
+        rows = yield from _list_sources_of_space(
             tenant, space, after[1] if after is not None and after[0] == space else None, limit
         )
-    return [listed_of(row) for row in rows]
+    return [decode_source(row) for row in rows]
 
 
-def _sources_of(tenant: str, space: Space, behind: str | None, limit: int) -> Steps[Rows]:
+def _list_sources_of_space(tenant: str, space: Space, behind: str | None, limit: int) -> Steps[Rows]:
     """Rows of a space's sources, all or those behind one; an id may be empty."""
-    row = yield from space_row(tenant, space)
+    row = yield from read_space(tenant, space)
     if row is None:
         return []
     return (yield Query("index_sources_of_after", (row[0], behind or "", int(behind is None), limit)))
 
 
-def _sources_of_all(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
+def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
     """Rows of the sources behind a place: first those of its own space, then space by space, so that none is read from its beginning twice."""
     found = list[Row]()
     place: tuple[str, str] = ("", "")  # nothing comes before an empty kind
     if after is not None:
         place = after[0]
-        found += yield from _sources_of(tenant, *after, limit)
+        found += yield from _list_sources_of_space(tenant, *after, limit)
     while len(found) < limit:
         rows = yield Query("index_sources_after", (tenant, *place, _AHEAD, limit + _AHEAD))
         if not rows:
             break
         found += [row for row in rows if row[2] is not None]
-        place = (text_of(rows[-1][0]), text_of(rows[-1][1]))
+        place = (decode_text(rows[-1][0]), decode_text(rows[-1][1]))
     return found[:limit]
 
 
-def status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
+def read_status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
     """See `Index.status`."""
     low, high = 0, ENDLESS
     if space is not None:
-        row = yield from space_row(tenant, space)
+        row = yield from read_space(tenant, space)
         if row is None:
             return IndexStatus(sources=0, incomplete=0, documents=0, vector_engine=engine)
         low = high = row[0]
     counted = (yield Query("index_sources_count", (tenant, low, high)))[0]
     vectors: dict[str, int] = {}
-    for name, (number, _) in (yield from models_of(tenant)).items():
+    for name, (number, _) in (yield from read_models(tenant)).items():
         if name != NONE:
             rows = yield Query("index_model_count", (number, low, high))
             if rows[0][0]:
@@ -415,7 +421,7 @@ def status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
     )
 
 
-def note(tenant: str, name: str) -> Steps[bytes | None]:
+def read_note(tenant: str, name: str) -> Steps[bytes | None]:
     """See `Index.note`."""
     rows = yield Query("index_note_get", (tenant, name))
     return bytes(rows[0][0]) if rows else None
@@ -432,6 +438,6 @@ def keep_note(tenant: str, name: str, data: bytes | None, *, new: bool) -> Steps
 _NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)
 
 
-def neighbours(ids: Iterable[int]) -> list[int]:
+def list_neighbours(ids: Iterable[int]) -> list[int]:
     """Ids around these, of places in the same source and channel."""
     return [id_ + step for id_ in ids for step in _NEIGHBOURS if (id_ + step) >> 24 == id_ >> 24]

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.recall.base import Candidate, Channel, Document, Filters, Progress, Space
 from holdfast.recall.terms import key_of
-from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
+from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
 
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
@@ -27,7 +27,7 @@ _LETTERS: Final = "tx"
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def number_of(source: int, channel: int, place: int) -> int:
+def make_document_id(source: int, channel: int, place: int) -> int:
     """The id of a document: neighbours have neighbouring ids, and later sources higher ones."""
     return source << 25 | channel << 24 | place
 
@@ -35,7 +35,7 @@ def number_of(source: int, channel: int, place: int) -> int:
 # -- terms and words -----------------------------------------------------------
 
 
-def prefix_of(space: int, channel: int) -> str:
+def make_prefix(space: int, channel: int) -> str:
     """What the words of a space and channel begin with."""
     digits = ""
     while space:
@@ -44,7 +44,7 @@ def prefix_of(space: int, channel: int) -> str:
     return f"{_LETTERS[channel]}{digits}_"
 
 
-def packed(terms: Mapping[str, int], detail: str = "") -> str:
+def pack_terms(terms: Mapping[str, int], detail: str = "") -> str:
     """The keys of terms in one text; after a bar those that occur more than once, with how often; after another one the details."""
     keys = {key_of(term): count for term, count in terms.items()}
     often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
@@ -53,25 +53,25 @@ def packed(terms: Mapping[str, int], detail: str = "") -> str:
     return f"{' '.join(keys)}|{often}" if often else " ".join(keys)
 
 
-def keys_of(terms: str) -> list[str]:
-    """The keys in a text that `packed` made."""
+def unpack_keys(terms: str) -> list[str]:
+    """The keys in a text that `pack_terms` made."""
     return terms.partition("|")[0].split()
 
 
-def words_of(prefix: str, keys: Iterable[str]) -> str:
+def make_words(prefix: str, keys: Iterable[str]) -> str:
     """What an engine gets to index."""
     return " ".join([prefix + key for key in keys])
 
 
-Counting = Callable[[str], dict[str, int]]
-"""Says how often terms stand in a text that `packed` made."""
+TermCounter = Callable[[str], dict[str, int]]
+"""Says how often terms stand in a text that `pack_terms` made."""
 SOUGHT: Final = 16
 """Terms up to which each is looked for in a long text; more, or those of a short one, are compared with its words."""
 LONG: Final = 10
 """Characters of a long text for each of the terms."""
 
 
-def counting(terms: Iterable[str]) -> Counting:
+def make_counter(terms: Iterable[str]) -> TermCounter:
     """What says how often each of `terms` stands there; those that do."""
     names = {key_of(term): term for term in terms}
     if not names:
@@ -98,7 +98,7 @@ def counting(terms: Iterable[str]) -> Counting:
     return count
 
 
-def mark_of(digest: bytes) -> int:
+def make_mark(digest: bytes) -> int:
     """What a digest begins with, as a number."""
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -106,7 +106,7 @@ def mark_of(digest: bytes) -> int:
 # -- rows ----------------------------------------------------------------------
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class StoredDocument(msgspec.Struct, frozen=True, gc=False):
     """A document that is there; the columns of `index_documents_at`, and of `index_documents_first`."""
 
     id: int
@@ -118,21 +118,21 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     model: int | None
 
 
-def held_of(row: Row) -> Held:
-    """See `Held`."""
+def decode_document(row: Row) -> StoredDocument:
+    """See `StoredDocument`."""
     id_, seq, channel, digest, length, terms, model = row
-    return Held(id_, seq, channel, bytes(digest), length, text_of(terms), model)
+    return StoredDocument(id_, seq, channel, bytes(digest), length, decode_text(terms), model)
 
 
-def document_row(id_: int, space: int, source: int, new: Document, model: int | None) -> Row:
+def encode_document(id_: int, space: int, source: int, new: Document, model: int | None) -> Row:
     """The columns of a document."""
     return (
         *(id_, space, CHANNELS.index(new.channel), source, new.seq, new.at, new.length, new.traits, model),
-        *(new.role, new.agent, new.name, new.digest, packed(new.terms, new.detail)),
+        *(new.role, new.agent, new.name, new.digest, pack_terms(new.terms, new.detail)),
     )
 
 
-def candidate_of(row: Row, count: Counting) -> Candidate:
+def decode_candidate(row: Row, count: TermCounter) -> Candidate:
     """A candidate from a row of `index_candidates`."""
     id_, seq, session, identity, role, agent, name, at, length, traits, terms = row
     if type(terms) is not str:  # nor are the others, in that dialect
@@ -146,11 +146,11 @@ def candidate_of(row: Row, count: Counting) -> Candidate:
     )
 
 
-def progress_of(row: Sequence[object]) -> Progress:
+def decode_progress(row: Sequence[object]) -> Progress:
     """How far a source is: identity, version, next_seq, talk, tool, epoch, complete."""
     identity, version, next_seq, talk, tool, epoch, complete = row
     return Progress(
-        identity=text_of(identity),  # type: ignore[arg-type]  # columns, as their table has them
+        identity=decode_text(identity),  # type: ignore[arg-type]  # columns, as their table has them
         version=version,  # type: ignore[arg-type]
         next_seq=next_seq,  # type: ignore[arg-type]
         talk=talk,  # type: ignore[arg-type]
@@ -160,30 +160,30 @@ def progress_of(row: Sequence[object]) -> Progress:
     )
 
 
-def listed_of(row: Row) -> tuple[Space, str, Progress]:
+def decode_source(row: Row) -> tuple[Space, str, Progress]:
     """A source from a row of `index_sources_after`."""
     kind, name, id_, *progress = row
-    return Space(text_of(kind), text_of(name)), text_of(id_), progress_of(progress)  # type: ignore[arg-type]
+    return Space(decode_text(kind), decode_text(name)), decode_text(id_), decode_progress(progress)  # type: ignore[arg-type]
 
 
 # -- filters -------------------------------------------------------------------
 
 NO_FILTER: Final[Row] = (None, None, None, None, -ENDLESS, ENDLESS)
-"""`filter_row` of one that lets all pass."""
+"""`encode_filters` of one that lets all pass."""
 
 
-def filter_row(filters: Filters, sources: Sequence[int] | None, others: Sequence[int] | None) -> Row:
+def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequence[int] | None) -> Row:
     """The parameters of a filter: JSON of sources that pass and do not, of agents and roles, or NULL; from and before when."""
     return (
-        None if sources is None else array_of(sources),
-        None if others is None else array_of(others),
-        hexed(filters.agents) if filters.agents else None,
-        hexed(filters.roles) if filters.roles else None,
+        None if sources is None else encode_array(sources),
+        None if others is None else encode_array(others),
+        encode_texts(filters.agents) if filters.agents else None,
+        encode_texts(filters.roles) if filters.roles else None,
         -ENDLESS if filters.since is None else filters.since,
         ENDLESS if filters.until is None else filters.until,
     )
 
 
-def hexed(texts: Iterable[str]) -> str:
+def encode_texts(texts: Iterable[str]) -> str:
     """Texts as one parameter, a JSON array of their bytes in hexadecimal: there is no text that it could not hold."""
-    return array_of(text.encode("utf-8", "surrogatepass").hex() for text in texts)
+    return encode_array(text.encode("utf-8", "surrogatepass").hex() for text in texts)

@@ -19,10 +19,10 @@ from holdfast.recall.base import (
     has_context,
 )
 from holdfast.recall.vectors import packed, similarities, unpacked
-from holdfast.stores.logic.index_reads import Place, candidates_of, neighbours, place_of
-from holdfast.stores.logic.index_rows import counting, held_of, mark_of, number_of
-from holdfast.stores.logic.index_writes import NONE, PART, known_source, model_number, models_of, space_row
-from holdfast.stores.logic.rows import ENDLESS, array_of, text_of
+from holdfast.stores.logic.index_reads import LookupScope, list_neighbours, read_candidates, resolve_scope
+from holdfast.stores.logic.index_rows import decode_document, make_counter, make_document_id, make_mark
+from holdfast.stores.logic.index_writes import NONE, PART, get_or_create_model, read_models, read_source, read_space
+from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Steps
 
 SCANNED: Final = 1024
@@ -30,64 +30,66 @@ SCANNED: Final = 1024
 NUMBER_BYTES: Final = 4
 
 
-def pending(tenant: str, model: str, space: Space | None, limit: int) -> Steps[list[Pending]]:
+def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> Steps[list[Pending]]:
     """See `Index.pending`: documents of the nameless model, and of every other one."""
     low, high = 0, ENDLESS
     if space is not None:
-        row = yield from space_row(tenant, space)
+        row = yield from read_space(tenant, space)
         if row is None:
             return []
         low = high = row[0]
     found: list[Pending] = []
-    for name, (number, _) in sorted((yield from models_of(tenant)).items()):
+    for name, (number, _) in sorted((yield from read_models(tenant)).items()):
         if name != model and len(found) < limit:
             rows = yield Query("index_pending", (number, low, high, limit - len(found)))
             for kind, owner, id_, identity, seq, digest, *before in rows:
-                whose = Space(text_of(kind), text_of(owner))  # type: ignore[arg-type]  # a kind, as it was put
-                one = Pending(whose, Source(text_of(id_), text_of(identity)), seq, bytes(digest))
+                whose = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a kind, as it was put
+                one = Pending(whose, Source(decode_text(id_), decode_text(identity)), seq, bytes(digest))
                 if before[0] is not None and has_context(model, whose):
                     one = one._replace(before_seq=before[0], before=bytes(before[1]))
                 found.append(one)
     return found
 
 
-def put(
+def put_vectors(
     tenant: str, space: Space, source: Source, model: str, vectors: Sequence[Vectored], *, compress: bool
 ) -> Steps[int]:
     """See `Index.put_vectors`; with `compress` those of a model that is new here are kept as float16, and stay so."""
-    row = yield from space_row(tenant, space)
-    known = None if row is None else (yield from known_source(row[0], source.id))
+    row = yield from read_space(tenant, space)
+    known = None if row is None else (yield from read_source(row[0], source.id))
     if known is None or known.progress.identity != source.identity or not vectors:
         return 0
     numbers = len(vectors[0].vector) // NUMBER_BYTES
-    models = yield from models_of(tenant)
+    models = yield from read_models(tenant)
     if model in models:
         _check_dimensions(model, models[model][1], numbers)
     rows = yield Query(
-        "index_documents_at", (known.number, array_of(sorted({one.seq for one in vectors})), array_of(()))
+        "index_documents_at", (known.number, encode_array(sorted({one.seq for one in vectors})), encode_array(()))
     )
-    there = {(held.seq, held.digest): held.id for held in map(held_of, rows) if held.model is not None}
+    there = {(held.seq, held.digest): held.id for held in map(decode_document, rows) if held.model is not None}
     kept = {there[one.seq, one.digest]: one for one in vectors if (one.seq, one.digest) in there}
     if kept and has_context(model, space):
-        before = yield from _digests_before(known.number, kept)
+        before = yield from _read_digests_before(known.number, kept)
         kept = {id_: one for id_, one in kept.items() if before.get(id_ - 1, b"") == one.before}
     if not kept:
         return 0
-    number = yield from model_number(tenant, model, -numbers if compress else numbers)
+    number = yield from get_or_create_model(tenant, model, -numbers if compress else numbers)
     half = models[model][1] < 0 if model in models else compress
-    rows = [(id_, mark_of(one.digest), packed(one.vector) if half else one.vector) for id_, one in sorted(kept.items())]
+    rows = [
+        (id_, make_mark(one.digest), packed(one.vector) if half else one.vector) for id_, one in sorted(kept.items())
+    ]
     yield Many("index_vector_put", rows)
-    yield Query("index_documents_model", (array_of(sorted(kept)), number))
+    yield Query("index_documents_model", (encode_array(sorted(kept)), number))
     return len(kept)
 
 
-def _digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
+def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
     """The digests of the documents at the places before these, by id."""
-    rows = yield Query("index_documents_at", (source, array_of(()), array_of(sorted(id_ - 1 for id_ in ids))))
-    return {held.id: held.digest for held in map(held_of, rows)}
+    rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
+    return {held.id: held.digest for held in map(decode_document, rows)}
 
 
-def _whole(data: bytes, dimensions: int) -> bytes:
+def _to_float32(data: bytes, dimensions: int) -> bytes:
     """A vector as it was put, or nearly."""
     return unpacked(bytes(data)) if dimensions < 0 else bytes(data)
 
@@ -101,28 +103,28 @@ def _check_dimensions(model: str, there: int, given: int) -> None:
         )
 
 
-def like(tenant: str, model: str, digests: Sequence[bytes], space: Space) -> Steps[dict[bytes, bytes]]:
+def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space) -> Steps[dict[bytes, bytes]]:
     """See `Index.vectors`."""
-    row = yield from space_row(tenant, space)
-    models = yield from models_of(tenant)
+    row = yield from read_space(tenant, space)
+    models = yield from read_models(tenant)
     if row is None or model not in models or not digests:
         return {}
-    marks = array_of(sorted({mark_of(digest) for digest in digests}))
+    marks = encode_array(sorted({make_mark(digest) for digest in digests}))
     rows = yield Query("index_vectors_like", (models[model][0], row[0], marks))
     wanted = set(digests)
     size = models[model][1]
-    return {bytes(digest): _whole(data, size) for digest, data in rows if bytes(digest) in wanted}
+    return {bytes(digest): _to_float32(data, size) for digest, data in rows if bytes(digest) in wanted}
 
 
-def drop(tenant: str, keep: str | None) -> Steps[int]:
+def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
     """Take some vectors away, but for those of the model `keep`; how many, and 0 when there are none left."""
-    models = yield from models_of(tenant)
+    models = yield from read_models(tenant)
     for name, (number, _) in models.items():
         if name in (NONE, keep):
             continue
         rows = yield Query("index_model_of", (number, PART))
         if rows:
-            ids = array_of([row[0] for row in rows])
+            ids = encode_array([row[0] for row in rows])
             yield Query("index_vectors_delete", (ids,))
             yield Query("index_documents_model", (ids, models[NONE][0]))
             return len(rows)
@@ -133,7 +135,7 @@ def drop(tenant: str, keep: str | None) -> Steps[int]:
 # -- searching -----------------------------------------------------------------
 
 
-def similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engine: bool) -> Steps[list[Similar]]:
+def find_similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engine: bool) -> Steps[list[Similar]]:
     """See `Index.similar`.
 
     Args:
@@ -143,38 +145,38 @@ def similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engine: bo
         vector: what is compared.
         engine: whether the database compares vectors itself.
     """
-    place = yield from place_of(tenant, asked)
-    models = yield from models_of(tenant)
-    if place is None or place.nowhere or model not in models:
+    place = yield from resolve_scope(tenant, asked)
+    models = yield from read_models(tenant)
+    if place is None or place.is_empty or model not in models:
         return []
     number, dimensions = models[model]
     _check_dimensions(model, dimensions, len(vector) // NUMBER_BYTES)
     limit = NEAREST if asked.limit is None else asked.limit
     if engine and dimensions > 0:
-        rows = yield Query("index_nearest", (number, *place.scope, *place.filters, vector, limit))
+        rows = yield Query("index_nearest", (number, *place.prefix, *place.filters, vector, limit))
         near = {row[0]: float(row[1]) for row in rows}
     else:
-        near = yield from _scanned(place, number, vector, limit, half=dimensions < 0)
-    around = sorted(set(neighbours(near)).difference(near))
-    rows = yield Query("index_vectors_at", (array_of(around), number))
-    scores = similarities(vector, [_whole(row[1], dimensions) for row in rows], abs(dimensions))
+        near = yield from _scan_vectors(place, number, vector, limit, half=dimensions < 0)
+    around = sorted(set(list_neighbours(near)).difference(near))
+    rows = yield Query("index_vectors_at", (encode_array(around), number))
+    scores = similarities(vector, [_to_float32(row[1], dimensions) for row in rows], abs(dimensions))
     near |= {row[0]: score for row, score in zip(rows, scores, strict=True)}
-    found = yield from candidates_of(place, sorted(near), counting(()), place.filters)
-    return _in_order(place, found, near)
+    found = yield from read_candidates(place, sorted(near), make_counter(()), place.filters)
+    return _sort_similar(place, found, near)
 
 
-def _in_order(place: Place, found: Sequence[Candidate], near: Mapping[int, float]) -> list[Similar]:
-    rated = [Similar(one, near[number_of(one.source, place.channel, one.place)]) for one in found]
+def _sort_similar(place: LookupScope, found: Sequence[Candidate], near: Mapping[int, float]) -> list[Similar]:
+    rated = [Similar(one, near[make_document_id(one.source, place.channel, one.place)]) for one in found]
     rated.sort(key=lambda one: (-one.similarity, -one.candidate.source, -one.candidate.place))
     return rated
 
 
-def _scanned(place: Place, model: int, vector: bytes, limit: int, *, half: bool) -> Steps[dict[int, float]]:
+def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, half: bool) -> Steps[dict[int, float]]:
     """The nearest documents, where vectors are compared here."""
     best: list[tuple[float, int]] = []
     last, dimensions = -1, len(vector) // NUMBER_BYTES
     while True:
-        rows = yield Query("index_vectors_read", (model, *place.scope, *place.filters, last, SCANNED))
+        rows = yield Query("index_vectors_read", (model, *place.prefix, *place.filters, last, SCANNED))
         data = b"".join([bytes(row[1]) for row in rows])
         scores = similarities(vector, unpacked(data) if half else data, dimensions)
         best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])

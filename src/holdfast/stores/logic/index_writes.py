@@ -13,18 +13,18 @@ from holdfast.recall.base import Batch, Document, Progress, Space, has_context
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     GONE,
-    Held,
-    document_row,
-    held_of,
-    keys_of,
-    mark_of,
-    number_of,
-    packed,
-    prefix_of,
-    progress_of,
-    words_of,
+    StoredDocument,
+    decode_document,
+    decode_progress,
+    encode_document,
+    make_document_id,
+    make_mark,
+    make_prefix,
+    make_words,
+    pack_terms,
+    unpack_keys,
 )
-from holdfast.stores.logic.rows import ENDLESS, array_of
+from holdfast.stores.logic.rows import ENDLESS, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 PART: Final = 1000
@@ -33,7 +33,7 @@ NONE: Final = ""
 """The name of the model of documents that have no vector."""
 
 
-class Known(NamedTuple):
+class KnownSource(NamedTuple):
     """A source that is there, and how far it is."""
 
     number: int
@@ -44,19 +44,19 @@ class Known(NamedTuple):
 # -- what is there -------------------------------------------------------------
 
 
-def space_row(tenant: str, space: Space) -> Steps[Row | None]:
+def read_space(tenant: str, space: Space) -> Steps[Row | None]:
     """The columns of `index_space_get`."""
     rows = yield Query("index_space_get", (tenant, *space))
     return rows[0] if rows else None
 
 
-def known_source(space: int, source_id: str) -> Steps[Known | None]:
+def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
     """What is known of a source."""
     rows = yield Query("index_source_get", (space, source_id))
-    return Known(rows[0][0], progress_of(rows[0][1:8]), rows[0][8]) if rows else None
+    return KnownSource(rows[0][0], decode_progress(rows[0][1:8]), rows[0][8]) if rows else None
 
 
-def models_of(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
+def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
     """The tenant's models: number and dimensions by name; the nameless one too, once there is a document.
 
     Dimensions below 0 are those of vectors that are kept as float16.
@@ -65,51 +65,51 @@ def models_of(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
     return {name if isinstance(name, str) else name.decode(): (number, size) for number, name, size in rows}
 
 
-def model_number(tenant: str, name: str, dimensions: int = 0) -> Steps[int]:
+def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[int]:
     """The number of a model, which is made when it is new."""
-    models = yield from models_of(tenant)
+    models = yield from read_models(tenant)
     if name not in models:
         yield Query("index_model_new", (tenant, name, dimensions))
-        models = yield from models_of(tenant)
+        models = yield from read_models(tenant)
     return models[name][0]
 
 
 # -- writing -------------------------------------------------------------------
 
 
-def write(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
+def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
     """See `Index.write`; and whether something was taken away."""
-    row = yield from space_row(tenant, space)
+    row = yield from read_space(tenant, space)
     if row is None:
         if batch.expect not in (None, UNSET):
             return False, False
         yield Query("index_space_new", (tenant, *space))
-        row = yield from space_row(tenant, space)
+        row = yield from read_space(tenant, space)
         assert row is not None  # it was made just now, in this transaction
     number = row[0]
-    known = yield from known_source(number, batch.source.id)
+    known = yield from read_source(number, batch.source.id)
     if batch.expect is not UNSET and batch.expect != (known.progress if known else None):
         return False, False
     removed = 0
     if known is not None and known.progress.identity != batch.source.identity:
-        removed = yield from _drop_source(number, known.number)
+        removed = yield from _delete_source(number, known.number)
         known = None
     if known is None:
         yield Query("index_source_new", (number, batch.source.id, batch.source.identity))
-        known = yield from known_source(number, batch.source.id)
+        known = yield from read_source(number, batch.source.id)
         assert known is not None  # the same
-    context = yield from _context_models(tenant, space)
-    removed += yield from _change(tenant, number, known, batch, context)
+    context = yield from _read_context_models(tenant, space)
+    removed += yield from _apply_batch(tenant, number, known, batch, context)
     return True, removed > 0
 
 
-def _context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
+def _read_context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
     """The numbers of the models whose vectors in a space depend on the document before as well."""
-    models = yield from models_of(tenant)
+    models = yield from read_models(tenant)
     return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
 
 
-def _change(tenant: str, space: int, known: Known, batch: Batch, context: frozenset[int]) -> Steps[int]:
+def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, context: frozenset[int]) -> Steps[int]:
     """Take documents of a source in and away; how many were taken away or said something else.
 
     Args:
@@ -117,58 +117,58 @@ def _change(tenant: str, space: int, known: Known, batch: Batch, context: frozen
         space: the space's number.
         known: the source.
         batch: what comes and goes.
-        context: see `_context_models`.
+        context: see `_read_context_models`.
     """
-    put = {number_of(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
-    there = yield from _there(known, put, batch.drop)
+    put = {make_document_id(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
+    there = yield from _read_affected(known, put, batch.drop)
     by_id = {held.id: held for held in there}
     same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
     changed = _find_changed(put, there) if context else set()
-    moved = yield from _vectors_of(put, there, same, context, changed)
-    change = _Change(space)
+    moved = yield from _read_kept_vectors(put, there, same, context, changed)
+    change = _SpaceChange(space)
     gone = [held for held in there if held.id not in same]
-    yield from _take(gone, change)
-    model = yield from model_number(tenant, NONE)
+    yield from _delete_documents(gone, change)
+    model = yield from get_or_create_model(tenant, NONE)
     rows = []
     for id_, one in put.items():
         kept = by_id[id_].model if id_ in same else moved[id_][0] if id_ in moved else model
-        rows.append(document_row(id_, space, known.number, one, kept if one.channel == "talk" else None))
+        rows.append(encode_document(id_, space, known.number, one, kept if one.channel == "talk" else None))
     if rows:
         yield Many("index_document_put", rows)
     new = [row for row in rows if row[0] not in same]
     if new:
-        yield Many("index_posting_put", [(row[0], change.come(row[2], row[6], row[13])) for row in new])
+        yield Many("index_posting_put", [(row[0], change.add(row[2], row[6], row[13])) for row in new])
     if moved:
-        yield Many("index_vector_put", [(id_, mark_of(put[id_].digest), data) for id_, (_, data) in moved.items()])
+        yield Many("index_vector_put", [(id_, make_mark(put[id_].digest), data) for id_, (_, data) in moved.items()])
     if changed:
         after = {id_ + 1 for id_ in changed} - (put.keys() - same)
         yield from _drop_vectors(known.number, after, context, model)
-    yield from change.counted()
+    yield from change.write_counts()
     progress = astuple(batch.progress)[1:-1]
     yield Query("index_source_put", (known.number, *progress, int(batch.progress.complete), change.documents))
     return len(gone)
 
 
-def _is_same(held: Held | None, new: Document) -> bool:
+def _is_same(held: StoredDocument | None, new: Document) -> bool:
     """Whether a document with that id is there that says the same."""
     return (
         held is not None
         and held.seq == new.seq
         and held.digest == new.digest
-        and held.terms == packed(new.terms, new.detail)
+        and held.terms == pack_terms(new.terms, new.detail)
     )
 
 
-def _there(known: Known, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[Held]]:
+def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[StoredDocument]]:
     """The documents that go or are replaced, whatever its progress says of them."""
     seqs = {*(seq for seq in drop if 0 <= seq < ENDLESS), *(one.seq for one in put.values())}
     if not (known.documents and seqs):
         return []
-    rows = yield Query("index_documents_at", (known.number, array_of(sorted(seqs)), array_of(sorted(put))))
-    return [held_of(row) for row in rows]
+    rows = yield Query("index_documents_at", (known.number, encode_array(sorted(seqs)), encode_array(sorted(put))))
+    return [decode_document(row) for row in rows]
 
 
-def _find_changed(put: Mapping[int, Document], there: Sequence[Held]) -> set[int]:
+def _find_changed(put: Mapping[int, Document], there: Sequence[StoredDocument]) -> set[int]:
     """The ids at which another text is after a write than was before, or none."""
     before = {held.id: (held.seq, held.digest) for held in there}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
@@ -181,17 +181,21 @@ def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int
     Args:
         source: the source's number.
         ids: of the documents; one that is not there is fine.
-        context: see `_context_models`.
+        context: see `_read_context_models`.
         none: the number of the model of documents without a vector.
     """
-    rows = yield Query("index_documents_at", (source, array_of(()), array_of(sorted(ids))))
-    stale = array_of(sorted(held.id for held in map(held_of, rows) if held.model in context))
+    rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(ids))))
+    stale = encode_array(sorted(held.id for held in map(decode_document, rows) if held.model in context))
     yield Query("index_vectors_delete", (stale,))
     yield Query("index_documents_model", (stale, none))
 
 
-def _vectors_of(
-    put: Mapping[int, Document], there: Sequence[Held], same: set[int], context: frozenset[int], changed: set[int]
+def _read_kept_vectors(
+    put: Mapping[int, Document],
+    there: Sequence[StoredDocument],
+    same: set[int],
+    context: frozenset[int],
+    changed: set[int],
 ) -> Steps[dict[int, tuple[int, bytes]]]:
     """Model and vector for those of `put` that say what they said, at another place: by their new ids.
 
@@ -207,7 +211,7 @@ def _vectors_of(
     found: dict[int, tuple[int, bytes]] = {}
     for model in {held.model for held in moved.values()}:
         ids = [held.id for held in moved.values() if held.model == model]
-        rows = yield Query("index_vectors_at", (array_of(ids), model))
+        rows = yield Query("index_vectors_at", (encode_array(ids), model))
         data = {row[0]: bytes(row[1]) for row in rows}
         found |= {id_: (held.model, data[held.id]) for id_, held in moved.items() if held.id in data and held.model}
     return found
@@ -216,12 +220,12 @@ def _vectors_of(
 # -- counting ------------------------------------------------------------------
 
 
-class _Change:
+class _SpaceChange:
     """What comes and goes of a space, to be counted once."""
 
     def __init__(self, space: int) -> None:
         self._space = space
-        self._prefixes = [prefix_of(space, channel) for channel in range(len(CHANNELS))]
+        self._prefixes = [make_prefix(space, channel) for channel in range(len(CHANNELS))]
         self._terms: list[Counter[str]] = [Counter() for _ in CHANNELS]
         self._documents = [0] * len(CHANNELS)
         self._length = [0] * len(CHANNELS)
@@ -231,41 +235,43 @@ class _Change:
         """How many came, less those that went."""
         return sum(self._documents)
 
-    def come(self, channel: int, length: int, terms: str) -> str:
+    def add(self, channel: int, length: int, terms: str) -> str:
         """One more document; its words."""
-        keys = keys_of(terms)
+        keys = unpack_keys(terms)
         self._terms[channel].update(keys)
         self._documents[channel] += 1
         self._length[channel] += length
-        return words_of(self._prefixes[channel], keys)
+        return make_words(self._prefixes[channel], keys)
 
-    def go(self, held: Held) -> str:
+    def remove(self, held: StoredDocument) -> str:
         """One less; its words."""
-        keys = keys_of(held.terms)
+        keys = unpack_keys(held.terms)
         self._terms[held.channel].subtract(keys)
         self._documents[held.channel] -= 1
         self._length[held.channel] -= held.length
-        return words_of(self._prefixes[held.channel], keys)
+        return make_words(self._prefixes[held.channel], keys)
 
-    def counted(self) -> Steps[None]:
+    def write_counts(self) -> Steps[None]:
         """Write it down; terms in order, so that two who do this never wait for each other in a ring."""
         for channel, terms in enumerate(self._terms):
             pairs = sorted((term, count) for term, count in terms.items() if count)
             if pairs:
-                yield Query("index_frequencies_add", (self._space, channel, array_of(pairs)))
+                yield Query("index_frequencies_add", (self._space, channel, encode_array(pairs)))
             fewer = [term for term, count in pairs if count < 0]
             if fewer:
-                yield Query("index_frequencies_clean", (self._space, channel, array_of(fewer)))
+                yield Query("index_frequencies_clean", (self._space, channel, encode_array(fewer)))
         if any((*self._documents, *self._length)):
             talk, tool = zip(self._documents, self._length, strict=True)
             yield Query("index_space_add", (self._space, *talk, *tool))
 
 
-def _take(held: Sequence[Held], change: _Change) -> Steps[None]:
+def _delete_documents(held: Sequence[StoredDocument], change: _SpaceChange) -> Steps[None]:
     """Take documents away, with their words and vectors."""
     if held:
-        ids = array_of(sorted(one.id for one in held))
-        yield Many("index_posting_delete", [(one.id, change.go(one)) for one in sorted(held, key=lambda one: one.id)])
+        ids = encode_array(sorted(one.id for one in held))
+        yield Many(
+            "index_posting_delete", [(one.id, change.remove(one)) for one in sorted(held, key=lambda one: one.id)]
+        )
         yield Query("index_vectors_delete", (ids,))
         yield Query("index_documents_delete", (ids,))
 
@@ -273,35 +279,35 @@ def _take(held: Sequence[Held], change: _Change) -> Steps[None]:
 # -- taking away ---------------------------------------------------------------
 
 
-def _drop_source(space: int, source: int) -> Steps[int]:
+def _delete_source(space: int, source: int) -> Steps[int]:
     """Take a source away; how many documents it had."""
-    change = _Change(space)
+    change = _SpaceChange(space)
     while rows := (yield Query("index_documents_first", (source, PART))):
-        yield from _take([held_of(row) for row in rows], change)
-    yield from change.counted()
+        yield from _delete_documents([decode_document(row) for row in rows], change)
+    yield from change.write_counts()
     yield Query("index_source_delete", (source,))
     return -change.documents
 
 
-def drop(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
+def drop_source(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
     """See `Index.drop`."""
-    row = yield from space_row(tenant, space)
-    known = None if row is None else (yield from known_source(row[0], source_id))
+    row = yield from read_space(tenant, space)
+    known = None if row is None else (yield from read_source(row[0], source_id))
     if row is None or known is None or identity not in {None, known.progress.identity}:
         return 0
-    return (yield from _drop_source(row[0], known.number))
+    return (yield from _delete_source(row[0], known.number))
 
 
-def hide(tenant: str, space: Space) -> Steps[int]:
+def hide_space(tenant: str, space: Space) -> Steps[int]:
     """Let nobody find a space any more; how many documents it has. `sweep` takes them away."""
-    row = yield from space_row(tenant, space)
+    row = yield from read_space(tenant, space)
     if row is None:
         return 0
     yield Query("index_space_rename", (row[0], GONE, str(row[0])))
     return int(row[1] + row[3])
 
 
-def hide_all(tenant: str) -> Steps[bool]:
+def hide_spaces(tenant: str) -> Steps[bool]:
     """The same of some spaces of a tenant; whether there were any."""
     rows = yield Query("index_spaces", (tenant, None, PART))
     there = [row for row in rows if row[1] not in (GONE, GONE.encode())]
@@ -321,17 +327,17 @@ def sweep(tenant: str) -> Steps[bool]:
         if not sources:
             yield Query("index_space_delete", (space,))
             return True
-        gone = yield from _drop_part(space, sources[0][0], room)
+        gone = yield from _delete_part(space, sources[0][0], room)
         room -= max(gone, 1)
     return True
 
 
-def _drop_part(space: int, source: int, room: int) -> Steps[int]:
+def _delete_part(space: int, source: int, room: int) -> Steps[int]:
     """Take at most `room` documents of a source away, and the source when it has none left."""
     rows = yield Query("index_documents_first", (source, room))
-    change = _Change(space)
-    yield from _take([held_of(row) for row in rows], change)
-    yield from change.counted()
+    change = _SpaceChange(space)
+    yield from _delete_documents([decode_document(row) for row in rows], change)
+    yield from change.write_counts()
     if len(rows) < room:
         yield Query("index_source_delete", (source,))
     return len(rows)

@@ -11,8 +11,8 @@ from holdfast.errors import SessionNotFound
 from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.reads import session_row
-from holdfast.stores.logic.rows import array_of, session_of, sighting_of, text_of
+from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.rows import decode_session, decode_sighting, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.matching import Sighting, make_key, make_scope
 
@@ -33,28 +33,28 @@ class MatchingMethods(Handle):
         checks.check_marks(user_id, marks, session)
         checks.check_limit(limit, highest=SIGHTINGS)
         if ends:
-            return await self._read(partial(_endings, self.tenant, user_id, marks, limit))
-        steps = partial(_sightings, self.tenant, user_id, marks, alias=alias, session=session, limit=limit)
+            return await self._read(partial(_find_path_ends, self.tenant, user_id, marks, limit))
+        steps = partial(_find_sightings, self.tenant, user_id, marks, alias=alias, session=session, limit=limit)
         return await self._read(steps)
 
     async def share(self, ref: SessionRef, identity: str) -> None:
         checks.check_ref(ref)
         checks.check_id(identity, "identity")
-        await self._write(partial(_share, self.tenant, ref, identity), ref)
+        await self._write(partial(_share_session, self.tenant, ref, identity), ref)
 
     async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
         checks.check_id(user_id, "user_id")
         for id_ in sessions:
             checks.check_id(id_, "session_id")
-        return await self._read(partial(_origins, self.tenant, user_id, sessions), single=True)
+        return await self._read(partial(_read_origins, self.tenant, user_id, sessions), single=True)
 
     async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
-        return await self._read(partial(_sharing, self.tenant, user_id, source), single=True)
+        return await self._read(partial(_read_sharing_sessions, self.tenant, user_id, source), single=True)
 
 
-def _sightings(
+def _find_sightings(
     tenant: str, user_id: str, marks: Sequence[bytes], *, alias: bool, session: SessionRef | None, limit: int
 ) -> Steps[tuple[Sighting, ...]]:
     """See `MatchingStore.sightings`. A digest is compared too: keys may meet by chance."""
@@ -69,7 +69,7 @@ def _sightings(
     if not keys:
         return ()
     wanted = keys if alias else [[key, mark.hex()] for key, mark in zip(keys, marks, strict=True)]
-    found = yield Query("alias_last" if alias else "mark_last", (tenant, user_id, pk, array_of(wanted)))
+    found = yield Query("alias_last" if alias else "mark_last", (tenant, user_id, pk, encode_array(wanted)))
     at = found[0][0]
     if at is None:
         return ()
@@ -77,28 +77,28 @@ def _sightings(
         rows = yield Query("alias_places", (tenant, user_id, pk, keys[at], limit))
     else:
         rows = yield Query("mark_places", (tenant, user_id, pk, keys[at], limit, marks[at]))
-    return tuple(sighting_of(user_id, at, row) for row in rows)
+    return tuple(decode_sighting(user_id, at, row) for row in rows)
 
 
-def _endings(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
+def _find_path_ends(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
     """Find the sessions whose live path ends with the last of `marks` that any live path ends with."""
     if not marks:
         return ()
-    at = (yield Query("end_last", (tenant, user_id, array_of(mark.hex() for mark in marks))))[0][0]
+    at = (yield Query("end_last", (tenant, user_id, encode_array(mark.hex() for mark in marks))))[0][0]
     if at is None:
         return ()
     rows = yield Query("end_places", (tenant, user_id, marks[at], limit))
-    return tuple(sighting_of(user_id, at, row) for row in rows)
+    return tuple(decode_sighting(user_id, at, row) for row in rows)
 
 
 # -- origins -------------------------------------------------------------------
 
 
-def _share(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
-    row = yield from session_row(tenant, ref)
-    if session_of(row).identity != identity:
+def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
+    row = yield from read_session_row(tenant, ref)
+    if decode_session(row).identity != identity:
         raise SessionNotFound(ref.id)
-    if not (yield Query("origins_named", (tenant, ref.user_id, _hex_array([ref.id])))):
+    if not (yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))):
         yield from keep_origins(row[0], origins_or_own((), identity))
 
 
@@ -108,22 +108,22 @@ def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
         yield Many("origin_insert", [(pk, one.first, one.source, one.source_first) for one in origins])
 
 
-def _origins(tenant: str, user_id: str, sessions: Collection[str]) -> Steps[Mapping[str, Sequence[Origin]]]:
+def _read_origins(tenant: str, user_id: str, sessions: Collection[str]) -> Steps[Mapping[str, Sequence[Origin]]]:
     if not sessions:
         return {}
-    return _by_session((yield Query("origins_named", (tenant, user_id, _hex_array(sorted(set(sessions)))))))
+    return _group_by_session((yield Query("origins_named", (tenant, user_id, _encode_ids(sorted(set(sessions)))))))
 
 
-def _sharing(tenant: str, user_id: str, source: str) -> Steps[Mapping[str, Sequence[Origin]]]:
-    return _by_session((yield Query("origins_sharing", (tenant, user_id, source))))
+def _read_sharing_sessions(tenant: str, user_id: str, source: str) -> Steps[Mapping[str, Sequence[Origin]]]:
+    return _group_by_session((yield Query("origins_sharing", (tenant, user_id, source))))
 
 
-def _by_session(rows: Rows) -> dict[str, list[Origin]]:
+def _group_by_session(rows: Rows) -> dict[str, list[Origin]]:
     found: dict[str, list[Origin]] = {}
     for id_, first, source, source_first in rows:
-        found.setdefault(text_of(id_), []).append(Origin(first, text_of(source), source_first))
+        found.setdefault(decode_text(id_), []).append(Origin(first, decode_text(source), source_first))
     return found
 
 
-def _hex_array(ids: Collection[str]) -> str:
-    return array_of(id_.encode().hex() for id_ in ids)
+def _encode_ids(ids: Collection[str]) -> str:
+    return encode_array(id_.encode().hex() for id_ in ids)

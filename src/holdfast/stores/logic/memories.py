@@ -20,8 +20,8 @@ from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.rows import (
     ENDLESS,
     UNDECODABLE,
-    array_of,
-    text_of,
+    decode_text,
+    encode_array,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.memories import MemoryQuery, OwnedMemories
@@ -49,21 +49,21 @@ class MemoryMethods(Handle):
         filters = {"ids": ids, "numbers": numbers, "since": since, "status": status}
         asked = MemoryQuery(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
         memory_checks.check_query(owner, asked)
-        return await self._read(partial(_read, self.tenant, owner, asked), single=True)
+        return await self._read(partial(_read_memories, self.tenant, owner, asked), single=True)
 
     async def find_memory(self, memory_id: str) -> Memory:
         checks.check_id(memory_id, "memory_id")
-        return await self._read(partial(_find, self.tenant, memory_id), single=True)
+        return await self._read(partial(_find_memory, self.tenant, memory_id), single=True)
 
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
-        steps = partial(_change, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
+        steps = partial(_change_memories, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
         # What stands in place of something else takes that off the disk too.
         scrub = bool(delta.forget) or any(memory.number for memory in delta.put)
-        return await self._queued(steps, (self.tenant, owner), scrub=scrub)
+        return await self._write_queued(steps, (self.tenant, owner), scrub=scrub)
 
     async def signals(
         self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
@@ -71,25 +71,25 @@ class MemoryMethods(Handle):
         memory_checks.check_owner(owner)
         memory_checks.check_ids(memory_ids, "memory_ids")
         memory_checks.check_change(since or 0, None)
-        return await self._read(partial(_signals, self.tenant, owner, memory_ids, since), single=True)
+        return await self._read(partial(_read_signals, self.tenant, owner, memory_ids, since), single=True)
 
     async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
         memory_checks.check_owner(owner)
         checks.check_limit(limit)
-        return await self._read(partial(_diary, self.tenant, owner, limit), single=True)
+        return await self._read(partial(_read_diary, self.tenant, owner, limit), single=True)
 
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
         if after is not None:
             memory_checks.check_owner(after)
         checks.check_limit(limit)
-        return await self._read(partial(_owners, self.tenant, after, limit), single=True)
+        return await self._read(partial(_list_owners, self.tenant, after, limit), single=True)
 
     async def drop_memories(self, owner: Owner) -> int:
         memory_checks.check_owner(owner)
-        return await self._queued(partial(_drop, self.tenant, owner), (self.tenant, owner), scrub=True)
+        return await self._write_queued(partial(_drop_memories, self.tenant, owner), (self.tenant, owner), scrub=True)
 
 
-class _Held(NamedTuple):
+class _OwnerRow(NamedTuple):
     """What an owner has: the columns of `memory_owner_get`."""
 
     pk: Any
@@ -103,36 +103,36 @@ class _Held(NamedTuple):
     """What versions and numbers of dropped owners do not pass: those of an owner that is new go on above it."""
 
     @property
-    def base(self) -> int:
+    def base_version(self) -> int:
         """The version that the next one comes behind."""
         return self.version or self.floor
 
     @property
-    def first(self) -> int:
+    def first_new_number(self) -> int:
         """The number of the next new memory."""
         return self.next_memory if self.version else max(self.next_memory, self.floor + 1)
 
     @property
-    def ceiling(self) -> int:
+    def highest_used(self) -> int:
         """What neither its versions, with the one of being dropped, nor its numbers passed."""
         return max(self.version + (1 if self.held else 0), self.next_memory - 1)
 
 
 _COUNTS: Final = 6
-"""The first fields of `_Held`: what a write may change."""
+"""The first fields of `_OwnerRow`: what a write may change."""
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     """Where a memory is: the columns of `memories_named` behind its id."""
 
     owner: Any
     number: int
 
 
-class _Plan(NamedTuple):
+class _WritePlan(NamedTuple):
     """What a write comes to."""
 
-    held: _Held
+    held: _OwnerRow
     """The owner before it."""
     version: int
     """Behind it."""
@@ -144,50 +144,50 @@ class _Plan(NamedTuple):
     """Of those that are there behind it, as far as it names them, by id."""
 
 
-def _place(tenant: str, owner: Owner) -> Row:
+def _make_owner_key(tenant: str, owner: Owner) -> Row:
     return tenant, owner.kind, owner.id
 
 
 # -- reading -----------------------------------------------------------------
 
 
-def _read(tenant: str, owner: Owner, asked: MemoryQuery) -> Steps[OwnedMemories]:
+def _read_memories(tenant: str, owner: Owner, asked: MemoryQuery) -> Steps[OwnedMemories]:
     """See `MemoryStore.memories`. One statement, so that all is of one moment."""
     filtered = asked.ids is not None and asked.numbers is not None
     limit = PAGE if filtered else asked.limit
-    rows = yield _page(_place(tenant, owner), asked, limit + 1)
+    rows = yield _query_page(_make_owner_key(tenant, owner), asked, limit + 1)
     version, total = rows[0][:2] if rows else (0, 0)
     found = [row[2:] for row in rows if row[2] is not None]
     if filtered:
         wanted = set(asked.numbers or ())
         found, limit = [row for row in found if row[0] in wanted], asked.limit
-    memories, damaged = _decoded(owner, found[:limit])
+    memories, damaged = _decode_memories(owner, found[:limit])
     return OwnedMemories(version, memories, total, len(found) > limit, damaged)
 
 
-def _decoded(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
+def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
     """Return the memories that can be decoded, and the numbers of the others."""
     memories: list[Memory] = []
     damaged: list[int] = []
     for row in rows:
         try:
-            memories.append(_memory_of(owner, row))
+            memories.append(_decode_memory(owner, row))
         except UNDECODABLE:
             damaged.append(row[0])
     return tuple(memories), tuple(damaged)
 
 
-def _page(place: Row, asked: MemoryQuery, limit: int) -> Query:
+def _query_page(place: Row, asked: MemoryQuery, limit: int) -> Query:
     """The statement for what is asked: each looks only at what it may give."""
     since = min(asked.since or 0, ENDLESS)
     sign = -1 if asked.descending else 1
     after = -ENDLESS if asked.after is None else max(-ENDLESS, min(asked.after * sign, ENDLESS))
     rest = (since, asked.status or "", sign, after, limit)
     if asked.ids is not None:
-        return Query("memories_of_ids", (*place, array_of(keep_possible_ids(asked.ids)), *rest))
+        return Query("memories_of_ids", (*place, encode_array(keep_possible_ids(asked.ids)), *rest))
     if asked.numbers is not None:
         numbers = sorted({number for number in asked.numbers if 0 < number < ENDLESS})
-        return Query("memories_of_numbers", (*place, array_of(numbers), *rest))
+        return Query("memories_of_numbers", (*place, encode_array(numbers), *rest))
     if since > 0:
         return Query("memories_since", (*place, *rest))
     way = "backward" if asked.descending else "forward"
@@ -196,7 +196,7 @@ def _page(place: Row, asked: MemoryQuery, limit: int) -> Query:
     return Query(f"memories_{way}", (*place, after * sign, limit))
 
 
-def _find(tenant: str, memory_id: str) -> Steps[Memory]:
+def _find_memory(tenant: str, memory_id: str) -> Steps[Memory]:
     rows: Rows = ()
     if keep_possible_ids((memory_id,)):
         rows = yield Query("memory_find", (tenant, memory_id))
@@ -204,55 +204,55 @@ def _find(tenant: str, memory_id: str) -> Steps[Memory]:
         raise MemoryNotFound(memory_id)
     kind, id_, *row = rows[0]
     try:
-        return _memory_of(_owner_of(kind, id_), row)
+        return _decode_memory(_decode_owner(kind, id_), row)
     except UNDECODABLE as exc:
         raise StoreCorrupt(f"memory {memory_id} is damaged and cannot be decoded ({exc})") from exc
 
 
-def _signals(
+def _read_signals(
     tenant: str, owner: Owner, memory_ids: Collection[str] | None, since: int | None
 ) -> Steps[tuple[Signal, ...]]:
-    place, begin = _place(tenant, owner), -ENDLESS if since is None else since
+    place, begin = _make_owner_key(tenant, owner), -ENDLESS if since is None else since
     if memory_ids is None:
         rows = yield Query("signals_all", (*place, begin))
     else:
-        rows = yield Query("signals_of", (*place, array_of(keep_possible_ids(memory_ids)), begin))
-    return tuple(_signal_of(row) for row in rows)
+        rows = yield Query("signals_of", (*place, encode_array(keep_possible_ids(memory_ids)), begin))
+    return tuple(_decode_signal(row) for row in rows)
 
 
-def _diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
-    rows = yield Query("diary_newest", (*_place(tenant, owner), limit))
-    return tuple(entry for entry in map(_diary_entry_of, rows) if entry is not None)
+def _read_diary(tenant: str, owner: Owner, limit: int) -> Steps[tuple[DiaryEntry, ...]]:
+    rows = yield Query("diary_newest", (*_make_owner_key(tenant, owner), limit))
+    return tuple(entry for entry in map(_decode_diary_entry, rows) if entry is not None)
 
 
-def _owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
+def _list_owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tuple[Owner, int], ...]]:
     kind, id_ = after or ("", "")
     rows = yield Query("memory_owners_after", (tenant, kind, id_, limit))
-    return tuple((_owner_of(*row[:2]), row[2]) for row in rows)
+    return tuple((_decode_owner(*row[:2]), row[2]) for row in rows)
 
 
 # -- writing -----------------------------------------------------------------
 
 
-def _change(
+def _change_memories(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
     """See `MemoryStore.change_memories`. Args: `payloads`: the memories that are put, as `check_delta` gives them."""
-    held = yield from _locked(_place(tenant, owner), expect, make=bool(delta.put or delta.diary))
+    held = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
     if held is None:  # there is nothing that could be forgotten, or that a signal could be of
         return OwnedMemories(0, ())
-    plan = _planned(held, delta, (yield from _found(tenant, delta)))
-    yield from _put(tenant, plan, delta.put, payloads)
+    plan = _plan_change(held, delta, (yield from _locate_memories(tenant, delta)))
+    yield from _put_memories(tenant, plan, delta.put, payloads)
     if plan.gone:
         yield Many("signals_delete", [(held.pk, number) for number in plan.gone])
         yield Many("memory_delete", [(held.pk, number) for number in plan.gone])
-    told = yield from _signalled(plan, delta)
-    yield from _noted(held, delta.diary)
+    told = yield from _write_signals(plan, delta)
+    yield from _write_diary(held, delta.diary)
     new = sum(not memory.number for memory in delta.put)
     after = held._replace(
         version=plan.version,
         held=held.held + new - len(plan.gone),
-        next_memory=held.first + new if new else held.next_memory,
+        next_memory=held.first_new_number + new if new else held.next_memory,
         next_signal=held.next_signal + told,
         next_entry=held.next_entry + len(delta.diary),
         updated_at=timestamp,
@@ -265,14 +265,14 @@ def _change(
     return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
 
-def _drop(tenant: str, owner: Owner) -> Steps[int]:
+def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
     """See `MemoryStore.drop_memories`. The owner's row goes, too: the tenant keeps what its versions and numbers came to."""
-    held = yield from _locked(_place(tenant, owner), None, make=False)
+    held = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
     if held is None:
         return 0
     for name in ("signals_clear", "memories_clear", "diary_clear"):
         yield Query(name, (held.pk,))
-    yield Query("floor_raise", (tenant, held.ceiling))
+    yield Query("floor_raise", (tenant, held.highest_used))
     yield Query("memory_owner_delete", (held.pk,), aside=held)
     return held.held
 
@@ -280,7 +280,7 @@ def _drop(tenant: str, owner: Owner) -> Steps[int]:
 # -- parts of them -----------------------------------------------------------
 
 
-def _locked(place: Row, expect: int | None, *, make: bool) -> Steps[_Held | None]:
+def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRow | None]:
     """What an owner has; nobody else writes to it until the transaction ends. None: nothing was ever written.
 
     Raises:
@@ -290,22 +290,22 @@ def _locked(place: Row, expect: int | None, *, make: bool) -> Steps[_Held | None
     if not rows and make and not expect:
         yield Query("memory_owner_new", place)
         rows = yield Query("memory_owner_get", place)
-    held = _Held(*rows[0]) if rows else None
+    held = _OwnerRow(*rows[0]) if rows else None
     version = 0 if held is None else held.version
     if expect is not None and expect != version:
         raise StaleMemories(expected=expect, version=version)
     return held
 
 
-def _found(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Place]]:
+def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
     """Where the memories are that a write names."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
-    rows = (yield Query("memories_named", (tenant, array_of(ids)))) if ids else ()
-    return {text_of(row[0]): _Place(*row[1:]) for row in rows}
+    rows = (yield Query("memories_named", (tenant, encode_array(ids)))) if ids else ()
+    return {decode_text(row[0]): _Location(*row[1:]) for row in rows}
 
 
-def _planned(held: _Held, delta: MemoryDelta, found: Mapping[str, _Place]) -> _Plan:
+def _plan_change(held: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
     """What a write comes to. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
     here = {id_: place.number for id_, place in found.items() if place.owner == held.pk}
     for memory in delta.put:
@@ -314,16 +314,16 @@ def _planned(held: _Held, delta: MemoryDelta, found: Mapping[str, _Place]) -> _P
         if not memory.number and memory.id in found:
             raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
     gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
-    fresh = count(held.first)
+    fresh = count(held.first_new_number)
     numbers = [memory.number or next(fresh) for memory in delta.put]
-    new = next(fresh) - held.first
+    new = next(fresh) - held.first_new_number
     if new and held.held + new - len(gone) > MEMORIES:
         raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-    return _Plan(held, held.base + 1 if delta.put or gone else held.version, numbers, gone, here)
+    return _WritePlan(held, held.base_version + 1 if delta.put or gone else held.version, numbers, gone, here)
 
 
-def _put(tenant: str, plan: _Plan, put: Sequence[Memory], payloads: Sequence[bytes]) -> Steps[None]:
+def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads: Sequence[bytes]) -> Steps[None]:
     new: list[Row] = []
     old: list[Row] = []
     for memory, data, number in zip(put, payloads, plan.numbers, strict=True):
@@ -338,7 +338,7 @@ def _put(tenant: str, plan: _Plan, put: Sequence[Memory], payloads: Sequence[byt
         yield Many("memory_put", old)
 
 
-def _signalled(plan: _Plan, delta: MemoryDelta) -> Steps[int]:
+def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
     """Write recalls of memories that are there, and take away what is too old or too much; how many were written."""
     held, here, before = plan.held, plan.here, delta.signals_before
     if before is not None:
@@ -356,42 +356,44 @@ def _signalled(plan: _Plan, delta: MemoryDelta) -> Steps[int]:
     return len(rows)
 
 
-def _noted(held: _Held, entries: Sequence[DiaryEntry]) -> Steps[None]:
+def _write_diary(held: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
     """Write diary entries, and take away what is too much."""
     if entries:
-        yield Many("diary_insert", [_diary_row(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)])
+        yield Many(
+            "diary_insert", [_encode_diary_entry(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)]
+        )
         yield Query("diary_trim", (held.pk, held.next_entry + len(entries) - DIARY_KEPT))
 
 
 # -- rows ----------------------------------------------------------------------
 
 
-def _owner_of(kind: str | bytes, id_: str | bytes) -> Owner:
+def _decode_owner(kind: str | bytes, id_: str | bytes) -> Owner:
     """Whose memories, from its columns."""
-    return Owner(cast(OwnerKind, text_of(kind)), text_of(id_))
+    return Owner(cast(OwnerKind, decode_text(kind)), decode_text(id_))
 
 
-def _memory_of(owner: Owner, row: Row) -> Memory:
+def _decode_memory(owner: Owner, row: Row) -> Memory:
     """A memory from the last columns of a row of `memories_forward`."""
     number, _, version, data = row
     return decode_memory(data, owner, number, version)
 
 
-def _signal_of(row: Row) -> Signal:
+def _decode_signal(row: Row) -> Signal:
     """A recall from a row of `signals_all`."""
     memory_id, at, query, score, session = row
-    return Signal(memory_id=text_of(memory_id), at=at, query=query, score=score, session=text_of(session))
+    return Signal(memory_id=decode_text(memory_id), at=at, query=query, score=score, session=decode_text(session))
 
 
-def _diary_entry_of(row: Row) -> DiaryEntry | None:
+def _decode_diary_entry(row: Row) -> DiaryEntry | None:
     """Return the sweep in a row of `diary_newest`; None if it cannot be decoded."""
     id_, at, report = row
     try:
-        return DiaryEntry(id=text_of(id_), at=at, report=_decode_object(report))
+        return DiaryEntry(id=decode_text(id_), at=at, report=_decode_object(report))
     except UNDECODABLE:
         return None
 
 
-def _diary_row(owner: Any, seq: int, entry: DiaryEntry) -> Row:
+def _encode_diary_entry(owner: Any, seq: int, entry: DiaryEntry) -> Row:
     """The parameters of `diary_insert`; `owner` is the owner's key."""
     return owner, seq, entry.id, entry.at, _encode(entry.report)

@@ -24,7 +24,7 @@ def check_loop(opened: asyncio.AbstractEventLoop) -> None:
         raise StoreError(f"{NAME} was opened in another event loop: each needs a store of its own")
 
 
-def unknown(name: str) -> StoreUnavailable:
+def make_unknown_outcome(name: str) -> StoreUnavailable:
     """The error of a write of which nobody can say whether it happened."""
     return StoreUnavailable(
         f"{name} was lost while this was being committed: its outcome is unknown."
@@ -64,7 +64,7 @@ class Turnstile:
         del self._queues[key]
 
 
-class LastKnown(Generic[T]):
+class SessionCache(Generic[T]):
     """What was last known of the sessions that were written last. Not believed: a guard tells whether it still holds."""
 
     MOST: Final = 2048

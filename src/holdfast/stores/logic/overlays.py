@@ -8,8 +8,8 @@ from holdfast.domain.session import ERASED, NewCompaction, SessionRef, StoredCom
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT, VIEWS_KEPT
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.logic.reads import session_row
-from holdfast.stores.logic.rows import ENDLESS, compaction_of, compaction_row, encode_seqs, intact_session_of
+from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.rows import ENDLESS, decode_compaction, decode_intact_session, encode_compaction, encode_seqs
 from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.session_changes import is_late, make_stored_compaction
 
@@ -44,7 +44,7 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
             view.state,
             encode_seqs(view.keep),
             write.timestamp,
-            _newest_known(view, fates.get(key)),
+            _compute_known_version(view, fates.get(key)),
         )
         for key, view in (write.views or {}).items()
         if (view.built_at is None or view.built_at >= views_from) and fates.get(key) != "dead"
@@ -55,7 +55,7 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
             yield Query("views_trim", (pk, VIEWS_KEPT))
 
 
-def _newest_known(view: SavedView, fate: str | None) -> int:
+def _compute_known_version(view: SavedView, fate: str | None) -> int:
     """The version up to which the view knows of compactions."""
     return ENDLESS if view.built_at is None or fate == "live" else view.built_at
 
@@ -63,7 +63,7 @@ def _newest_known(view: SavedView, fate: str | None) -> int:
 # -- compactions -------------------------------------------------------------
 
 
-def lay(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
+def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
     """Record the compactions of a write, behind all else that it does to the log.
 
     Args:
@@ -76,7 +76,7 @@ def lay(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[Stor
     next_id, compactions_from = (yield Query("compaction_next", (pk,)))[0]
     stored: list[StoredCompaction] = []
     for id_, one in enumerate(new, next_id):
-        stored.append((yield from _lay_one(pk, id_, one, version, compactions_from)))
+        stored.append((yield from _record_compaction(pk, id_, one, version, compactions_from)))
     if any(one.status == "failed" for one in stored):
         yield Query("compactions_trim_failed", (pk, FAILURES_KEPT))
     if any(one.status != "failed" for one in stored):
@@ -84,17 +84,19 @@ def lay(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[Stor
     return tuple(stored)
 
 
-def _lay_one(pk: int, id_: int, new: NewCompaction, version: int, compactions_from: int) -> Steps[StoredCompaction]:
+def _record_compaction(
+    pk: int, id_: int, new: NewCompaction, version: int, compactions_from: int
+) -> Steps[StoredCompaction]:
     late = is_late(new, compactions_from)
-    holds = new.error is None and not late and (yield from _holds(pk, new))
+    holds = new.error is None and not late and (yield from _is_current(pk, new))
     if holds:
         yield Query("compaction_supersede", (pk, new.view))
     stored = make_stored_compaction(id_, new, late=late, holds=holds)
-    yield Query("compaction_insert", compaction_row(pk, stored, version))
+    yield Query("compaction_insert", encode_compaction(pk, stored, version))
     return stored
 
 
-def _holds(pk: int, new: NewCompaction) -> Steps[bool]:
+def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
     """Whether the log and the view are still as they were when `new` was made.
 
     Retiring takes a log's end, so nothing of the range was retired when its last entry is still there.
@@ -108,12 +110,12 @@ def _holds(pk: int, new: NewCompaction) -> Steps[bool]:
     return bool(new.first <= first and last <= new.last and (new.built_at is None or laid_at <= new.built_at))
 
 
-def drop(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
+def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
     """See `Store.drop_compaction`."""
-    row = yield from session_row(tenant, ref)
-    pk, session = row[0], intact_session_of(row)
+    row = yield from read_session_row(tenant, ref)
+    pk, session = row[0], decode_intact_session(row)
     rows = yield Query("compaction_get", (pk, id_))
-    if not rows or compaction_of(rows[0]).status not in _IN_USE:
+    if not rows or decode_compaction(rows[0]).status not in _IN_USE:
         raise CompactionNotFound(ref.id, id_)
     yield Query("compaction_drop", (pk, id_))
     yield Query("compactions_revive", (pk,))
@@ -121,17 +123,17 @@ def drop(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[Stored
     # A compaction that is being made right now may be made from this one.
     yield Query("compactions_stale", (pk, session.version + 1))
     yield from forget_views(pk, session.version + 1)
-    return compaction_of((yield Query("compaction_get", (pk, id_)))[0])
+    return decode_compaction((yield Query("compaction_get", (pk, id_)))[0])
 
 
-def retired(pk: int, before: int, version: int) -> Steps[None]:
+def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
     """What overlays forget when the live path ends before `before` now."""
     yield Query("compactions_retire", (pk, before))
     yield Query("compactions_revive", (pk,))
     yield from forget_views(pk, version)
 
 
-def erased(pk: int, seq: int, version: int, shift: int) -> Steps[None]:
+def update_after_erasure(pk: int, seq: int, version: int, shift: int) -> Steps[None]:
     """What overlays forget when an entry is erased.
 
     Args:

@@ -8,19 +8,19 @@ from holdfast.stores.log import SavedView, WindowRows
 from holdfast.stores.logic.rows import (
     ENDLESS,
     UNDECODABLE,
-    array_of,
-    call_of,
-    compaction_of,
+    decode_call,
+    decode_compaction,
+    decode_entry,
+    decode_intact_session,
     decode_seqs,
-    entry_of,
-    intact_session_of,
-    session_of,
+    decode_session,
+    encode_array,
 )
 from holdfast.stores.logic.steps import Query, Row, Steps
 from holdfast.stores.sessions import SessionPage
 
 
-def session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
+def read_session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
     """The session's row; raises `SessionNotFound`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
@@ -28,19 +28,19 @@ def session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
     return rows[0]
 
 
-def get(tenant: str, ref: SessionRef) -> Steps[Session]:
+def read_session(tenant: str, ref: SessionRef) -> Steps[Session]:
     """See `Store.get`."""
-    return session_of((yield from session_row(tenant, ref)))
+    return decode_session((yield from read_session_row(tenant, ref)))
 
 
-def find(tenant: str, session_id: str) -> Steps[Session]:
+def find_session(tenant: str, session_id: str) -> Steps[Session]:
     """See `Store.find`."""
     rows = yield Query("session_find", (tenant, session_id))
     if not rows:
         raise SessionNotFound(session_id)
     if len(rows) > 1:
         raise AmbiguousSession(session_id)
-    return session_of(rows[0])
+    return decode_session(rows[0])
 
 
 def list_sessions(
@@ -58,60 +58,62 @@ def list_sessions(
     """See `Store.list`."""
     place: Row = (ENDLESS, user_id or "", "") if descending else (-ENDLESS, user_id or "", "")
     if after is not None:
-        last = session_of((yield from session_row(tenant, after)))
+        last = decode_session((yield from read_session_row(tenant, after)))
         place = (last.updated_at, last.user_id if user_id is None else user_id, last.id)
     name = ("list_newest" if descending else "list_oldest") + ("" if user_id is None else "_of_user")
     idle_since = now - ttl if now is not None and ttl else None
     rows = yield Query(name, (tenant, *place, agent, status, limit + 1, now, idle_since))
-    return SessionPage(tuple(session_of(row) for row in rows[:limit]), len(rows) > limit)
+    return SessionPage(tuple(decode_session(row) for row in rows[:limit]), len(rows) > limit)
 
 
-def entries(
+def read_entries(
     tenant: str, ref: SessionRef, *, start: int, stop: int | None, limit: int | None, descending: bool, retired: bool
 ) -> Steps[tuple[Entry, ...]]:
     """See `Store.entries`."""
-    row = yield from session_row(tenant, ref)
+    row = yield from read_session_row(tenant, ref)
     name = ("log" if retired else "live") + ("_backward" if descending else "_forward")
     bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
     rows = yield Query(name, (row[0], *bounds))
-    return tuple(entry_of(found) for found in rows)
+    return tuple(decode_entry(found) for found in rows)
 
 
-def window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
+def read_window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
     """See `Store.window`."""
-    row = yield from session_row(tenant, ref)
-    session, pk = intact_session_of(row), row[0]
-    saved, compaction = (yield from _view(pk, view)) if view is not None else (None, None)
-    head = (yield Query("entries_among", (pk, array_of(saved.keep)))) if saved and saved.keep else ()
+    row = yield from read_session_row(tenant, ref)
+    session, pk = decode_intact_session(row), row[0]
+    saved, compaction = (yield from _read_view(pk, view)) if view is not None else (None, None)
+    head = (yield Query("entries_among", (pk, encode_array(saved.keep)))) if saved and saved.keep else ()
     rows = yield Query("live_forward", (pk, saved.frontier if saved else 0, ENDLESS, ENDLESS))
-    kept, live = (tuple(entry_of(found) for found in some) for some in (head, rows))
+    kept, live = (tuple(decode_entry(found) for found in some) for some in (head, rows))
     return WindowRows(session, saved, kept, live, compaction)
 
 
-def _view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompaction | None]]:
+def _read_view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompaction | None]]:
     frontier, state, kept, *compaction = (yield Query("view_get", (pk, view)))[0]
     try:
         saved = None if frontier is None else SavedView(frontier, state, decode_seqs(kept))
     except UNDECODABLE:  # a view is derived: it is built again from the log
         saved = None
-    return saved, None if compaction[0] is None else compaction_of(compaction)
+    return saved, None if compaction[0] is None else decode_compaction(compaction)
 
 
-def compactions(tenant: str, ref: SessionRef, view: str | None, *, live: bool) -> Steps[tuple[StoredCompaction, ...]]:
+def list_compactions(
+    tenant: str, ref: SessionRef, view: str | None, *, live: bool
+) -> Steps[tuple[StoredCompaction, ...]]:
     """See `Store.compactions`."""
-    row = yield from session_row(tenant, ref)
+    row = yield from read_session_row(tenant, ref)
     rows = yield Query("compactions_list", (row[0], view, 1 if live else 0))
-    return tuple(compaction_of(found) for found in rows)
+    return tuple(decode_compaction(found) for found in rows)
 
 
-def calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Steps[tuple[ModelCall, ...]]:
+def list_calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Steps[tuple[ModelCall, ...]]:
     """See `Store.calls`."""
-    row = yield from session_row(tenant, ref)
+    row = yield from read_session_row(tenant, ref)
     if turn_id is None:
         rows = yield Query("calls_newest", (row[0], limit))
     else:
         rows = yield Query("calls_of_turn", (row[0], limit, turn_id))
-    return tuple(call_of(found) for found in rows)
+    return tuple(decode_call(found) for found in rows)
 
 
 def ping() -> Steps[None]:

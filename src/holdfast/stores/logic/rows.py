@@ -48,19 +48,19 @@ _decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-def text_of(column: str | bytes) -> str:
+def decode_text(column: str | bytes) -> str:
     """An identifier from its column; where `str` columns do not compare byte for byte, it is stored as bytes.
 
-    Bytes that are no UTF-8, in a damaged row, become U+FFFD. `_exact_text` refuses them.
+    Bytes that are no UTF-8, in a damaged row, become U+FFFD. `_decode_exact_text` refuses them.
     """
     return column if isinstance(column, str) else column.decode(errors="replace")
 
 
-def _name_of(column: str | bytes | None) -> str | None:
-    return None if column is None else text_of(column)
+def _decode_optional_text(column: str | bytes | None) -> str | None:
+    return None if column is None else decode_text(column)
 
 
-def _exact_text(column: str | bytes) -> str:
+def _decode_exact_text(column: str | bytes) -> str:
     """Return an identifier from its column. Raises one of `UNDECODABLE` for a damaged column."""
     return column if isinstance(column, str) else column.decode()
 
@@ -80,23 +80,23 @@ UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
 """What decoding a damaged column raises."""
 
 
-def session_of(row: Row) -> Session:
+def decode_session(row: Row) -> Session:
     """Return the session in a row of `session_rows`. Fields that cannot be decoded are empty, and named in `Session.damaged`."""
     try:
-        return _session_of(row)
+        return _decode_session(row)
     except UNDECODABLE:
-        return _damaged_session_of(row)
+        return _decode_damaged_session(row)
 
 
-def intact_session_of(row: Row) -> Session:
+def decode_intact_session(row: Row) -> Session:
     """Return the session in a row of `session_rows`. Raises `StoreCorrupt` if one of its fields cannot be decoded."""
     try:
-        return _session_of(row)
+        return _decode_session(row)
     except UNDECODABLE:
-        return _damaged_session_of(row).require_intact()
+        return _decode_damaged_session(row).require_intact()
 
 
-def _damaged_session_of(row: Row) -> Session:
+def _decode_damaged_session(row: Row) -> Session:
     """Return what is left of a damaged session."""
     columns, damaged = list(row), []
     for at, name in _TEXTS.items():
@@ -104,7 +104,7 @@ def _damaged_session_of(row: Row) -> Session:
             try:
                 columns[at] = columns[at].decode()
             except UnicodeDecodeError:
-                columns[at] = text_of(columns[at])
+                columns[at] = decode_text(columns[at])
                 damaged.append(name)
     for at, name, decode in _DECODED:
         try:
@@ -113,10 +113,10 @@ def _damaged_session_of(row: Row) -> Session:
         except UNDECODABLE:
             columns[at] = None
             damaged.append(name)
-    return msgspec.structs.replace(_session_of(columns), damaged=tuple(damaged))
+    return msgspec.structs.replace(_decode_session(columns), damaged=tuple(damaged))
 
 
-def _session_of(row: Row) -> Session:
+def _decode_session(row: Row) -> Session:
     (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
     calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq = row[12:21]
     last_kind, unit, open_calls, anchor, system_messages, state, metadata, accessed_at, ended_at, end_reason = row[
@@ -139,7 +139,7 @@ def _session_of(row: Row) -> Session:
         end_reason=end_reason if end_reason is None or type(end_reason) is str else end_reason.decode(),  # type: ignore[arg-type]
         system_messages=() if system_messages is None else _decode_messages(system_messages),
         state=own,
-        state_turns={key: turn for key, turn in _turns_of(given).items() if key in own} if given else {},
+        state_turns={key: turn for key, turn in _get_turns(given).items() if key in own} if given else {},
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
         withdrawn=withdrawn if type(withdrawn) is str else withdrawn.decode(),
@@ -163,17 +163,17 @@ def _session_of(row: Row) -> Session:
     )
 
 
-def _turns_of(state: dict[str, Any]) -> dict[str, int]:
+def _get_turns(state: dict[str, Any]) -> dict[str, int]:
     turns = state.get(_TURNS)
     return turns if isinstance(turns, dict) else {}
 
 
-def claim_row(claim: Claim | None) -> Row:
+def encode_claim(claim: Claim | None) -> Row:
     """The columns of a claim; nobody's has no holder."""
     return ("", 0, 0) if claim is None else (claim.holder, claim.until, 1 if claim.wanted else 0)
 
 
-def counters(session: Session) -> Row:
+def encode_counters(session: Session) -> Row:
     """The columns of `session` from `messages` to `anchor`, in order."""
     usage, tail = session.usage, session.tail
     return (
@@ -195,7 +195,7 @@ def counters(session: Session) -> Row:
     )
 
 
-def profile(session: Session) -> Row | None:
+def encode_profile(session: Session) -> Row | None:
     """The large fields of `session`; None when all are empty."""
     if not (session.system_messages or session.state or session.metadata):
         return None
@@ -203,15 +203,15 @@ def profile(session: Session) -> Row | None:
     return _encode(session.system_messages), _encode(state), _encode(session.metadata)
 
 
-def entry_of(row: Row) -> Entry:
+def decode_entry(row: Row) -> Entry:
     """Return the entry in a row of `entry_rows`. Raises `StoreCorrupt` if it cannot be decoded; says its `seq`."""
     try:
-        return _entry_of(row)
+        return _decode_entry(row)
     except UNDECODABLE as exc:
         raise StoreCorrupt(f"message {row[1]} is damaged and cannot be decoded ({exc})") from exc
 
 
-def _entry_of(row: Row) -> Entry:
+def _decode_entry(row: Row) -> Entry:
     (
         _,
         seq,
@@ -239,7 +239,7 @@ def _entry_of(row: Row) -> Entry:
         digest=digest,
         message=decode_payload(payload),
         metadata=None if metadata is None else _decode_object(metadata),
-        agent=None if agent is None else _exact_text(agent),
+        agent=None if agent is None else _decode_exact_text(agent),
         importance=importance,
         pinned=pinned == 1,
         retired_by=retired_by,
@@ -247,7 +247,7 @@ def _entry_of(row: Row) -> Entry:
     )
 
 
-def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
+def encode_entry(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
     """Return the parameters of `entry_insert`; `scope` is that of the session's user, see `holdfast.stores.matching`."""
     kind = _NUMBER_OF[kind_of(entry.message)]
     return (
@@ -270,7 +270,7 @@ def entry_row(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
     )
 
 
-def _object_or(default: dict[str, Any] | None, column: bytes | None) -> dict[str, Any] | None:
+def _decode_object_or(default: dict[str, Any] | None, column: bytes | None) -> dict[str, Any] | None:
     """Return the object in a column; the default if there is none, or it cannot be decoded."""
     try:
         return default if column is None else _decode_object(column)
@@ -288,7 +288,7 @@ def encode_seqs(seqs: Sequence[int]) -> bytes | None:
     return _encode(seqs) if seqs else None
 
 
-def array_of(items: Iterable[Any]) -> str:
+def encode_array(items: Iterable[Any]) -> str:
     """Places in a log, or keys, as one parameter, a JSON array: a statement reads all of them, however many."""
     return _encode(list(items)).decode()
 
@@ -298,37 +298,37 @@ def decode_seqs(column: bytes | None) -> tuple[int, ...]:
     return () if column is None else _decode_seqs(column)
 
 
-def call_of(row: Row) -> ModelCall:
+def decode_call(row: Row) -> ModelCall:
     """A model call from a row of `calls_newest`."""
     model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view, hash_, build = row
     return ModelCall(
-        model=text_of(model),
+        model=decode_text(model),
         timestamp=timestamp,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
         turn_id=turn_id,
         through=through,
-        view=text_of(view),
+        view=decode_text(view),
         hash=hash_,
         build=build,
     )
 
 
-def call_row(session: int, call: ModelCall) -> Row:
+def encode_call(session: int, call: ModelCall) -> Row:
     """The parameters of `call_insert`."""
     used = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
     return session, call.timestamp, call.model, *used, call.turn_id, call.through, call.view, call.hash, call.build
 
 
-def compaction_of(row: Row) -> StoredCompaction:
+def decode_compaction(row: Row) -> StoredCompaction:
     """A compaction from a row of `compaction_rows`."""
     _, id_, status, view, first, last, kind, tokens, source_tokens, total, model, created_at, through = row[:13]
     prompt_tokens, completion_tokens, error, report, text = row[13:]
     return StoredCompaction(
         id=id_,
         status=status,
-        view=text_of(view),
+        view=decode_text(view),
         first=first,
         last=last,
         kind=kind,
@@ -336,17 +336,17 @@ def compaction_of(row: Row) -> StoredCompaction:
         tokens=tokens,
         source_tokens=source_tokens,
         total=total,
-        model=_name_of(model),
+        model=_decode_optional_text(model),
         created_at=created_at,
         through=through,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
-        report=_object_or(None, report),
+        report=_decode_object_or(None, report),
         error=None if error is None else error.decode(),
     )
 
 
-def compaction_row(session: int, one: StoredCompaction, laid_at: int) -> Row:
+def encode_compaction(session: int, one: StoredCompaction, laid_at: int) -> Row:
     """The parameters of `compaction_insert`; `laid_at` is the session's version behind the write."""
     return (
         session,
@@ -371,25 +371,25 @@ def compaction_row(session: int, one: StoredCompaction, laid_at: int) -> Row:
     )
 
 
-def ending_of(row: Row) -> Ending:
+def decode_ending(row: Row) -> Ending:
     """An end from a row of `endings_due`."""
     id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
     return Ending(
-        id=text_of(id_),
-        user_id=text_of(user_id),
-        session_id=text_of(session_id),
-        identity=text_of(identity),
+        id=decode_text(id_),
+        user_id=decode_text(user_id),
+        session_id=decode_text(session_id),
+        identity=decode_text(identity),
         withdrawn=withdrawn == 1,
-        reason=cast(EndReason, text_of(reason)),
+        reason=cast(EndReason, decode_text(reason)),
         ended_at=ended_at,
         due_at=due_at,
         attempts=attempts,
-        hooks=_hooks_of(hooks),
-        error=_name_of(error),
+        hooks=_decode_hooks(hooks),
+        error=_decode_optional_text(error),
     )
 
 
-def _hooks_of(column: bytes) -> tuple[str, ...]:
+def _decode_hooks(column: bytes) -> tuple[str, ...]:
     """Return the hooks that are still to be notified. A damaged list is empty, so that the session is not kept for ever."""
     try:
         return _decode_ids(column)
@@ -397,43 +397,43 @@ def _hooks_of(column: bytes) -> tuple[str, ...]:
         return ()
 
 
-def ending_row(tenant: str, ending: Ending) -> Row:
+def encode_ending(tenant: str, ending: Ending) -> Row:
     """The parameters of `ending_insert`."""
     names = (tenant, ending.id, ending.user_id, ending.session_id, ending.identity)
     ended = (1 if ending.withdrawn else 0, ending.reason)
     return (*names, *ended, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)
 
 
-def artifact_of(row: Row) -> Artifact:
+def decode_artifact(row: Row) -> Artifact:
     """A version of an artifact from a row of `artifact_rows`."""
     name, version, blob, mime_type, size, sha256, author, metadata, created_at = row[:9]
     return Artifact(
-        name=text_of(name),
+        name=decode_text(name),
         version=version,
-        blob=text_of(blob),
-        mime_type=text_of(mime_type),
+        blob=decode_text(blob),
+        mime_type=decode_text(mime_type),
         size=size,
         sha256=sha256,
-        author=_name_of(author),
-        metadata=_object_or({}, metadata) or {},
+        author=_decode_optional_text(author),
+        metadata=_decode_object_or({}, metadata) or {},
         created_at=created_at,
     )
 
 
-def artifact_row(place: Row, key: str, new: NewArtifact, version: int) -> Row:
+def encode_artifact(place: Row, key: str, new: NewArtifact, version: int) -> Row:
     """The parameters of `artifact_insert`; `place` is the scope's columns, `key` the folded name."""
     metadata = _encode(new.metadata) if new.metadata else None
     said = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
     return (*place, key, version, new.name, new.blob, *said)
 
 
-def sighting_of(user_id: str, mark: int, row: Row) -> Sighting:
+def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
     """A place of a digest from a row of `mark_places`."""
     id_, identity, updated_at, last_digest, seq, digest, retired_by = row
     live = retired_by is None
     return Sighting(
-        ref=SessionRef(user_id, text_of(id_)),
-        identity=text_of(identity),
+        ref=SessionRef(user_id, decode_text(id_)),
+        identity=decode_text(identity),
         mark=mark,
         seq=seq,
         digest=digest,
@@ -443,29 +443,29 @@ def sighting_of(user_id: str, mark: int, row: Row) -> Sighting:
     )
 
 
-def key_from(row: Row) -> ApiKey:
+def decode_key(row: Row) -> ApiKey:
     """An API key from a row of `key_get`."""
     id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, *more = row
     session_mode, budget = more or (None, None)  # Redis has keys from before these were kept
     return ApiKey(
-        id=text_of(id_),
+        id=decode_text(id_),
         hash=hash_,
-        name=text_of(name),
-        tenant=text_of(opens),
-        user_id=_name_of(user_id),
-        role=cast(Role, text_of(role)),
+        name=decode_text(name),
+        tenant=decode_text(opens),
+        user_id=_decode_optional_text(user_id),
+        role=cast(Role, decode_text(role)),
         created_at=created_at,
         expires_at=expires_at,
         revoked_at=revoked_at,
         used_at=used_at,
         rate=rate,
         max_body=max_body,
-        session_mode=cast("Mode | None", _name_of(session_mode)),
+        session_mode=cast("Mode | None", _decode_optional_text(session_mode)),
         budget=budget,
     )
 
 
-def key_row(tenant: str, key: ApiKey) -> Row:
+def encode_key(tenant: str, key: ApiKey) -> Row:
     """The parameters of `key_insert`."""
     names = (tenant, key.id, key.hash, key.name, key.tenant, key.user_id, key.role)
     times = (key.created_at, key.expires_at, key.revoked_at, key.used_at)

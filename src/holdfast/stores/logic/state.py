@@ -1,6 +1,6 @@
 """What is asked of state that sessions share: a scope's row, which its writers lock one after the other, and a row for each key.
 
-A write works out first what it comes to (`planned`), and refuses what cannot be; then nothing can refuse it (`carried_out`).
+A write works out first what it comes to (`plan_changes`), and refuses what cannot be; then nothing can refuse it (`write_plans`).
 A scope is named by tenant and user; of no user it is the tenant's own.
 """
 
@@ -19,7 +19,7 @@ from holdfast.domain.state import (
     split,
 )
 from holdfast.errors import StaleState
-from holdfast.stores.logic.rows import array_of, text_of
+from holdfast.stores.logic.rows import decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.scope_changes import change_values, decode_value
 from holdfast.stores.session_changes import check_expected
@@ -30,7 +30,7 @@ _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 """In this order their rows are locked, behind the session's: by all writers, so that no two wait for each other."""
 
 
-class _Held(NamedTuple):
+class _ScopeRow(NamedTuple):
     """What a scope has: the columns of `scope_get`."""
 
     version: int = 0
@@ -42,12 +42,12 @@ class _Held(NamedTuple):
     """What versions of dropped scopes do not pass: those of one that is new go on above it."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ScopePlan(msgspec.Struct, frozen=True):
     """What a change comes to, of one scope."""
 
     place: Row
     """Tenant and user."""
-    held: _Held
+    held: _ScopeRow
     """The scope before it."""
     delta: Mapping[str, Change]
     """By key without prefix."""
@@ -67,17 +67,17 @@ class Plan(msgspec.Struct, frozen=True):
         return (held.version or floor) + 1 if self.put or self.gone else held.version
 
 
-def place_of(tenant: str, user_id: str | None) -> Row:
+def make_scope_key(tenant: str, user_id: str | None) -> Row:
     """The columns that name a scope; None: the tenant's own."""
     return tenant, user_id or ""
 
 
-def names_array(names: Collection[str]) -> str:
+def encode_names(names: Collection[str]) -> str:
     """Names as one parameter: in hexadecimal, so that no dialect's idea of text comes in between."""
-    return array_of(name.encode().hex() for name in names)
+    return encode_array(name.encode().hex() for name in names)
 
 
-def reached(user_id: str, delta: Mapping[str, Change]) -> list[str]:
+def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
     """Whose scopes changes of a user's session reach, in the order in which they are locked; empty: the tenant's."""
     scopes = {scope_of(key) for key in delta}
     return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
@@ -86,13 +86,15 @@ def reached(user_id: str, delta: Mapping[str, Change]) -> list[str]:
 # -- reading -----------------------------------------------------------------
 
 
-def read(tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None) -> Steps[ScopedState]:
+def read_state(
+    tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None
+) -> Steps[ScopedState]:
     """See `StateStore.state`. One statement: of a version that is known it gives one small row."""
-    asked = (*place_of(tenant, user_id), -1 if known is None else known)
+    asked = (*make_scope_key(tenant, user_id), -1 if known is None else known)
     if names is None:
         rows = yield Query("state_read", asked)
     else:
-        rows = yield Query("state_read_named", (*asked, names_array(names)))
+        rows = yield Query("state_read_named", (*asked, encode_names(names)))
     version = rows[0][0] if rows else 0
     if version == known:
         return ScopedState(version, None)
@@ -100,7 +102,7 @@ def read(tenant: str, user_id: str | None, names: Collection[str] | None, known:
     damaged: list[str] = []
     for _, column, value in rows:
         if value is not None:
-            name = text_of(column)
+            name = decode_text(column)
             try:
                 values[name] = _decode(value)
             except msgspec.MsgspecError:
@@ -111,7 +113,7 @@ def read(tenant: str, user_id: str | None, names: Collection[str] | None, known:
 # -- writing -----------------------------------------------------------------
 
 
-def planned(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> Steps[Sequence[Plan]]:
+def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> Steps[Sequence[ScopePlan]]:
     """What the changes of `delta` come to that are of shared scopes; those are locked.
 
     Raises:
@@ -124,12 +126,14 @@ def planned(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> St
     plans = []
     for scope in _SHARED:
         if scope in parts:
-            place = place_of(tenant, user_id if scope == "user" else None)
-            plans.append((yield from _plan(place, scope, (yield from _held(place, parts[scope])), parts[scope])))
+            place = make_scope_key(tenant, user_id if scope == "user" else None)
+            plans.append(
+                (yield from _plan_scope(place, scope, (yield from _lock_scope(place, parts[scope])), parts[scope]))
+            )
     return plans
 
 
-def carried_out(plans: Sequence[Plan], timestamp: int) -> Steps[None]:
+def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
     """Write what was planned; keys that stay as they are are not touched."""
     for plan in plans:
         if plan.put:
@@ -141,7 +145,7 @@ def carried_out(plans: Sequence[Plan], timestamp: int) -> Steps[None]:
             yield Query("scope_put", row, aside=plan.delta)
 
 
-def change(
+def change_state(
     tenant: str,
     user_id: str | None,
     delta: Mapping[str, Change],
@@ -152,23 +156,23 @@ def change(
 ) -> Steps[ScopedState]:
     """See `StateStore.change_state`."""
     scope: Scope = "app" if user_id is None else "user"
-    place = place_of(tenant, user_id)
-    held = yield from _held(place, delta)
+    place = make_scope_key(tenant, user_id)
+    held = yield from _lock_scope(place, delta)
     if expect is not None and expect != held.version:
         raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
     if values:
-        stored = yield from _stored(place, values)
+        stored = yield from _read_values(place, values)
         check_expected(add_prefix(values, scope), add_prefix(stored, scope), held.version)
-    plan = yield from _plan(place, scope, held, delta)
-    yield from carried_out([plan], timestamp)
+    plan = yield from _plan_scope(place, scope, held, delta)
+    yield from write_plans([plan], timestamp)
     return ScopedState(plan.version, {name: _decode(value) for name, value in plan.stands.items()})
 
 
-def drop(tenant: str, user_id: str | None) -> Steps[int]:
+def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
     """See `StateStore.drop_state`. A user's row goes, too: the tenant keeps what its version came to."""
-    place = place_of(tenant, user_id)
+    place = make_scope_key(tenant, user_id)
     rows = yield Query("scope_get", place)
-    held = _Held(*rows[0]) if rows else _Held()
+    held = _ScopeRow(*rows[0]) if rows else _ScopeRow()
     if held.keys:
         yield Query("state_clear", place)
         yield Query("scope_put", (*place, held.version + 1, 0, 0, held.updated_at))
@@ -181,27 +185,27 @@ def drop(tenant: str, user_id: str | None) -> Steps[int]:
 # -- parts of them -----------------------------------------------------------
 
 
-def _held(place: Row, names: Collection[str]) -> Steps[_Held]:
+def _lock_scope(place: Row, names: Collection[str]) -> Steps[_ScopeRow]:
     """What a scope has, some keys of which are asked for next; nobody else writes to it until the transaction ends."""
     rows = yield Query("scope_get", place, aside=names)
     if not rows:
         yield Query("scope_new", place)
         rows = yield Query("scope_get", place)
-    return _Held(*rows[0])
+    return _ScopeRow(*rows[0])
 
 
-def _stored(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
-    rows = yield Query("state_named", (*place, names_array(names)))
-    return {text_of(name): decode_value(text_of(name), value) for name, value in rows}
+def _read_values(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
+    rows = yield Query("state_named", (*place, encode_names(names)))
+    return {decode_text(name): decode_value(decode_text(name), value) for name, value in rows}
 
 
-def _plan(place: Row, scope: Scope, held: _Held, delta: Mapping[str, Change]) -> Steps[Plan]:
+def _plan_scope(place: Row, scope: Scope, held: _ScopeRow, delta: Mapping[str, Change]) -> Steps[ScopePlan]:
     """What `delta`, by keys without prefix, comes to in a scope that is locked."""
-    rows = (yield Query("state_named", (*place, names_array(delta)))) if delta else ()
-    stored = {text_of(name): value for name, value in rows}
+    rows = (yield Query("state_named", (*place, encode_names(delta)))) if delta else ()
+    stored = {decode_text(name): value for name, value in rows}
     after, keys, size = change_values(scope, stored, delta, keys=held.keys, size=held.size)
     written = {name: value for name, value in after.items() if value != stored.get(name)}
     put = {name: value for name, value in written.items() if value is not None}
     gone = [name for name in written if name not in put]
     there = {name: value for name, value in after.items() if value is not None}
-    return Plan(place, held, delta, keys, size, put, gone, there)
+    return ScopePlan(place, held, delta, keys, size, put, gone, there)

@@ -34,7 +34,7 @@ class Many(msgspec.Struct, frozen=True, gc=False):
 Steps = Generator[Query | Many, Rows, T]
 
 
-def nothing() -> Steps[None]:
+def do_nothing() -> Steps[None]:
     """No statement at all: for a write that only lets what was removed before leave the files, or only connects."""
     yield from ()
 

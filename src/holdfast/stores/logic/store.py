@@ -52,15 +52,15 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
 
     async def create(self, new: NewSession) -> Session:
         checks.check_new_session(new)
-        return await self._write(partial(writes.create, self.tenant, new), new.ref, sharing=new.state)
+        return await self._write(partial(writes.create_session, self.tenant, new), new.ref, sharing=new.state)
 
     async def get(self, ref: SessionRef) -> Session:
         checks.check_ref(ref)
-        return await self._read(partial(reads.get, self.tenant, ref), single=True, ref=ref)
+        return await self._read(partial(reads.read_session, self.tenant, ref), single=True, ref=ref)
 
     async def find(self, session_id: str) -> Session:
         checks.check_id(session_id, "session_id")
-        return await self._read(partial(reads.find, self.tenant, session_id), single=True)
+        return await self._read(partial(reads.find_session, self.tenant, session_id), single=True)
 
     async def list(
         self,
@@ -98,14 +98,14 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         checks.check_ref(ref)
         checks.check_patch(patch)
         checks.check_int(timestamp, "timestamp")
-        steps = partial(writes.update, self.tenant, ref, patch, timestamp, expect)
+        steps = partial(writes.update_session, self.tenant, ref, patch, timestamp, expect)
         return await self._write(steps, ref, sharing=patch.state or None)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> Removed | None:
         checks.check_ref(ref)
-        steps = partial(writes.remove, self.tenant, ref, expect=expect, holding=artifacts)
+        steps = partial(writes.remove_session, self.tenant, ref, expect=expect, holding=artifacts)
         return await self._write(steps, ref, scrub=True)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
@@ -114,7 +114,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         payloads = checks.encode_payloads(write.entries)
         named = any(map(_media_of, write.entries))
         light = write.retire_from is None and not write.compactions and not named
-        steps = partial(writes.append, self.tenant, ref, write, payloads)
+        steps = partial(writes.append_entries, self.tenant, ref, write, payloads)
         return await self._write(steps, ref, light=light, sharing=write.state_delta)
 
     async def replace(
@@ -131,13 +131,15 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         if ending is not None:
             checks.check_ending(ending, of=new.ref)
         payloads = checks.encode_payloads(entries)
-        steps = partial(writes.replace, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media)
+        steps = partial(
+            writes.replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media
+        )
         return await self._write(steps, new.ref, scrub=not fresh)  # what takes nobody's place removes nothing
 
     async def want(self, ref: SessionRef, holder: str) -> None:
         checks.check_ref(ref)
         checks.check_id(holder, "holder")
-        await self._write(partial(writes.want, self.tenant, ref, holder), ref)
+        await self._write(partial(writes.mark_claim_wanted, self.tenant, ref, holder), ref)
 
     async def annotate(
         self,
@@ -152,23 +154,23 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         checks.check_ref(ref)
         checks.check_int(seq, "seq")
         checks.check_importance(importance)
-        steps = partial(writes.annotate, self.tenant, ref, seq, pinned=pinned, importance=importance)
+        steps = partial(writes.annotate_entry, self.tenant, ref, seq, pinned=pinned, importance=importance)
         return await self._write(partial(steps, refused_by=refused_by, facts=facts), ref)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         checks.check_ref(ref)
         checks.check_int(seq, "seq")
         checks.check_int(tokens, "tokens", none=True, low=0)
-        return await self._write(partial(writes.erase, self.tenant, ref, seq, tokens), ref, scrub=True)
+        return await self._write(partial(writes.erase_entry, self.tenant, ref, seq, tokens), ref, scrub=True)
 
     async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
         checks.check_ref(ref)
         checks.check_importances(importances)
-        return await self._write(partial(writes.rate, self.tenant, ref, importances), ref)
+        return await self._write(partial(writes.rate_entries, self.tenant, ref, importances), ref)
 
     async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - what it is called
         checks.check_ref(ref)
-        return await self._write(partial(overlays.drop, self.tenant, ref, id, timestamp), ref)
+        return await self._write(partial(overlays.drop_compaction, self.tenant, ref, id, timestamp), ref)
 
     async def entries(
         self,
@@ -185,32 +187,32 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
             checks.check_limit(limit, lowest=0, highest=None)
         flags = {"descending": descending, "retired": retired}
         return await self._read(
-            partial(reads.entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags), ref=ref
+            partial(reads.read_entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags), ref=ref
         )
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         checks.check_ref(ref)
-        return await self._read(partial(reads.window, self.tenant, ref, view), ref=ref)
+        return await self._read(partial(reads.read_window, self.tenant, ref, view), ref=ref)
 
     async def compactions(
         self, ref: SessionRef, *, view: str | None = None, live: bool = False
     ) -> tuple[StoredCompaction, ...]:
         checks.check_ref(ref)
-        return await self._read(partial(reads.compactions, self.tenant, ref, view, live=live), ref=ref)
+        return await self._read(partial(reads.list_compactions, self.tenant, ref, view, live=live), ref=ref)
 
     async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
         checks.check_ref(ref)
         checks.check_limit(limit)
-        return await self._read(partial(reads.calls, self.tenant, ref, limit, turn_id), ref=ref)
+        return await self._read(partial(reads.list_calls, self.tenant, ref, limit, turn_id), ref=ref)
 
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
         checks.check_ref(ref)
-        await self._write(partial(lifecycle.touch, self.tenant, ref, timestamp), ref)
+        await self._write(partial(lifecycle.touch_session, self.tenant, ref, timestamp), ref)
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
         checks.check_ending(ending)
         ref = SessionRef(ending.user_id, ending.session_id)
-        return await self._write(partial(lifecycle.end, self.tenant, ending, idle_since), ref)
+        return await self._write(partial(lifecycle.end_session, self.tenant, ending, idle_since), ref)
 
     async def record_ending(self, ending: Ending) -> None:
         checks.check_ending(ending)
@@ -219,19 +221,21 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         checks.check_limit(limit)
-        return await self._read(partial(lifecycle.endings, self.tenant, due, limit), single=True)
+        return await self._read(partial(lifecycle.list_due_endings, self.tenant, due, limit), single=True)
 
     async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
         checks.check_id(user_id, "user_id")
         checks.check_limit(limit)
-        return await self._read(partial(lifecycle.endings_of, self.tenant, user_id, after, limit), single=True)
+        return await self._read(
+            partial(lifecycle.list_endings_of_user, self.tenant, user_id, after, limit), single=True
+        )
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
         checks.check_id(ending_id, "ending_id")
         told = None if error is None else error[:ENDING_ERROR_CHARS]
-        return await self._write(partial(lifecycle.settle, self.tenant, ending_id, delivered, due_at, told))
+        return await self._write(partial(lifecycle.settle_ending, self.tenant, ending_id, delivered, due_at, told))
 
     async def forget_ending(self, ending_id: str) -> None:
         checks.check_id(ending_id, "ending_id")
@@ -239,20 +243,20 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
 
     async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
-        return await self._read(partial(lifecycle.idle, self.tenant, now, ttl, limit))
+        return await self._read(partial(lifecycle.list_idle, self.tenant, now, ttl, limit))
 
     async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
-        return await self._read(partial(lifecycle.oldest, self.tenant, limit), single=True)
+        return await self._read(partial(lifecycle.list_oldest, self.tenant, limit), single=True)
 
     async def active(self) -> int:
-        return await self._read(partial(lifecycle.active, self.tenant), single=True)
+        return await self._read(partial(lifecycle.count_active, self.tenant), single=True)
 
     # -- matching and media ----------------------------------------------------
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
         checks.check_ref(ref)
-        return await self._read(partial(media.media, self.tenant, ref, hashes), ref=ref)
+        return await self._read(partial(media.read_media, self.tenant, ref, hashes), ref=ref)
 
     # -- shared state ----------------------------------------------------------
 
@@ -260,7 +264,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
     ) -> ScopedState:
         checks.check_state_names(user_id, names or ())
-        return await self._read(partial(state.read, self.tenant, user_id, names, known), single=True)
+        return await self._read(partial(state.read_state, self.tenant, user_id, names, known), single=True)
 
     async def change_state(
         self,
@@ -272,12 +276,12 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         values: Mapping[str, Any] | None = None,
     ) -> ScopedState:
         checks.check_scope_state(user_id, delta, values)
-        steps = partial(state.change, self.tenant, user_id, delta, timestamp, expect=expect, values=values)
+        steps = partial(state.change_state, self.tenant, user_id, delta, timestamp, expect=expect, values=values)
         return await self._write(steps, UserRef(user_id or ""))
 
     async def drop_state(self, user_id: str | None) -> int:
         checks.check_state_names(user_id, ())
-        return await self._write(partial(state.drop, self.tenant, user_id), UserRef(user_id or ""), scrub=True)
+        return await self._write(partial(state.drop_state, self.tenant, user_id), UserRef(user_id or ""), scrub=True)
 
     async def ping(self) -> None:
         await self._read(reads.ping, single=True)
@@ -285,7 +289,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
             raise StoreClosed
         # A disk may have room for a small write after it refused a turn: then that does not show that turns can be stored.
         room = PING_BYTES if self._writes.refused else 0
-        await self.database.write(partial(writes.ping, room), scrub=False, queue=None, light=False)
+        await self.database.write(partial(writes.write_ping, room), scrub=False, queue=None, light=False)
         self._writes.refused = False
 
     async def close(self) -> None:

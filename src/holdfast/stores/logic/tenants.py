@@ -11,7 +11,7 @@ from holdfast.limits import LEARNED_BYTES, LEARNED_MODELS
 from holdfast.stores import checks
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.rows import key_from, key_row, text_of
+from holdfast.stores.logic.rows import decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Query, Steps
 
 _STALE: Final = 3_600_000
@@ -23,24 +23,24 @@ class TenantMethods(Handle):
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
         checks.check_limit(limit)
-        return await self._read(partial(_tenants, after, limit))
+        return await self._read(partial(_list_tenants, after, limit))
 
     async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
         checks.check_lease(name, holder, now, until)
-        return await self._write(partial(_lease, self.tenant, name, holder, now, until))
+        return await self._write(partial(_take_lease, self.tenant, name, holder, now, until))
 
     async def leased_by(self, name: str, *, now: int) -> str | None:
         checks.check_id(name, "name")
-        return await self._read(partial(_leased_by, self.tenant, name, now), single=True)
+        return await self._read(partial(_read_lease_holder, self.tenant, name, now), single=True)
 
     async def release(self, name: str, holder: str) -> None:
         checks.check_id(name, "name")
         checks.check_id(holder, "holder")
-        await self._write(partial(_release, self.tenant, name, holder))
+        await self._write(partial(_release_lease, self.tenant, name, holder))
 
     async def learned(self, model: str) -> bytes | None:
         checks.check_id(model, "model")
-        return await self._read(partial(_learned, self.tenant, model), single=True)
+        return await self._read(partial(_read_learned, self.tenant, model), single=True)
 
     async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
         checks.check_id(model, "model")
@@ -53,11 +53,11 @@ class TenantMethods(Handle):
 
     async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - what it is
         checks.check_hash(hash, "hash")
-        return await self._read(partial(_key_of_hash, self.tenant, hash), single=True)
+        return await self._read(partial(_find_key, self.tenant, hash), single=True)
 
     async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         checks.check_limit(limit)
-        return await self._read(partial(_keys, self.tenant, after, limit), single=True)
+        return await self._read(partial(_list_keys, self.tenant, after, limit), single=True)
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
         checks.check_id(key_id, "key_id")
@@ -68,27 +68,27 @@ class TenantMethods(Handle):
         await self._write(partial(_use_key, self.tenant, key_id, timestamp))
 
 
-def _tenants(after: str, limit: int) -> Steps[Sequence[str]]:
+def _list_tenants(after: str, limit: int) -> Steps[Sequence[str]]:
     found: list[str] = []
     while len(found) < limit and (rows := (yield Query("tenant_after", (found[-1] if found else after,)))):
-        found.append(text_of(rows[0][0]))
+        found.append(decode_text(rows[0][0]))
     return tuple(found)
 
 
-def _lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
+def _take_lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
     """See `Store.lease`. One statement takes it or does not; the next one only looks who has it."""
     yield Query("lease_put", (tenant, name, holder, until, now))
     rows = yield Query("lease_get", (tenant, name))
     yield Query("leases_clean", (tenant, now - _STALE))
-    return text_of(rows[0][0]) == holder
+    return decode_text(rows[0][0]) == holder
 
 
-def _leased_by(tenant: str, name: str, now: int) -> Steps[str | None]:
+def _read_lease_holder(tenant: str, name: str, now: int) -> Steps[str | None]:
     rows = yield Query("lease_get", (tenant, name))
-    return text_of(rows[0][0]) if rows and rows[0][1] > now else None
+    return decode_text(rows[0][0]) if rows and rows[0][1] > now else None
 
 
-def _release(tenant: str, name: str, holder: str) -> Steps[None]:
+def _release_lease(tenant: str, name: str, holder: str) -> Steps[None]:
     yield Query("lease_delete", (tenant, name, holder))
 
 
@@ -102,7 +102,7 @@ def _learn(tenant: str, model: str, data: bytes, timestamp: int, expect: bytes |
     return True
 
 
-def _learned(tenant: str, model: str) -> Steps[bytes | None]:
+def _read_learned(tenant: str, model: str) -> Steps[bytes | None]:
     rows = yield Query("learned_get", (tenant, model))
     return rows[0][0] if rows else None
 
@@ -113,17 +113,17 @@ def _learned(tenant: str, model: str) -> Steps[bytes | None]:
 def _add_key(tenant: str, key: ApiKey) -> Steps[None]:
     if (yield Query("key_get", (tenant, key.id))) or (yield Query("key_of_hash", (tenant, key.hash))):
         raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
-    yield Query("key_insert", key_row(tenant, key))
+    yield Query("key_insert", encode_key(tenant, key))
 
 
-def _key_of_hash(tenant: str, hash_: bytes) -> Steps[ApiKey | None]:
+def _find_key(tenant: str, hash_: bytes) -> Steps[ApiKey | None]:
     rows = yield Query("key_of_hash", (tenant, hash_))
-    return key_from(rows[0]) if rows else None
+    return decode_key(rows[0]) if rows else None
 
 
-def _keys(tenant: str, after: str, limit: int) -> Steps[Sequence[ApiKey]]:
+def _list_keys(tenant: str, after: str, limit: int) -> Steps[Sequence[ApiKey]]:
     rows = yield Query("keys_after", (tenant, after, limit))
-    return tuple(key_from(row) for row in rows)
+    return tuple(decode_key(row) for row in rows)
 
 
 def _revoke_key(tenant: str, key_id: str, timestamp: int) -> Steps[ApiKey]:
@@ -131,7 +131,7 @@ def _revoke_key(tenant: str, key_id: str, timestamp: int) -> Steps[ApiKey]:
     rows = yield Query("key_get", (tenant, key_id))
     if not rows:
         raise KeyNotFound(key_id)
-    return key_from(rows[0])
+    return decode_key(rows[0])
 
 
 def _use_key(tenant: str, key_id: str, timestamp: int) -> Steps[None]:

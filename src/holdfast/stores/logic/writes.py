@@ -29,22 +29,28 @@ from holdfast.errors import (
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic import state as state_steps
-from holdfast.stores.logic.lifecycle import put_end
+from holdfast.stores.logic.lifecycle import write_end
 from holdfast.stores.logic.matching import keep_origins
-from holdfast.stores.logic.overlays import erased, forget_views, lay, retired, save_views
-from holdfast.stores.logic.reads import session_row
+from holdfast.stores.logic.overlays import (
+    forget_views,
+    record_compactions,
+    save_views,
+    update_after_erasure,
+    update_after_retirement,
+)
+from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.rows import (
     ENDLESS,
-    array_of,
-    call_row,
-    claim_row,
-    counters,
+    decode_entry,
+    decode_intact_session,
+    decode_session,
+    encode_array,
+    encode_call,
+    encode_claim,
+    encode_counters,
+    encode_entry,
     encode_metadata,
-    entry_of,
-    entry_row,
-    intact_session_of,
-    profile,
-    session_of,
+    encode_profile,
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
@@ -61,7 +67,7 @@ from holdfast.stores.session_changes import (
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 _media_of: Final = attrgetter("media")
-_HANGING_ON_A_SESSION = (
+_SESSION_DELETES = (
     "artifacts_delete",
     "artifact_names_delete",
     "entries_delete_live",
@@ -81,43 +87,45 @@ _HANGING_ON_A_SESSION = (
 # -- sessions ----------------------------------------------------------------
 
 
-def create(tenant: str, new: NewSession) -> Steps[Session]:
+def create_session(tenant: str, new: NewSession) -> Steps[Session]:
     """See `Store.create`."""
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
     session = new_session(tenant, new)
-    plans = yield from state_steps.planned(tenant, new.user_id, new.state)
-    yield from _insert(session)
-    yield from state_steps.carried_out(plans, new.timestamp)
+    plans = yield from state_steps.plan_changes(tenant, new.user_id, new.state)
+    yield from _insert_session(session)
+    yield from state_steps.write_plans(plans, new.timestamp)
     return session
 
 
-def update(tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, expect: int | None) -> Steps[Session]:
+def update_session(
+    tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, expect: int | None
+) -> Steps[Session]:
     """See `Store.update`."""
-    row = yield from session_row(tenant, ref)
-    old = session_of(row)
+    row = yield from read_session_row(tenant, ref)
+    old = decode_session(row)
     session = patch_session(old, patch, timestamp)
     check_version(old, expect)
     delta = {} if isinstance(patch.state, UnsetType) else patch.state
-    plans = yield from state_steps.planned(tenant, old.user_id, delta)
+    plans = yield from state_steps.plan_changes(tenant, old.user_id, delta)
     yield Query("session_patch", (row[0], session.version, session.updated_at, session.agent, session.ttl))
     yield from _save_profile(row[0], session, old)
-    yield from state_steps.carried_out(plans, timestamp)
+    yield from state_steps.write_plans(plans, timestamp)
     return session
 
 
-def remove(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None) -> Steps[Removed | None]:
+def remove_session(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None) -> Steps[Removed | None]:
     """See `Store.remove`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         return None
-    pk, session = rows[0][0], session_of(rows[0])
+    pk, session = rows[0][0], decode_session(rows[0])
     check_version(session, expect)
     held = (yield Query("session_holds", (pk,)))[0]
     compactions, views, calls, keys, artifacts, size, media, media_bytes = held
     if holding not in {None, artifacts}:
         raise Conflict(f"session {ref.id!r} has {artifacts} versions of artifacts, not {holding}: read them again")
-    yield from _delete(pk)
+    yield from _delete_session(pk)
     return Removed(
         messages=session.messages,
         retired=session.tail.next_seq - session.messages,
@@ -134,7 +142,7 @@ def remove(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | N
     )
 
 
-def replace(
+def replace_session(
     tenant: str,
     new: NewSession,
     entries: Sequence[NewEntry],
@@ -147,32 +155,32 @@ def replace(
     """See `Store.replace`."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
     written, tail, live = rebuild_log(entries)
-    fresh_media = yield from media_steps.admitted(None, entries, media)
+    fresh_media = yield from media_steps.select_new_media(None, entries, media)
     payloads = [
         encode_payload(one.message) if one.erased else as_sent for one, as_sent in zip(written, payloads, strict=True)
     ]
     rows = yield Query("session_get", (tenant, new.id, new.user_id, ""))
     if rows and fresh:
         raise SessionExists(new.id)
-    old = session_of(rows[0]) if rows else None
+    old = decode_session(rows[0]) if rows else None
     ends = old is not None and ending is not None and old.accessed_at < ending.ended_at
     if old is not None:
-        yield from put_end(rows[0][0], old, ending) if ends and ending is not None else _delete(rows[0][0])
+        yield from write_end(rows[0][0], old, ending) if ends and ending is not None else _delete_session(rows[0][0])
     size = sum(map(len, payloads))
     session = install_session(tenant, new, past, old, tail, live=live, size=size)
-    pk = yield from _insert(session)
-    yield from _relive(pk, written, payloads, make_scope(tenant, new.user_id))
-    yield from media_steps.keep(pk, entries, written, fresh_media, media)
+    pk = yield from _insert_session(session)
+    yield from _write_entries(pk, written, payloads, make_scope(tenant, new.user_id))
+    yield from media_steps.keep_media(pk, entries, written, fresh_media, media)
     yield from keep_origins(pk, new.origins)
     if past.calls:
-        yield Many("call_insert", [call_row(pk, call) for call in past.calls])
-    yield from _age(pk, session, past)
-    return Appended(session, _told(written), session.version, ended=ends)
+        yield Many("call_insert", [encode_call(pk, call) for call in past.calls])
+    yield from _write_past_times(pk, session, past)
+    return Appended(session, _drop_aliases(written), session.version, ended=ends)
 
 
-def _relive(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
+def _write_entries(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
     """Write a log that may have a past."""
-    rows = [(entry, entry_row(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
+    rows = [(entry, encode_entry(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
     plain = [row for entry, row in rows if not _has_past(entry)]
     old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
     if plain:
@@ -185,7 +193,7 @@ def _has_past(entry: Entry) -> bool:
     return entry.erased or entry.retired_by is not None
 
 
-def _age(pk: int, session: Session, past: Past) -> Steps[None]:
+def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
     """Note when a session that was just installed was used and closed."""
     if session.accessed_at > past.updated_at:
         yield Query("session_used", (pk, session.accessed_at))
@@ -196,7 +204,7 @@ def _age(pk: int, session: Session, past: Past) -> Steps[None]:
 # -- the log -----------------------------------------------------------------
 
 
-def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
+def append_entries(  # noqa: C901, PLR0912 - the one list of what a write does, in order
     tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]
 ) -> Steps[Appended]:
     """See `LogStore.append`: what refuses the write comes first, then all that it changes, in one transaction."""
@@ -204,43 +212,43 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
     if not rows:
         raise SessionNotFound(ref.id)
     row = rows[0]
-    pk, session = row[0], intact_session_of(row)
+    pk, session = row[0], decode_intact_session(row)
     if write.identity is not None and write.identity != session.identity:
         raise SessionNotFound(ref.id)
     if write.idempotency_key is not None:
-        first = yield from _replayed(pk, session, write.idempotency_key, write.fingerprint)
+        first = yield from _find_replay(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
     claim = resolve_claim(session, write) if write.claim or write.release else session.claim
     refuse_stale(session, write)
     has_media = bool(write.media) or any(map(_media_of, write.entries))
-    fresh_media = (yield from media_steps.admitted(pk, write.entries, write.media)) if has_media else ()
+    fresh_media = (yield from media_steps.select_new_media(pk, write.entries, write.media)) if has_media else ()
     gone, base = 0, session.tail
     if write.retire_from is not None:
-        gone, base = yield from _rewound(pk, base, write.retire_from)
+        gone, base = yield from _rewind_tail(pk, base, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
-    plans: Sequence[state_steps.Plan] = ()
+    plans: Sequence[state_steps.ScopePlan] = ()
     if write.state_delta:
-        plans = yield from state_steps.planned(tenant, session.user_id, write.state_delta)
+        plans = yield from state_steps.plan_changes(tenant, session.user_id, write.state_delta)
     if gone and write.retire_from is not None:
         after = evolve(after, reshaped=after.version)
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
-        yield from retired(pk, write.retire_from, after.version)
+        yield from update_after_retirement(pk, write.retire_from, after.version)
     scope = make_scope(tenant, session.user_id)
     if len(written) == 1 and not written[0].erased:
-        yield Query("entry_insert", entry_row(pk, written[0], payloads[0], scope))
+        yield Query("entry_insert", encode_entry(pk, written[0], payloads[0], scope))
     elif written:
-        yield from _relive(pk, written, payloads, scope)
+        yield from _write_entries(pk, written, payloads, scope)
     if write.calls:
-        yield Many("call_insert", [call_row(pk, call) for call in write.calls])
+        yield Many("call_insert", [encode_call(pk, call) for call in write.calls])
     if has_media:
-        yield from media_steps.keep(pk, write.entries, written, fresh_media, write.media)
+        yield from media_steps.keep_media(pk, write.entries, written, fresh_media, write.media)
     if after is not session:
         yield from _write_session(pk, session, after)
     if plans:
-        yield from state_steps.carried_out(plans, write.timestamp)
-    laid = (yield from lay(pk, write.compactions, after.version)) if write.compactions else ()
+        yield from state_steps.write_plans(plans, write.timestamp)
+    laid = (yield from record_compactions(pk, write.compactions, after.version)) if write.compactions else ()
     if write.views:
         yield from save_views(pk, write, 0 if gone else row[-1], laid)
     start = session.tail.next_seq
@@ -248,10 +256,10 @@ def append(  # noqa: C901, PLR0912 - the one list of what a write does, in order
         key = (write.idempotency_key, write.fingerprint, after.version, start, len(written))
         yield Query("idempotency_put", (pk, *key))
     reopened = session.status != after.status
-    return Appended(after, _told(written), after.version, start, compactions=laid, reopened=reopened)
+    return Appended(after, _drop_aliases(written), after.version, start, compactions=laid, reopened=reopened)
 
 
-def annotate(
+def annotate_entry(
     tenant: str,
     ref: SessionRef,
     seq: int,
@@ -262,12 +270,12 @@ def annotate(
     facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
     """See `Store.annotate`."""
-    row = yield from session_row(tenant, ref)
-    pk, session = row[0], intact_session_of(row)
+    row = yield from read_session_row(tenant, ref)
+    pk, session = row[0], decode_intact_session(row)
     rows = yield Query("entry_live", (pk, seq))
     if not rows:
         raise EntryNotFound(ref.id, seq)
-    old = entry_of(rows[0])
+    old = decode_entry(rows[0])
     metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
     entry = evolve(
         old,
@@ -282,24 +290,24 @@ def annotate(
     return entry
 
 
-def rate(tenant: str, ref: SessionRef, importances: Mapping[int, float]) -> Steps[int]:
+def rate_entries(tenant: str, ref: SessionRef, importances: Mapping[int, float]) -> Steps[int]:
     """See `Store.rate`."""
-    row = yield from session_row(tenant, ref)
+    row = yield from read_session_row(tenant, ref)
     pk: int = row[0]
-    rated: int = (yield Query("unrated_among", (pk, array_of(importances))))[0][0]
+    rated: int = (yield Query("unrated_among", (pk, encode_array(importances))))[0][0]
     if rated:
         yield Many("entry_rate", [(pk, seq, float(importance)) for seq, importance in importances.items()])
     return rated
 
 
-def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
+def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
     """See `Store.erase`."""
-    row = yield from session_row(tenant, ref)
-    pk, session = row[0], intact_session_of(row)
+    row = yield from read_session_row(tenant, ref)
+    pk, session = row[0], decode_intact_session(row)
     rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
     if not rows:
         raise EntryNotFound(ref.id, seq)
-    old = entry_of(rows[0])
+    old = decode_entry(rows[0])
     live = old.retired_by is None
     message = erased_message(old.message)
     payload = encode_payload(message)
@@ -313,12 +321,12 @@ def erase(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[E
         yield Query("entries_shift_retired", bounds)
     size = session.bytes - len(rows[0][-1]) + len(payload)
     yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
-    yield from erased(pk, seq, session.version + 1, shift if live else 0)
-    yield from media_steps.forget(pk, seq)
+    yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
+    yield from media_steps.forget_media(pk, seq)
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 
-def ping(room: int = 0) -> Steps[None]:
+def write_ping(room: int = 0) -> Steps[None]:
     """Write a row and delete it: a full disk refuses that.
 
     Args:
@@ -331,7 +339,7 @@ def ping(room: int = 0) -> Steps[None]:
 # -- parts of them -----------------------------------------------------------
 
 
-def _replayed(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:
+def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:
     """What the first write with `key` did; None when there was none."""
     rows = yield Query("idempotency_get", (pk, key))
     if not rows:
@@ -342,10 +350,10 @@ def _replayed(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[
     found: Sequence[Row] = ()
     if count:
         found = yield Query("log_forward", (pk, first_seq, first_seq + count, count))
-    return Appended(session, tuple(entry_of(row) for row in found), version, first_seq, replayed=True)
+    return Appended(session, tuple(decode_entry(row) for row in found), version, first_seq, replayed=True)
 
 
-def _rewound(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
+def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
     """Return how many live entries retiring from `before` retires, and the tail without them."""
     if tail.last_seq < before:
         return 0, tail
@@ -355,48 +363,48 @@ def _rewound(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
     visible = yield Query("last_visible", (pk, before))
     anchor = tail.anchor if tail.anchor is not None and tail.anchor < before else None
     digest = visible[0][0] if visible else GENESIS
-    return retired, rewind(tail, [entry_of(row) for row in kept], digest=digest, anchor=anchor)
+    return retired, rewind(tail, [decode_entry(row) for row in kept], digest=digest, anchor=anchor)
 
 
 def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
-    claim = claim_row(after.claim)
+    claim = encode_claim(after.claim)
     if after.version == before.version:
         yield Query("session_claim", (pk, *claim))
         return
-    yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *counters(after), *claim))
+    yield Query("session_advance", (pk, after.version, after.updated_at, after.status, *encode_counters(after), *claim))
     if after.state is not before.state:
         yield from _save_profile(pk, after, before)
 
 
-def _told(written: Sequence[Entry]) -> tuple[Entry, ...]:
+def _drop_aliases(written: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries as they are read: their alias is not read back."""
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 
-def _insert(session: Session) -> Steps[int]:
+def _insert_session(session: Session) -> Steps[int]:
     names = (session.tenant, session.user_id, session.id, session.agent)
     times = (session.version, session.created_at, session.updated_at, session.status, session.ttl)
-    rows = yield Query("session_insert", (*names, *times, *counters(session), session.identity))
+    rows = yield Query("session_insert", (*names, *times, *encode_counters(session), session.identity))
     pk: int = rows[0][0]
-    large = profile(session)
+    large = encode_profile(session)
     if large is not None:
         yield Query("profile_put", (pk, *large))
     return pk
 
 
 def _save_profile(pk: int, after: Session, before: Session) -> Steps[None]:
-    large = profile(after)
-    if large == profile(before) and not before.damaged:
+    large = encode_profile(after)
+    if large == encode_profile(before) and not before.damaged:
         return
     yield Query("profile_delete", (pk,)) if large is None else Query("profile_put", (pk, *large))
 
 
-def _delete(pk: int) -> Steps[None]:
-    for name in _HANGING_ON_A_SESSION:
+def _delete_session(pk: int) -> Steps[None]:
+    for name in _SESSION_DELETES:
         yield Query(name, (pk,))
 
 
-def want(tenant: str, ref: SessionRef, holder: str) -> Steps[None]:
+def mark_claim_wanted(tenant: str, ref: SessionRef, holder: str) -> Steps[None]:
     """See `Store.want`."""
-    row = yield from session_row(tenant, ref)
+    row = yield from read_session_row(tenant, ref)
     yield Query("claim_want", (row[0], holder))

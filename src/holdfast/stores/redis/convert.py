@@ -17,7 +17,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Claim, Session, StoredCompaction, Tail, Usage
 from holdfast.domain.state import TEMP, own_of
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.logic.network import LastKnown
+from holdfast.stores.logic.network import SessionCache
 from holdfast.stores.redis.address import address_of, legacy_name
 from holdfast.stores.redis.connection import Refused
 from holdfast.stores.redis.keys import Keys
@@ -115,7 +115,7 @@ async def convert(
         StoreUnavailable: a server of 0.1 is connected, or what was written is not what was read.
     """
     address = address_of(url)
-    nodes, keys = Nodes(address, LastKnown()), Keys(address.prefix)
+    nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
     try:
         return await _Converter(nodes, keys, address.prefix, progress).run(dry_run=dry_run, keep_old=keep_old)
     finally:

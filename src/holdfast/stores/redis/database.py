@@ -30,7 +30,7 @@ from holdfast.errors import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.stores.logic.network import NAME, PATIENCE, LastKnown, Turnstile, check_loop, unknown
+from holdfast.stores.logic.network import NAME, PATIENCE, SessionCache, Turnstile, check_loop, make_unknown_outcome
 from holdfast.stores.redis.connection import Argument, Command, Key, Unsure, flatten
 from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys, tag_of
 from holdfast.stores.redis.nodes import Nodes, script
@@ -327,7 +327,7 @@ class Database:
     _closed = True
     """Until it is made."""
 
-    def __init__(self, nodes: Nodes, keys: Keys, remembered: LastKnown[Head]) -> None:
+    def __init__(self, nodes: Nodes, keys: Keys, remembered: SessionCache[Head]) -> None:
         self.keys = keys
         self.nodes = nodes
         self.outbox = Outbox(nodes, keys)
@@ -465,11 +465,11 @@ class Database:
                 return done.result
             except (_Unknown, StoreUnavailable) as exc:
                 if job.attempts:
-                    raise unknown(self.nodes.name) from exc
+                    raise make_unknown_outcome(self.nodes.name) from exc
                 raise
             except Unsure as exc:
                 if not job.attempts or monotonic() > job.give_up:
-                    raise unknown(self.nodes.name) from exc.__cause__
+                    raise make_unknown_outcome(self.nodes.name) from exc.__cause__
                 job.begin_anew()
 
     async def _attempt(self, job: Job) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import StoreClosed, StoreUnavailable
-from holdfast.stores.logic.network import PATIENCE, RECONNECTING, LastKnown
+from holdfast.stores.logic.network import PATIENCE, RECONNECTING, SessionCache
 from holdfast.stores.redis.address import RedisAddress
 from holdfast.stores.redis.connection import (
     PASSING,
@@ -61,7 +61,7 @@ def script(*names: str) -> Script:
 class Nodes:
     """One server, or those of a cluster."""
 
-    def __init__(self, address: RedisAddress, remembered: LastKnown[Any]) -> None:
+    def __init__(self, address: RedisAddress, remembered: SessionCache[Any]) -> None:
         self.clustered = address.clustered
         self.name = address.name
         self._login, self._seeds, self._size = address.login, address.places, address.pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from holdfast.stores import checks
-from holdfast.stores.logic.network import NAME, LastKnown
+from holdfast.stores.logic.network import NAME, SessionCache
 from holdfast.stores.redis import health
 from holdfast.stores.redis.address import address_of
 from holdfast.stores.redis.artifacts import ArtifactMethods
@@ -61,7 +61,7 @@ class RedisStore(
     async def read_applied_migrations(url: str) -> dict[int, str]:
         """Return the layouts that the place at `url` has had; nothing is changed."""
         address = address_of(url)
-        nodes, keys = Nodes(address, LastKnown()), Keys(address.prefix)
+        nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
         try:
             found = await layouts_of(nodes, keys)
             return {number: checksum for number, checksum in found.items() if checksum != UNFINISHED}
@@ -76,7 +76,7 @@ class RedisStore(
         """Open the place at `url`. What others left unfinished is finished first."""
         checks.check_id(tenant, "tenant")
         address = address_of(url)
-        remembered: LastKnown[Head] = LastKnown()
+        remembered: SessionCache[Head] = SessionCache()
         nodes, keys = Nodes(address, remembered), Keys(address.prefix)
         try:
             found = await health.healths(nodes)
@@ -123,7 +123,7 @@ class RedisStore(
 
 async def inspected(url: str) -> list[health.Health]:
     """Return how the servers at `url` say that they are set up; nothing is changed. Raises `StoreUnavailable`."""
-    nodes = Nodes(address_of(url), LastKnown())
+    nodes = Nodes(address_of(url), SessionCache())
     try:
         return await health.healths(nodes)
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any, Final
 
-from holdfast.stores.logic.network import LastKnown
+from holdfast.stores.logic.network import SessionCache
 from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql.statements import load_statements
 
@@ -142,7 +142,7 @@ def _compute_lifecycle(row: Row) -> Row:
     return (used, *ended, used + ttl if ttl else None)
 
 
-class LastKnownRows(LastKnown[Row]):
+class LastKnownRows(SessionCache[Row]):
     """Rows of `session_rows`."""
 
     def keep(self, key: Hashable, row: Row) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from holdfast.stores.logic.rows import text_of
+from holdfast.stores.logic.rows import decode_text
 from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.matching import make_key, make_scope
 
@@ -22,7 +22,9 @@ def mark_batch(place: Position) -> Steps[Position | None]:
     rows = yield Query(f"unmarked_{which}", (session, seq, BATCH))
     if not rows:
         return ("retired", 0, 0) if which == "live" else None
-    marks = [(row[0], row[1], make_key(make_scope(text_of(row[2]), text_of(row[3])), bytes(row[4]))) for row in rows]
+    marks = [
+        (row[0], row[1], make_key(make_scope(decode_text(row[2]), decode_text(row[3])), bytes(row[4]))) for row in rows
+    ]
     yield Many(f"entry_mark_{which}", marks)
     return which, marks[-1][0], marks[-1][1]
 

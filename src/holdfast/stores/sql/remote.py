@@ -23,8 +23,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
-from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, unknown
-from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, nothing
+from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, do_nothing
 from holdfast.stores.sql.pool import Pool, Pooled
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
         try:
-            await self._run_with_retries(Job(nothing, writing=True), self._upgrade_schema)
+            await self._run_with_retries(Job(do_nothing, writing=True), self._upgrade_schema)
             self._name = NAME
         except BaseException:
             self._closed = True
@@ -245,14 +245,14 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                     raise self._make_failure(job, f"undid this {attempt} times: {exc}") from exc.__cause__
             except OutcomeUnknown as exc:
                 if job.seen is None or job.unsure or monotonic() > give_up:
-                    raise unknown(self._name) from exc.__cause__
+                    raise make_unknown_outcome(self._name) from exc.__cause__
                 job.guard = job.seen
                 self._forget_server_state()
             attempt += 1
             await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads rivals
 
     def _make_failure(self, job: Job[Any], why: str) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._name} {why}") if job.guard is None else unknown(self._name)
+        return StoreUnavailable(f"{self._name} {why}") if job.guard is None else make_unknown_outcome(self._name)
 
     def _forget_server_state(self) -> None:
         """A connection was lost: the others, and what is remembered, may be of a server that is no more."""
