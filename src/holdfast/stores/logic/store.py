@@ -28,9 +28,9 @@ from holdfast.limits import ENDING_ERROR_CHARS
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.logic import (
+    compactions,
     lifecycle,
     media,
-    overlays,
     reads,
     state,
     writes,
@@ -170,7 +170,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
 
     async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - what it is called
         checks.check_ref(ref)
-        return await self._write(partial(overlays.drop_compaction, self.tenant, ref, id, timestamp), ref)
+        return await self._write(partial(compactions.drop_compaction, self.tenant, ref, id, timestamp), ref)
 
     async def entries(
         self,

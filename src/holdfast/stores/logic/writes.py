@@ -29,15 +29,15 @@ from holdfast.errors import (
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic import state as state_steps
-from holdfast.stores.logic.lifecycle import write_end
-from holdfast.stores.logic.matching import keep_origins
-from holdfast.stores.logic.overlays import (
+from holdfast.stores.logic.compactions import (
     forget_views,
     record_compactions,
     save_views,
     update_after_erasure,
     update_after_retirement,
 )
+from holdfast.stores.logic.lifecycle import write_end
+from holdfast.stores.logic.matching import keep_origins
 from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.rows import (
     ENDLESS,
