@@ -22,7 +22,7 @@ from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table
 from holdfast.agents import Llm, Roster
 from holdfast.holdfast import Holdfast
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.server.app import make_app
 
 ROOT = str(Path(holdfast.__file__).parent)
@@ -175,7 +175,7 @@ class _Stub:
         message = {"role": "assistant", "content": "It is on its way, and should be with you on Thursday."}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         completion = {"id": "chatcmpl-1", "created": 1, "model": "gpt-4o", "choices": [choice]}
-        for chunk in as_chunks(completion):
+        for chunk in to_chunks(completion):
             yield chunk
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from holdfast.config.build import build_life_settings, build_roster, create_hold
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
-from holdfast.models import Limited
+from holdfast.models import LimitedModel
 from holdfast.server.app import make_app
 from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
@@ -113,7 +113,7 @@ async def serving(
     roster = build_roster(found)
     limits = limits or found.gateway.limits
     for llm in roster.llms.values():
-        client = llm.client.model if isinstance(llm.client, Limited) else llm.client
+        client = llm.client.model if isinstance(llm.client, LimitedModel) else llm.client
         for name, value in (("_sleep", Pauses()), ("_max_retries", 2 if retries else 0)):
             if hasattr(client, name):
                 setattr(client, name, value)

@@ -104,11 +104,11 @@ async def test_a_reply_that_breaks_off(after: int, stream: bool, failure: str) -
 
 def events(text: str) -> list[bytes]:
     """The event stream of a reply, as the scripted upstream sends it."""
-    from holdfast.models.collect import as_chunks
+    from holdfast.models.collect import to_chunks
 
     message = {"role": "assistant", "content": text}
     completion = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    return [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in as_chunks(completion, by_word=True)]
+    return [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in to_chunks(completion, by_word=True)]
 
 
 async def test_half_a_tool_call_is_not_kept() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.domain.memory import Memory, Owner
 from holdfast.holdfast import Holdfast
 from holdfast.memory.ranking import DAY
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from tests.clocks import Clock
 from tests.stores.servers import place
 
@@ -102,7 +102,7 @@ class Merging:
             raise said
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": self.reason}
         usage = {"prompt_tokens": 70, "completion_tokens": 9}
-        for chunk in as_chunks({"id": "x", "model": "m", "usage": usage, "choices": [choice]}):
+        for chunk in to_chunks({"id": "x", "model": "m", "usage": usage, "choices": [choice]}):
             yield chunk
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ FAILS_OVER: dict[str, Exception] = {
     "unreachable": ModelUnavailable("cannot be reached"),
     "a long pause": ModelUnavailable("too many", status=429, retry_after=3600),
     "busy": ModelBusy("one", 1, 2),
-    "no answer": ModelProtocolError("a page for people"),
+    "no answer": ModelProtocolError("an HTML page"),
     "a wrong key": ModelRejected("no", status=401),
     "no money": ModelRejected("no", status=402),
     "not allowed": ModelRejected("no", status=403),
@@ -258,7 +258,7 @@ async def test_a_prompt_too_long_for_every_size_goes_to_a_larger_window() -> Non
         assert [failed["code"] for failed in turn.summary()["upstream"]["failed"]] == ["context_length_exceeded"]
     one, two = Spoken("one", lambda _: too_long), Spoken("two", "never")
     async with house(one, two, fields={"one": {"context_window": 16_000}, "two": {"context_window": 8_000}}) as (hf, _):
-        with pytest.raises(ContextTooLong, match="no prompt was short enough"):
+        with pytest.raises(ContextTooLong, match="rejected every prompt as too long"):
             await ask(hf)
 
 

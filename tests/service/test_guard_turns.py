@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.secrets import Guard, Sweep, make_redactor
 from holdfast.server.logs import JsonLines
 from holdfast.tokens import STORED
@@ -91,7 +91,7 @@ async def test_a_tool_round_in_the_library(tmp_path: Path) -> None:
 
 
 async def test_an_interrupted_reply_is_redacted_too(tmp_path: Path) -> None:
-    chunks = list(as_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant(KEY)}]}))
+    chunks = list(to_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant(KEY)}]}))
     async with desk(tmp_path, REDACTION, lambda _: [chunks[0], ModelUnavailable("gone")]) as at:
         with pytest.raises(ModelUnavailable):
             await (await at.hf.session("s")).send("hi")
@@ -263,7 +263,7 @@ async def test_errors_do_not_quote_secrets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_an_upstream_says_of_it_is_redacted(tmp_path: Path, stream: bool) -> None:
-    chunks = list(as_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant("half")}]}))
+    chunks = list(to_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant("half")}]}))
     async with desk(tmp_path, REDACTION, lambda _: [*chunks[:1], ModelUnavailable(f"refused {KEY}")]) as at:
         reply = await at.chat(user("hi"), stream=stream)
         assert GONE in reply.text

@@ -10,13 +10,13 @@ from holdfast.errors import (
     ModelBusy,
     ModelUnavailable,
 )
-from holdfast.models import Limited, closing, collect
+from holdfast.models import LimitedModel, closing, collect
 from tests.service.failover_kit import DOWN, Spoken
 from tests.service.told_model import chunks_of
 from tests.waiting import until
 
 
-async def waiting(limited: Limited, number: int) -> None:
+async def waiting(limited: LimitedModel, number: int) -> None:
     """Return when so many calls wait."""
     await until(lambda: limited.waiting >= number)
 
@@ -24,7 +24,7 @@ async def waiting(limited: Limited, number: int) -> None:
 async def test_so_many_calls_at_once_and_the_rest_in_order() -> None:
     model = Spoken("one", "hello")
     model.gate = asyncio.Event()
-    limited = Limited(model, 2, patience=60)
+    limited = LimitedModel(model, 2, patience=60)
     tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(5)]
     await waiting(limited, 3)
     assert [body["n"] for body in model.bodies] == [0, 1]
@@ -38,7 +38,7 @@ async def test_so_many_calls_at_once_and_the_rest_in_order() -> None:
 async def test_a_call_lasts_until_its_stream_ends_however_it_does() -> None:
     for ending in ("end", "close", "failure"):
         model = Spoken("one", lambda _: [*chunks_of("a b"), DOWN] if ending == "failure" else "a b")  # noqa: B023
-        limited = Limited(model, 1, patience=60)
+        limited = LimitedModel(model, 1, patience=60)
         async with closing(limited.stream({})) as chunks:
             await anext(chunks)
             assert limited.running == 1
@@ -50,13 +50,13 @@ async def test_a_call_lasts_until_its_stream_ends_however_it_does() -> None:
                     async for _ in chunks:
                         pass
         assert limited.running == 0
-        await collect(Limited(Spoken("one", "b"), 1, patience=60).stream({}))
+        await collect(LimitedModel(Spoken("one", "b"), 1, patience=60).stream({}))
 
 
 async def test_one_that_waits_for_too_long_is_told_that_it_is_busy() -> None:
     model = Spoken("one", "hello")
     model.gate = asyncio.Event()
-    limited = Limited(model, 1, patience=0)
+    limited = LimitedModel(model, 1, patience=0)
     first = asyncio.create_task(collect(limited.stream({})))
     await model.asked.wait()
     with pytest.raises(ModelBusy, match="1 calls run") as caught:
@@ -71,7 +71,7 @@ async def test_one_that_waits_for_too_long_is_told_that_it_is_busy() -> None:
 async def test_one_that_waits_and_goes_leaves_the_line() -> None:
     model = Spoken("one", "hello")
     model.gate = asyncio.Event()
-    limited = Limited(model, 1, patience=60)
+    limited = LimitedModel(model, 1, patience=60)
     tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(3)]
     await waiting(limited, 2)
     tasks[1].cancel()
@@ -86,7 +86,7 @@ async def test_one_that_waits_and_goes_leaves_the_line() -> None:
 async def test_many_that_come_and_go_keep_the_count_right() -> None:
     """Cancelled before they run, while they wait, while they run: no place is lost, and none is given twice."""
     model = Spoken("one", "a b c")
-    limited = Limited(model, 3, patience=60)
+    limited = LimitedModel(model, 3, patience=60)
     most = 0
 
     async def one(n: int) -> None:

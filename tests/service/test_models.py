@@ -375,7 +375,7 @@ async def test_no_free_connection_is_told() -> None:
         options = {"max_connections": 1, "connect_timeout": 0.05, "max_retries": 0}
         async with model_at(upstream.url, **options) as (model, _), closing(model.stream(HI)) as first:
             await anext(first)
-            assert "no connection within" in str(await failure(model))
+            assert "did not accept a connection within" in str(await failure(model))
 
 
 # -- going away ----------------------------------------------------------------

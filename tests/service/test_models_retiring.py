@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import config
 from holdfast.config.build import Clients, build_roster
-from holdfast.models import Limited, Model, OpenAIModel, retire
+from holdfast.models import LimitedModel, Model, OpenAIModel, retire
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -49,8 +49,8 @@ async def test_a_stream_under_way_ends_first() -> None:
     """It has its client."""
     gate = Gate()
     async with ScriptedUpstream([Reply(text="one two", hold=gate, hold_after=1)]) as upstream:
-        model: Model | None = Limited(OpenAIModel(upstream.url, "k"), 1, patience=1)
-        assert isinstance(model, Limited)
+        model: Model | None = LimitedModel(OpenAIModel(upstream.url, "k"), 1, patience=1)
+        assert isinstance(model, LimitedModel)
         assert isinstance(model.model, OpenAIModel)
         task = asyncio.create_task(told(model))
         await upstream.until(lambda: upstream.requests)

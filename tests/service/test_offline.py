@@ -13,7 +13,7 @@ from holdfast.agents import Agent
 from holdfast.context.digest.pool import HEADER
 from holdfast.context.recalled import RecallSettings
 from holdfast.context.summaries import LABEL
-from holdfast.models import OfflineModel, as_chunks, collect
+from holdfast.models import OfflineModel, collect, to_chunks
 from holdfast.models.offline import CONFESSION
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
@@ -155,7 +155,8 @@ async def test_a_tool_is_called_on_request_and_its_result_summed_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "word"), [("call other {}", "no tool called other"), ("call get_weather {city}", "no JSON object")]
+    ("asked", "word"),
+    [("call other {}", "no tool called other"), ("call get_weather {city}", "not a valid JSON object")],
 )
 async def test_a_call_that_cannot_be_made_says_why(asked: str, word: str) -> None:
     message = (await ask(user(asked), tools=[TOOL]))["choices"][0]["message"]
@@ -189,6 +190,6 @@ async def test_another_request_has_another_id() -> None:
 
 async def test_its_chunks_are_those_of_its_completion() -> None:
     completion = await ask(user("hi"))
-    assert list(as_chunks(completion, by_word=True)) == [
+    assert list(to_chunks(completion, by_word=True)) == [
         c async for c in OfflineModel().stream({"messages": [user("hi")]})
     ]

@@ -12,7 +12,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.errors import ContextTooLong
 from holdfast.holdfast import Holdfast
-from holdfast.models import OpenAIModel, ProviderCounter, endpoint_of
+from holdfast.models import OpenAIModel, ProviderCounter, find_count_endpoint
 from holdfast.testing import Reply, ScriptedUpstream, Tokenizer
 from holdfast.testing.refusals import REFUSALS
 
@@ -36,7 +36,7 @@ async def opened(
 ) -> AsyncIterator[Holdfast]:
     """A Holdfast whose prompts are nearly always as long as they may be."""
     client = OpenAIModel(upstream.url, "sk-test")
-    count = ProviderCounter(endpoint_of(upstream.url, "sk-test", model)) if counting else None
+    count = ProviderCounter(find_count_endpoint(upstream.url, "sk-test", model)) if counting else None
     made = Llm(name="m", model=model, client=client, count=count, **{"context_window": WINDOW, **llm})
     async with Holdfast(
         url, roster=Roster({"m": made}, context=ContextSettings("token_window", {"budget": 10**6, "target": 0.9}))

@@ -18,7 +18,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import BudgetTooSmall, InvalidRequest
 from holdfast.holdfast import MEMORY_URL, Holdfast
 from holdfast.limits import CACHE_BYTES
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.overlays.session_cache import LAST
 from holdfast.stores.log import Append
 from tests.amounts import examples
@@ -49,7 +49,7 @@ class Parrot:
         if heard.startswith("call"):
             call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
-        for chunk in as_chunks({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}):
+        for chunk in to_chunks({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}):
             yield chunk
 
     async def close(self) -> None:

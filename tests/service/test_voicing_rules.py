@@ -16,7 +16,7 @@ from holdfast.context.settings import parse
 from holdfast.domain.session import Entry
 from holdfast.errors import NoReply, TurnInterrupted
 from holdfast.holdfast import Holdfast
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
 from holdfast.testing import anthropic_rules
@@ -89,7 +89,7 @@ class Player:
         choice = {"index": 0, "message": message, "finish_reason": "stop" if last else "tool_calls"}
         if last and self.halt == "before":
             await self.reach()
-        for chunk in as_chunks({"id": "x", "model": "player", "choices": [choice]}, by_word=True):
+        for chunk in to_chunks({"id": "x", "model": "player", "choices": [choice]}, by_word=True):
             self.sent[-1] += "".join(one["delta"].get("content") or "" for one in chunk["choices"])
             yield chunk
             if last and self.sent[-1] and self.halt == "mid":

@@ -11,7 +11,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 
 REF = SessionRef("default", "s")
 
@@ -67,7 +67,7 @@ def chunks_of(text: str | None, *, usage: Mapping[str, int] | None = None, **mes
     said = {"role": "assistant", "content": text, **message}
     reason = "tool_calls" if "tool_calls" in message else "stop"
     completion = {"id": "x", "choices": [{"index": 0, "message": said, "finish_reason": reason}]}
-    return list(as_chunks({**completion, **({"usage": usage} if usage else {})}, by_word=True))
+    return list(to_chunks({**completion, **({"usage": usage} if usage else {})}, by_word=True))
 
 
 @asynccontextmanager

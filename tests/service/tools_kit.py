@@ -11,7 +11,7 @@ import msgspec
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.session import Entry
 from holdfast.holdfast import Holdfast
-from holdfast.models import Collector, as_chunks
+from holdfast.models import Collector, to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
@@ -33,7 +33,7 @@ def said(text: str | None = None, *calls: Call, reason: str | None = None, usage
         message["tool_calls"] = [called(*call) for call in calls]
     choice = {"index": 0, "message": message, "finish_reason": reason or ("tool_calls" if calls else "stop")}
     completion = {"id": f"x{text}{len(calls)}", "model": "told", "created": 1, "choices": [choice]}
-    return list(as_chunks({**completion, **({"usage": usage} if usage else {})}, by_word=True))
+    return list(to_chunks({**completion, **({"usage": usage} if usage else {})}, by_word=True))
 
 
 def called(call_id: str, name: str, arguments: Any) -> dict[str, Any]:

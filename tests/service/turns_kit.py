@@ -13,7 +13,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.domain.session import Claim, SessionRef
 from holdfast.engine.session_lock import SessionLock
 from holdfast.holdfast import Holdfast
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from tests.clocks import Clock
 from tests.waiting import until
 
@@ -46,7 +46,7 @@ class Stage:
         if self.failure is not None:
             raise self.failure
         message = {"role": "assistant", "content": f"re: {text}"}
-        first, *rest = as_chunks(
+        first, *rest = to_chunks(
             {"id": "x", "model": "stage", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]},
             by_word=True,
         )

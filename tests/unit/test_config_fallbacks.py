@@ -9,7 +9,7 @@ from holdfast.config import list_warnings
 from holdfast.config.build import build_roster
 from holdfast.errors import ConfigError
 from holdfast.limits import FALLBACKS
-from holdfast.models import Limited, OpenAIModel
+from holdfast.models import LimitedModel, OpenAIModel
 
 PLACE = "base_url: 'http://127.0.0.1:9/v1', model: gpt-4o"
 
@@ -62,7 +62,7 @@ def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
     roster = build_roster(config.load(text, env={}))
     clients = {id(llm.client) for llm in roster.llms.values()}
     assert len(clients) == 1
-    assert isinstance(roster.find_llm("a").client, Limited)
+    assert isinstance(roster.find_llm("a").client, LimitedModel)
     assert roster.find_llm("gpt-4.1").client is roster.find_llm("anything").client is roster.find_llm(None).client
     assert [upstream.name for _, upstream in roster.upstreams] == ["a"]
 

@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.models.answer import AnswerReader
 from holdfast.models.collect import Collector
-from holdfast.models.failures import error_object, make_upstream_error, retry_after, scrub, worth_retrying
+from holdfast.models.failures import find_error_object, is_retryable, make_upstream_error, retry_after, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
 
 # -- events -----------------------------------------------------------------------
@@ -112,14 +112,14 @@ def test_an_answer_in_one_json_object_becomes_chunks(step: int) -> None:
         (b"", "empty"),
         (b"  \n", "empty"),
         (sse(GOOD, end=b""), "middle"),
-        (sse(GOOD, end=b"data: {"), "no JSON"),
+        (sse(GOOD, end=b"data: {"), "invalid JSON"),
         (sse(), "without an answer"),
         (sse({"usage": {}}), "without an answer"),
         (b": only a comment\n\n", "middle"),
-        (b"<!doctype html><h1>Bad gateway</h1>", "page for people"),
-        (b"data: <html>\n\n", "no JSON"),
+        (b"<!doctype html><h1>Bad gateway</h1>", "HTML page"),
+        (b"data: <html>\n\n", "invalid JSON"),
         (b'{"choices": []}', "no choices"),
-        (b'{"choices": [', "no JSON"),
+        (b'{"choices": [', "invalid JSON"),
         (sse({"choices": {"a": 1}}), "choices"),
         (b"data: " + b"x" * 20_000, "too much"),
         (b"{" + b"x" * 20_000, "longer"),
@@ -205,12 +205,12 @@ def test_the_status_decides_the_kind(status: int, kind: type[ModelError]) -> Non
 
 def test_the_upstreams_word_on_retrying_is_believed() -> None:
     busy = make_upstream_error(503, None, where="w")
-    assert worth_retrying(busy, {})
-    assert not worth_retrying(busy, {"x-should-retry": "false"})
+    assert is_retryable(busy, {})
+    assert not is_retryable(busy, {"x-should-retry": "false"})
     refused = make_upstream_error(400, None, where="w")
-    assert not worth_retrying(refused, {})
-    assert worth_retrying(refused, {"x-should-retry": "true"})
-    assert not worth_retrying(make_upstream_error(429, {"code": "insufficient_quota"}, where="w"), {})
+    assert not is_retryable(refused, {})
+    assert is_retryable(refused, {"x-should-retry": "true"})
+    assert not is_retryable(make_upstream_error(429, {"code": "insufficient_quota"}, where="w"), {})
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_when_to_come_again_is_read_in_every_form(headers: dict[str, str], secon
     ],
 )
 def test_the_error_object_is_found_in_every_shape(data: Any, expected: Any) -> None:
-    assert error_object(data) == expected
+    assert find_error_object(data) == expected
 
 
 def test_secrets_are_blotted_out_but_words_stay() -> None:

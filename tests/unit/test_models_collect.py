@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ModelProtocolError
-from holdfast.models.collect import Collector, as_chunks, collect
+from holdfast.models.collect import Collector, collect, to_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -156,7 +156,7 @@ def test_a_completion_cut_at_random_collects_to_itself(completion: dict[str, Any
 @given(completions(), st.booleans())
 def test_a_completion_as_chunks_collects_to_itself(completion: dict[str, Any], by_word: bool) -> None:
     before = copy.deepcopy(completion)
-    assert collected(list(as_chunks(completion, by_word=by_word))) == completion
+    assert collected(list(to_chunks(completion, by_word=by_word))) == completion
     assert completion == before
 
 
@@ -270,7 +270,7 @@ def test_a_stream_without_a_choice_is_no_answer_but_has_a_partial() -> None:
 
 async def test_collect_folds_an_asynchronous_stream() -> None:
     async def stream() -> AsyncIterator[dict[str, Any]]:
-        for chunk in as_chunks({"choices": [{"message": {"role": "assistant", "content": "a b"}}]}, by_word=True):
+        for chunk in to_chunks({"choices": [{"message": {"role": "assistant", "content": "a b"}}]}, by_word=True):
             yield chunk
 
     assert (await collect(stream()))["choices"][0]["message"]["content"] == "a b"

@@ -23,8 +23,8 @@ def down(retry_after: float | None = None, *, handed: bool = False, status: int 
 
 def fail(upstream: Upstream, now: int, error: ModelError, *, started: int | None = None) -> None:
     call = upstream.begin(now if started is None else started)
-    call.failed(error, now)
-    call.over()
+    call.record_failure(error, now)
+    call.end()
 
 
 def pause_of(upstream: Upstream, now: int) -> int:
@@ -32,7 +32,7 @@ def pause_of(upstream: Upstream, now: int) -> int:
     low, high = 0, 2**33
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if upstream.available(now + middle) else (middle + 1, high)
+        low, high = (low, middle) if upstream.is_available(now + middle) else (middle + 1, high)
     return low
 
 
@@ -45,9 +45,9 @@ def test_a_pause_grows_to_its_bound_and_begins_anew_after_an_answer() -> None:
     first, most = COOL_DOWN_FIRST_SECONDS, COOL_DOWN_SECONDS
     assert pauses == [min(first * 2**n, most) for n in range(9)]
     call = upstream.begin(now)
-    call.answered()
-    call.over()
-    assert upstream.available(now)
+    call.record_answer()
+    call.end()
+    assert upstream.is_available(now)
     fail(upstream, now, down())
     assert pause_of(upstream, now) == first * 1000
 
@@ -65,14 +65,14 @@ def test_calls_that_were_under_way_count_once() -> None:
     calls = [upstream.begin(1000) for _ in range(50)]
     late = upstream.begin(1000)
     for call in calls:
-        call.failed(down(), 2000)
-        call.over()
+        call.record_failure(down(), 2000)
+        call.end()
     assert pause_of(upstream, 2000) == COOL_DOWN_FIRST_SECONDS * 1000
-    late.answered()
-    assert not upstream.available(2000)
+    late.record_answer()
+    assert not upstream.is_available(2000)
     last = upstream.begin(2500)
-    last.answered()
-    assert upstream.available(2500)
+    last.record_answer()
+    assert upstream.is_available(2500)
     assert (upstream.calls, upstream.failures["upstream_unavailable"]) == (52, 50)
 
 
@@ -89,5 +89,5 @@ def test_calls_that_were_under_way_count_once() -> None:
 def test_what_says_nothing_of_the_upstream_passes_nobody_over(error: ModelError) -> None:
     upstream = Upstream("one")
     fail(upstream, 1000, error)
-    assert upstream.available(1000)
+    assert upstream.is_available(1000)
     assert upstream.failures[error.code] == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.errors import ContextTooLong, ModelError, ModelRejected
 from holdfast.models.answer import AnswerReader
 from holdfast.models.failures import make_too_long_error, make_upstream_error
-from holdfast.models.overflow import Overflow, overflow_in
+from holdfast.models.overflow import Overflow, parse_overflow
 
 # Each: the words, the limit in them, the tokens of the prompt in them.
 WORDINGS: list[tuple[str, int | None, int | None]] = [
@@ -295,7 +295,7 @@ BODIES: list[tuple[dict[str, Any], Overflow]] = [
 
 @pytest.mark.parametrize(("body", "told"), BODIES)
 def test_the_code_alone_and_the_fields_of_llama_cpp_are_enough(body: dict[str, Any], told: Overflow) -> None:
-    assert overflow_in("no", body) == told
+    assert parse_overflow("no", body) == told
 
 
 def test_what_a_router_hands_on_is_read() -> None:

@@ -19,7 +19,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.replay import (
     CACHE_WRITE,
     SCRIPTED,
@@ -56,7 +56,7 @@ class Pen:
         message = {"role": "assistant", "content": self._write(request)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {"usage": self._usage} if self._usage else {}
-        for chunk in as_chunks({"id": "1", "choices": [choice], **usage}):
+        for chunk in to_chunks({"id": "1", "choices": [choice], **usage}):
             yield chunk
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from holdfast.domain.messages import GENESIS, canonical, chain, chain_as_before,
 from holdfast.errors import InvalidRequest
 from holdfast.models import Collector
 from holdfast.models.anthropic_stream import ReplyChunks
-from holdfast.models.collect import as_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.testing.anthropic_upstream import _told
 from holdfast.wire.anthropic import messages_from
 from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
@@ -176,7 +176,7 @@ def test_a_stored_reply_is_told_again_as_it_was(content: list[Json], by_word: bo
     again = {**first, "choices": [{**first["choices"][0]}]}
     stored = message_to(message_from({**first["choices"][0]["message"], "role": "assistant"}))
     again["choices"][0]["message"] = stored
-    assert joined(streamed(list(as_chunks(again)))["content"]) == joined(bare(message_of(first)["content"]))
+    assert joined(streamed(list(to_chunks(again)))["content"]) == joined(bare(message_of(first)["content"]))
 
 
 @given(words, st.lists(st.tuples(st.sampled_from("fg"), inputs), max_size=3), st.booleans())
@@ -193,7 +193,7 @@ def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_w
         "model": "m",
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if function else "stop"}],
     }
-    told, whole = streamed(list(as_chunks(completion, by_word=by_word))), message_of(completion)
+    told, whole = streamed(list(to_chunks(completion, by_word=by_word))), message_of(completion)
     assert told["content"] == whole["content"]
     assert [(b["name"], b["input"]) for b in whole["content"] if b["type"] == "tool_use"] == asked
     assert told["stop_reason"] == whole["stop_reason"] == ("tool_use" if function else "end_turn")

@@ -34,7 +34,7 @@ from holdfast.hooks.webhook import Webhook
 from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.lookup import MemorySettings
-from holdfast.models import AnthropicModel, Limited, Model, OpenAIModel, ProviderCounter, endpoint_of
+from holdfast.models import AnthropicModel, LimitedModel, Model, OpenAIModel, ProviderCounter, find_count_endpoint
 from holdfast.models.client import Options
 from holdfast.rerankers.settings import Rerank, RerankSettings
 from holdfast.secrets import Redactor, guard_of, redactor_of
@@ -370,11 +370,11 @@ def _create_client(settings: LLMSettings) -> Model:
         client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
     if not settings.max_requests:
         return client
-    return Limited(client, settings.max_requests, patience=settings.timeout.connect)
+    return LimitedModel(client, settings.max_requests, patience=settings.timeout.connect)
 
 
 def _create_counter(settings: LLMSettings) -> ProviderCounter:
-    endpoint = endpoint_of(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
+    endpoint = find_count_endpoint(settings.base_url, settings.api_key, settings.model, provider=settings.provider)
     return ProviderCounter(endpoint, headers=settings.headers)
 
 

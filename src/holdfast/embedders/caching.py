@@ -9,7 +9,7 @@ from functools import partial
 from holdfast.embedders.base import KEY_BYTES, Embed, Embedder, checked, floor_of, query_vectors, text_key
 from holdfast.errors import EmbeddingFailed
 from holdfast.limits import EMBEDDINGS_REMEMBERED_BYTES
-from holdfast.models.retiring import retire
+from holdfast.models.client_shutdown import retire
 from holdfast.recall.vectors import Vector
 
 _ENTRY_BYTES = 200 + KEY_BYTES

@@ -28,7 +28,7 @@ from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.limits import WEBHOOK_BYTES
 from holdfast.models.failures import retry_after
-from holdfast.models.http import check_headers, proxy_for
+from holdfast.models.http import check_headers, find_proxy
 from holdfast.secrets import Redactor
 from holdfast.wire.voice import contents
 
@@ -198,7 +198,11 @@ class Webhook:
             async with (
                 aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as client,
                 client.post(
-                    self._url, data=io.BytesIO(body), headers=headers, allow_redirects=False, proxy=proxy_for(self._url)
+                    self._url,
+                    data=io.BytesIO(body),
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=find_proxy(self._url),
                 ) as response,
             ):
                 response.close()

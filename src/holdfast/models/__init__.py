@@ -1,13 +1,13 @@
-"""Models: whoever answers a Chat Completions request, over a network or not.
+"""Clients for language models: anything that answers a Chat Completions request, over a network or not.
 
-base      the contract of a model                     client            what all clients of an upstream do
-openai    any OpenAI-compatible upstream              anthropic         Anthropic's Messages
-answer    what OpenAI's answer with, read             anthropic_stream  what Anthropic's answers with, read
-http      headers, keys, addresses, the proxy         anthropic_access  where Anthropic's API is, and its headers
-sse       event streams                               failures          what went wrong, as one of our errors
-overflow  whether a prompt was too long               health            how upstreams are doing
-limited   so many calls of a model at once            retiring          the end of clients that nobody needs
-counting  a provider's own count of a prompt          count_endpoints   where it is asked for, and in which shape
+base      the protocol of a model                     client            calls over HTTP, shared by all clients
+openai    any OpenAI-compatible upstream              anthropic         Anthropic's Messages API
+answer    parsing of OpenAI's responses               anthropic_stream  parsing of Anthropic's responses
+http      headers, keys, addresses, the proxy         anthropic_access  address and headers of Anthropic's API
+sse       event streams                               failures          upstream failures as Holdfast's errors
+overflow  detection of prompts that are too long      health            cool-down of failing upstreams
+limited   a limit on concurrent calls                 client_shutdown   closing of clients after a reload
+counting  a provider's own count of a prompt          count_endpoints   addresses and request formats of such counts
 collect   chunks into a completion, and back          offline           the model that needs no network
 """
 
@@ -15,35 +15,35 @@ from __future__ import annotations
 
 from holdfast.models.anthropic import AnthropicModel
 from holdfast.models.base import Model, closing
-from holdfast.models.collect import Collector, Used, as_chunks, collect, read_usage, says_something
-from holdfast.models.count_endpoints import endpoint_of
+from holdfast.models.client_shutdown import retire
+from holdfast.models.collect import Collector, TokenUsage, collect, has_content, read_usage, to_chunks
+from holdfast.models.count_endpoints import find_count_endpoint
 from holdfast.models.counting import PromptCounter, ProviderCounter
 from holdfast.models.failures import make_too_long_error
 from holdfast.models.health import Call, Upstream
-from holdfast.models.limited import Limited, origin_of
+from holdfast.models.limited import LimitedModel, get_upstream_origin
 from holdfast.models.offline import OfflineModel
 from holdfast.models.openai import OpenAIModel
-from holdfast.models.retiring import retire
 
 __all__ = [
     "AnthropicModel",
     "Call",
     "Collector",
-    "Limited",
+    "LimitedModel",
     "Model",
     "OfflineModel",
     "OpenAIModel",
     "PromptCounter",
     "ProviderCounter",
+    "TokenUsage",
     "Upstream",
-    "Used",
-    "as_chunks",
     "closing",
     "collect",
-    "endpoint_of",
+    "find_count_endpoint",
+    "get_upstream_origin",
+    "has_content",
     "make_too_long_error",
-    "origin_of",
     "read_usage",
     "retire",
-    "says_something",
+    "to_chunks",
 ]

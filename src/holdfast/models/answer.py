@@ -1,4 +1,4 @@
-"""An upstream's answer, from bytes to chunks, whatever form it takes. Decisions only; no I/O."""
+"""Parser for an upstream's response, from bytes to chunks, in either form it may take. No I/O."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_EVENT_BYTES
-from holdfast.models.collect import as_chunks
-from holdfast.models.failures import error_object, is_error, make_upstream_error, scrub
+from holdfast.models.collect import to_chunks
+from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SHOWN_CHARS: Final = 120
-"""Characters of something unexpected that an error quotes."""
+"""Number of characters of unexpected input that an error quotes."""
 _KINDS: Final[dict[str, Any]] = {"content": str | list | None, "tool_calls": list | None}
-"""Fields of a message that all that follows relies on."""
+"""Types of the message fields that the rest of Holdfast relies on."""
 
 
 class AnswerReader:
-    """Reads the body of a good response: an event stream, or one JSON object where streaming was asked in vain.
+    """Parse the body of a successful response: an event stream, or one JSON object from an upstream that ignored `stream`.
 
-    The form is told from the first bytes, because content types are often wrong. Feed it what arrives until it is
-    `done`; tell it the `end` if that comes first. Chunks come out as they were sent.
+    The form is detected from the first bytes, because content types are often wrong. Call `feed` with the data that
+    arrives until
+    `done` is true, and `end` if the data ends before that. Chunks are returned as the upstream sent them.
 
     Args:
-        where: who answers, for errors.
-        secrets: credentials to blot out of errors.
-        limit: longest event, or longest JSON answer, in bytes.
+        where: Address of the upstream, for error messages.
+        secrets: Credentials to remove from error messages.
+        limit: Maximum size of one event, or of a JSON answer, in bytes.
     """
 
     def __init__(self, where: str, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES) -> None:
@@ -42,19 +43,19 @@ class AnswerReader:
         self._json: list[bytes] = []
         self._size = 0
         self._finished: dict[int, bool] = {}
-        self._named: set[tuple[int, int]] = set()
+        self._seen_calls: set[tuple[int, int]] = set()
         self.done = False
-        """The answer is whole; what follows is of no interest."""
+        """True once the answer is complete; later data is ignored."""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The chunks that `data` completes.
+        """Yield the chunks that `data` completes.
 
         Raises:
-            ModelError: the upstream reported an error in its stream; of the kind that fits.
-            ModelProtocolError: this is no answer.
+            ModelError: The upstream reported an error in its stream; the subclass depends on the error.
+            ModelProtocolError: The data is not a valid answer.
         """
         if self._json:
-            self._keep(data)
+            self._buffer_json(data)
             return
         if self._events is None:
             data = self._sniff(data)
@@ -64,20 +65,20 @@ class AnswerReader:
             events = self._events.feed(data)
         except EventTooLong as exc:
             raise ModelReplyTooLarge(f"{self._where} sent too much at once: {exc}") from exc
-        yield from self._chunks(events)
+        yield from self._read_events(events)
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """The chunks that the end of the bytes completes, were it regular or not.
+        """Yield the chunks that the end of the data completes, whether the connection ended regularly or not.
 
         Raises:
-            ModelProtocolError: the answer is not whole.
+            ModelProtocolError: The answer is incomplete.
         """
         if self._json:
-            yield from self._whole(b"".join(self._json))
+            yield from self._read_json(b"".join(self._json))
             return
         if self._events is None:
             raise ModelProtocolError(f"{self._where} answered with an empty body")
-        yield from self._chunks(self._events.end())
+        yield from self._read_events(self._events.end())
         if self.done:
             return
         if not self._finished or not all(self._finished.values()):
@@ -85,77 +86,80 @@ class AnswerReader:
         self.done = True
 
     def _sniff(self, data: bytes) -> bytes:
-        """Decide by the first character that is there; returns what is for the event reader."""
+        """Detect the form from the first character, and return the data for the event reader."""
         data = self._head + data
         start = data.lstrip().removeprefix(b"\xef\xbb\xbf").lstrip()
         if len(start) < 3 and b"\xef\xbb\xbf".startswith(start):
             self._head = data
         elif start[:1] in (b"{", b"["):
-            self._keep(start)
+            self._buffer_json(start)
         elif start[:1] == b"<":
             raise ModelProtocolError(
-                f"{self._where} answered with a page for people, not with an answer: {_shown(start)}"
+                f"{self._where} answered with an HTML page instead of a completion: {_quote_bytes(start)}"
             )
         else:
             self._events = EventReader(self._limit)
         return start
 
-    def _keep(self, data: bytes) -> None:
+    def _buffer_json(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self._limit:
             raise ModelReplyTooLarge(f"{self._where} sent an answer longer than {self._limit:,} bytes")
         self._json.append(data)
 
-    def _whole(self, data: bytes) -> Iterator[dict[str, Any]]:
-        completion = self._decoded(data)
+    def _read_json(self, data: bytes) -> Iterator[dict[str, Any]]:
+        completion = self._decode(data)
         if not isinstance(completion, dict) or is_error(completion):
-            raise self._reported(completion)
+            raise self._make_error(completion)
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
-            raise ModelProtocolError(f"{self._where} answered with JSON that holds no choices: {_shown(data)}")
+            raise ModelProtocolError(f"{self._where} answered with JSON that has no choices: {_quote_bytes(data)}")
         for at, choice in enumerate(choices):
-            self._check(choice)
+            self._check_choice(choice)
             self._name_calls(at, choice)
         self.done = True
-        yield from as_chunks(completion)
+        yield from to_chunks(completion)
 
-    def _chunks(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    def _read_events(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
         for event in events:
             if event.data.strip() == b"[DONE]":
                 if not self._finished:
                     raise ModelProtocolError(f"{self._where} ended its stream without an answer in it")
                 self.done = True
                 return
-            chunk = self._decoded(event.data)
+            chunk = self._decode(event.data)
             if event.name == "error" or not isinstance(chunk, dict) or is_error(chunk):
-                raise self._reported(chunk)
-            self._note(chunk)
+                raise self._make_error(chunk)
+            self._track_choices(chunk)
             yield chunk
 
-    def _note(self, chunk: dict[str, Any]) -> None:
-        """Remember which choices have begun and which have ended: a stream without `[DONE]` is judged by that."""
+    def _track_choices(self, chunk: dict[str, Any]) -> None:
+        """Record which choices have started and finished, to decide whether a stream without `[DONE]` is complete."""
         choices = chunk.get("choices") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
-            raise ModelProtocolError(f"{self._where} sent a chunk whose choices are no list of objects")
+            raise ModelProtocolError(f"{self._where} sent a chunk whose choices are not a list of objects")
         for choice in choices:
-            self._check(choice)
+            self._check_choice(choice)
             index = choice.get("index")
             index = index if isinstance(index, int) else 0
             self._name_calls(index, choice)
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
 
-    def _check(self, choice: dict[str, Any]) -> None:
-        """Refuse what could neither be sent on nor stored, while nobody has seen it."""
+    def _check_choice(self, choice: dict[str, Any]) -> None:
+        """Reject a choice that could be neither sent on nor stored, before the client has received any of it."""
         for key in ("delta", "message"):
-            said = choice.get(key)
-            if not isinstance(said, dict | None):
-                raise ModelProtocolError(f"{self._where} answered with a {key} that is no object")
+            message = choice.get(key)
+            if not isinstance(message, dict | None):
+                raise ModelProtocolError(f"{self._where} answered with a {key} that is not an object")
             for name, kinds in _KINDS.items():
-                if said is not None and not isinstance(said.get(name), kinds):
-                    raise ModelProtocolError(f"{self._where} answered with {name} of a type that it never has")
+                if message is not None and not isinstance(message.get(name), kinds):
+                    raise ModelProtocolError(f"{self._where} answered with {name} of an unexpected type")
 
     def _name_calls(self, index: int, choice: dict[str, Any]) -> None:
-        """Give calls that came without an id one: who is to answer them needs it, and the log has to have the same."""
+        """Give an id to each tool call that has none.
+
+        Results refer to the id, and the log has to contain the same one as the client.
+        """
         for key in ("delta", "message"):
             for at, call in enumerate((choice.get(key) or {}).get("tool_calls") or ()):
                 tool = call.get("function") if isinstance(call, dict) else None
@@ -163,21 +167,21 @@ class AnswerReader:
                     continue
                 position = call.get("index")
                 place = (index, position if isinstance(position, int) else at)
-                if not call.get("id") and place not in self._named:
-                    call["id"] = f"call_{len(self._named)}"
-                self._named.add(place)
+                if not call.get("id") and place not in self._seen_calls:
+                    call["id"] = f"call_{len(self._seen_calls)}"
+                self._seen_calls.add(place)
 
-    def _decoded(self, data: bytes) -> Any:
+    def _decode(self, data: bytes) -> Any:
         try:
             return msgspec.json.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-            shown = scrub(_shown(data), self._secrets)
-            raise ModelProtocolError(f"{self._where} sent something that is no JSON: {shown}") from exc
+            shown = scrub(_quote_bytes(data), self._secrets)
+            raise ModelProtocolError(f"{self._where} sent invalid JSON: {shown}") from exc
 
-    def _reported(self, data: Any) -> Exception:
-        return make_upstream_error(None, error_object(scrub(data, self._secrets)), where=self._where)
+    def _make_error(self, data: Any) -> Exception:
+        return make_upstream_error(None, find_error_object(scrub(data, self._secrets)), where=self._where)
 
 
-def _shown(data: bytes) -> str:
+def _quote_bytes(data: bytes) -> str:
     text = " ".join(data[: 4 * SHOWN_CHARS].decode("utf-8", "replace").split())
     return repr(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…")

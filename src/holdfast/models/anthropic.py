@@ -1,4 +1,4 @@
-"""The client for Anthropic's Messages API: Chat Completions go in, and chunks come out, as from any other model."""
+"""Client for Anthropic's Messages API, with the same interface as any other model: Chat Completions in, chunks out."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import address_of, check_headers
 from holdfast.wire.anthropic_requests import betas_in, body_to
 
-GOES_ON: Final = 10
-"""Times that a model which pauses in the middle of its turn, because its provider's own tools take long, is asked to go on."""
+MAX_CONTINUATIONS: Final = 10
+"""Maximum number of times that a paused reply is continued. A model pauses when its provider's own tools take long
+(`pause_turn`).
+"""
 THREAD_MESSAGES: Final = 100
-"""Messages from which a request is made off the event loop: one takes about 0.01 ms."""
+"""Number of messages from which a request is built off the event loop: each message takes about 0.01 ms."""
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
 
 
 class AnthropicModel(UpstreamClient):
-    """Anthropic, or whoever speaks its Messages API. What becomes of each field of a request is in docs/upstreams.md.
+    """A model of Anthropic, or of any upstream with its Messages API.
+
+    docs/upstreams.md says how each field of a request is mapped.
 
     Args:
-        base_url: with or without `/v1` at its end; a query in it is kept.
-        api_key: sent as `x-api-key`, to other hosts as bearer token too; a login's token (`sk-ant-oat…`) as bearer alone. None
-            sends none.
-        model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
-        max_tokens: of a reply whose request does not say, which the API wants to know; None: what `holdfast.domain.budget` keeps free.
-        headers: sent with every call, and stronger than the client's own; `anthropic-beta` is added to that of a request.
-        clock: Unix seconds, which chunks tell as `created`.
-        options: timeouts, retries and limits; see `UpstreamClient`.
+        base_url: Address, with or without `/v1` at its end; a query in it is kept.
+        api_key: Sent as `x-api-key`, to other hosts than Anthropic's also as a bearer token. The token of a login
+            (`sk-ant-oat…`) is sent as a bearer token only. Without a key, no credentials are sent.
+        model: Name of the model at the upstream, replacing the request's own. None keeps the request's.
+        max_tokens: Reply limit for requests that set none, which the API requires. Default: the reserve of
+            `holdfast.domain.budget`.
+        headers: Sent with every call, overriding the client's own; `anthropic-beta` is merged with that of the request.
+        clock: Returns Unix seconds, used as `created` of the chunks.
+        options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: The address, the key or a header is invalid.
     """
 
     def __init__(
@@ -57,52 +62,56 @@ class AnthropicModel(UpstreamClient):
         self._max_tokens = max_tokens
         self._clock = clock
 
-    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+    async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         long = len(request.get("messages") or ()) >= THREAD_MESSAGES
-        return await run_cpu(self._call, request, headers, long=long)
+        return await run_cpu(self._build_request, request, headers, long=long)
 
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        named = request if self._model is None else {**request, "model": self._model}
-        body = body_to(named, max_tokens=self._max_tokens)
-        return PreparedRequest.of({**body, "stream": True}, self._sent(check_headers(headers), betas_in(request)))
+    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        with_model = request if self._model is None else {**request, "model": self._model}
+        body = body_to(with_model, max_tokens=self._max_tokens)
+        return PreparedRequest.from_body(
+            {**body, "stream": True}, self._merge_headers(check_headers(headers), betas_in(request))
+        )
 
-    def _sent(self, handed: dict[str, str], betas: list[str]) -> dict[str, str]:
-        """The headers of one call. With a key of its own, none of ours goes along."""
-        if handed.keys() & _CREDENTIALS:
-            handed = {**_as_anthropic(self._host, handed), **_without(handed, _CREDENTIALS)}
-            sent = {**_without(self._headers, _CREDENTIALS), **handed}
+    def _merge_headers(self, passed: dict[str, str], betas: list[str]) -> dict[str, str]:
+        """Return the headers of one call. If the caller passed a key, none of this client's credentials are sent."""
+        if passed.keys() & _CREDENTIALS:
+            passed = {**_convert_credentials(self._host, passed), **_drop_headers(passed, _CREDENTIALS)}
+            sent = {**_drop_headers(self._headers, _CREDENTIALS), **passed}
         else:
-            sent = {**self._headers, **handed}
-        told = (self._headers.get("anthropic-beta", ""), handed.get("anthropic-beta", ""), *betas)
-        named = dict.fromkeys(name.strip() for text in told for name in text.split(",") if name.strip())
-        return sent | check_headers({"anthropic-beta": ",".join(named)} if named else {})
+            sent = {**self._headers, **passed}
+        beta_lists = (self._headers.get("anthropic-beta", ""), passed.get("anthropic-beta", ""), *betas)
+        betas_by_name = dict.fromkeys(name.strip() for text in beta_lists for name in text.split(",") if name.strip())
+        return sent | check_headers({"anthropic-beta": ",".join(betas_by_name)} if betas_by_name else {})
 
-    def _reader(self, call: PreparedRequest) -> AnswerReader:
-        reply = ReplyChunks(int(self._clock()), pauses=GOES_ON)
+    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
+        reply = ReplyChunks(int(self._clock()), pauses=MAX_CONTINUATIONS)
         return MessageReader(self._where, reply, call.secrets, self._max_event_bytes)
 
-    def _further(self, call: PreparedRequest, answer: AnswerReader) -> tuple[PreparedRequest, AnswerReader | None]:
-        """A reply that paused is given back as it came, for its model to go on with it."""
+    def _continue_call(
+        self, call: PreparedRequest, answer: AnswerReader
+    ) -> tuple[PreparedRequest, AnswerReader | None]:
+        """Return a paused reply to its model unchanged, so that the model continues it."""
         if not isinstance(answer, MessageReader) or not answer.reply.paused:
             return call, None
-        said = {**call.said, "messages": _with(call.said["messages"], answer.reply.blocks)}
-        further = MessageReader(self._where, answer.reply, call.secrets, self._max_event_bytes)
-        return PreparedRequest.of(said, call.headers)._replace(said=call.said), further
+        fields = {**call.fields, "messages": _append_answer(call.fields["messages"], answer.reply.blocks)}
+        reader = MessageReader(self._where, answer.reply, call.secrets, self._max_event_bytes)
+        return PreparedRequest.from_body(fields, call.headers)._replace(fields=call.fields), reader
 
 
-def _as_anthropic(host: str, handed: Mapping[str, str]) -> dict[str, str]:
-    """A client's key as this host takes it: clients of OpenAI have it as bearer."""
-    kind, _, token = handed.get("authorization", "").partition(" ")
-    if "x-api-key" in handed or kind.lower() != "bearer":
-        return {name: value for name, value in handed.items() if name in _CREDENTIALS}
+def _convert_credentials(host: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a client's key in the headers that this host expects: clients of OpenAI send it as a bearer token."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    if "x-api-key" in headers or kind.lower() != "bearer":
+        return {name: value for name, value in headers.items() if name in _CREDENTIALS}
     return credentials_of(host, token.strip())
 
 
-def _without(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+def _drop_headers(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in names}
 
 
-def _with(messages: list[Json], said: list[Json]) -> list[Json]:
-    """The messages of a request and behind them what was answered so far, without texts that say nothing."""
-    blocks = [block for block in said if block["type"] != "text" or block["text"].strip()]
+def _append_answer(messages: list[Json], answered: list[Json]) -> list[Json]:
+    """Append the answer so far to the messages of a request, without empty texts, which Anthropic rejects."""
+    blocks = [block for block in answered if block["type"] != "text" or block["text"].strip()]
     return [*messages, {"role": "assistant", "content": blocks}] if blocks else messages

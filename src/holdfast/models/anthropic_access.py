@@ -1,4 +1,4 @@
-"""How Anthropic's API is reached, or who speaks for it: paths, and the headers that every request has."""
+"""Paths and headers of Anthropic's API, and of other servers that implement it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from holdfast.models.http import key_of
 
 HOST: Final = "api.anthropic.com"
 VERSION: Final = "2023-06-01"
-"""Of the API."""
+"""Version of the API."""
 _LOGIN: Final = "sk-ant-oat"
-"""How the token of a login begins."""
+"""Prefix of the token of a login."""
 _VERSIONED: Final = re.compile(r"/v\d+[a-z0-9]*$")
 
 
 def headers_of(host: str, api_key: str | None) -> dict[str, str]:
-    """What every request to Anthropic, or to who speaks for it at `host`, has: the API's version, and the key.
+    """Return the headers that every request to an Anthropic-compatible API at `host` needs: the API version and the key.
 
     Raises:
-        InvalidRequest: the key is none.
+        InvalidRequest: The key is invalid.
     """
     version = {"anthropic-version": VERSION}
     return version | (credentials_of(host, key_of(api_key)) if api_key else {})
 
 
 def credentials_of(host: str, key: str) -> dict[str, str]:
-    """The headers in which Anthropic, or who speaks for it at `host`, takes a key.
+    """Return the headers in which an Anthropic-compatible API at `host` accepts a key.
 
-    Tokens of a login are bearers. A router knows its own keys, and takes them as everybody else's too.
+    Tokens of a login are sent as bearer tokens. Routers accept their own keys in either header, so they get both.
     """
     bearer = {"authorization": f"Bearer {key}"}
     if key.startswith(_LOGIN):
@@ -37,6 +37,6 @@ def credentials_of(host: str, key: str) -> dict[str, str]:
 
 
 def path_of(path: str) -> str:
-    """The path of Anthropic's API at an address that may have its version at the end or not, as both are usual."""
+    """Return the path of the API from the path of an address, which may end with the version or not, as both are usual."""
     plain = path.rstrip("/").removesuffix("/messages")
     return plain if _VERSIONED.search(plain) else f"{plain}/v1"

@@ -1,8 +1,10 @@
-"""A reply of Anthropic's Messages API, from bytes to `chat.completion.chunk`s. Decisions only; no I/O.
+"""Conversion of a reply of Anthropic's Messages API, from bytes to `chat.completion.chunk` objects. No I/O.
 
-Text becomes `content`, `tool_use` a tool call, reasoning both `reasoning_content`, which clients show, and `thinking_blocks`,
-which goes back signed and unchanged. What Chat Completions have no place for goes into `content_blocks`, with the texts and
-the reasoning around it; see `holdfast.wire.anthropic.BLOCKS`.
+Text becomes `content`, and `tool_use` becomes a tool call. Reasoning becomes both `reasoning_content`, which clients
+display, and
+`thinking_blocks`, which is sent back signed and unchanged. Blocks that Chat Completions cannot express go into
+`content_blocks`,
+together with the texts and the reasoning around them, as described at `holdfast.wire.anthropic.BLOCKS`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from holdfast.context.dialects import THINKING
 from holdfast.errors import ModelProtocolError
 from holdfast.limits import MODEL_EVENT_BYTES
 from holdfast.models.answer import AnswerReader
-from holdfast.models.failures import error_object, is_error, make_upstream_error, scrub
+from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
 
@@ -33,7 +35,7 @@ REASONS: Final[Mapping[str, str]] = {
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
 }
-"""`stop_reason` as a `finish_reason`; one that is new ends as `stop`, and stands in `native_finish_reason`."""
+"""`finish_reason` for each `stop_reason`. Unknown reasons become `stop`; the original is in `native_finish_reason`."""
 STATUSES: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -46,24 +48,26 @@ STATUSES: Final[Mapping[str, int]] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP status that an error in mid-stream would have had before it, from the page "Errors"."""
+"""HTTP status for each error type, for errors in mid-stream. From the page "Errors" of Anthropic's API documentation."""
 _INPUT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _CALL: Final = ("caller", "toolset_name")
-"""Fields of a call that go back with it."""
+"""Fields of a call that are sent back with it."""
 
 
 _PLAIN: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
-"""Blocks that Chat Completions have a place for."""
+"""Blocks that Chat Completions can express."""
 
 
 class MessageReader(AnswerReader):
-    """Reads the body of a good response: Anthropic's event stream, or one message where streaming was asked in vain.
+    """Parse the body of a successful response: Anthropic's event stream, or one complete message.
+
+    Upstreams that ignore `stream` send the message.
 
     Args:
-        where: who answers, for errors.
-        reply: what makes chunks of the events; it goes on where a part before this one ended.
-        secrets: credentials to blot out of errors.
-        limit: longest event, or longest JSON answer, in bytes.
+        where: Address of the upstream, for error messages.
+        reply: Converts events to chunks; it continues from the previous part of a paused reply.
+        secrets: Credentials to remove from error messages.
+        limit: Maximum size of one event, or of a JSON answer, in bytes.
     """
 
     def __init__(
@@ -73,23 +77,23 @@ class MessageReader(AnswerReader):
         self.reply = reply
         reply.begin_part()
 
-    def _chunks(self, events: Iterable[Event]) -> Iterator[Json]:
+    def _read_events(self, events: Iterable[Event]) -> Iterator[Json]:
         for event in events:
-            data = self._decoded(event.data)
+            data = self._decode(event.data)
             if event.name == "error" or (isinstance(data, dict) and is_error(data)):
-                raise self._reported(data)
-            yield from self._told(data)
+                raise self._make_error(data)
+            yield from self._convert_event(data)
             if self.done:
                 return
 
-    def _told(self, event: Any) -> list[Json]:
+    def _convert_event(self, event: Any) -> list[Json]:
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(kind, str):
-            raise ModelProtocolError(f"{self._where} sent an event that is none of Anthropic's Messages")
+            raise ModelProtocolError(f"{self._where} sent an event that is not part of Anthropic's Messages API")
         try:
             chunks = list(self.reply.chunks(event))
         except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
-            raise ModelProtocolError(f"{self._where} sent a {kind} that is not as the API has it") from exc
+            raise ModelProtocolError(f"{self._where} sent a malformed {kind}") from exc
         self._finished[0] = self.reply.finished
         if kind == "message_stop":
             if not self.reply.finished:
@@ -97,28 +101,28 @@ class MessageReader(AnswerReader):
             self.done = True
         return chunks
 
-    def _whole(self, data: bytes) -> Iterator[Json]:
-        message = self._decoded(data)
+    def _read_json(self, data: bytes) -> Iterator[Json]:
+        message = self._decode(data)
         if not isinstance(message, dict) or is_error(message):
-            raise self._reported(message)
+            raise self._make_error(message)
         content = message.get("content")
         if message.get("type") != "message" or not isinstance(content, list):
-            raise ModelProtocolError(f"{self._where} answered with JSON that is no message of Anthropic's")
-        for event in _events(message, content):
-            yield from self._told(event)
+            raise ModelProtocolError(f"{self._where} answered with JSON that is not an Anthropic message")
+        for event in _split_message(message, content):
+            yield from self._convert_event(event)
 
-    def _reported(self, data: Any) -> Exception:
-        error = error_object(scrub(data, self._secrets))
+    def _make_error(self, data: Any) -> Exception:
+        error = find_error_object(scrub(data, self._secrets))
         kind = (error or {}).get("type")
         return make_upstream_error(STATUSES.get(kind) if isinstance(kind, str) else None, error, where=self._where)
 
 
 class ReplyChunks:
-    """Makes chunks of the events of one reply, also over several responses where its model paused on the way.
+    """Convert the events of one reply to chunks, across several responses if its model paused.
 
     Args:
-        created: Unix seconds, of the chunks.
-        pauses: how often it may pause and be asked to go on; one more is the end.
+        created: Unix seconds, used as `created` of the chunks.
+        pauses: How many pauses are continued; the next one ends the reply.
     """
 
     def __init__(self, created: int = 0, pauses: int = 0) -> None:
@@ -131,44 +135,44 @@ class ReplyChunks:
         self._spoke = False
         self._native = False
         self.blocks: list[Json] = []
-        """Those that are whole, as they came."""
+        """Completed blocks, unchanged."""
         self.finished = False
-        """It was said why this part ended."""
+        """True once the reason for the end of this part is known."""
         self.paused = False
-        """The model stopped in the middle of its turn, to be asked to go on."""
+        """True if the model stopped in the middle of its turn and has to be asked to continue."""
 
     def begin_part(self) -> None:
-        """Another response begins, the first or one that goes on."""
+        """Start another response: the first one, or a continuation."""
         self._parts.append(_Usage())
         self.finished = self.paused = False
 
     def chunks(self, event: Json) -> Iterator[Json]:
-        """The chunks that an event makes; kinds that are new make none.
+        """Yield the chunks for an event; events of unknown types yield none.
 
         Raises:
-            KeyError, TypeError, ValueError: the event is not as the API has it.
+            KeyError, TypeError, ValueError: The event does not match the API.
         """
         match event["type"]:
             case "message_start":
-                yield from self._begun(event["message"])
+                yield from self._start_message(event["message"])
             case "content_block_start":
-                yield from self._block_begun(event["content_block"])
+                yield from self._start_block(event["content_block"])
             case "content_block_delta":
-                yield from self._block_grown(event["delta"])
+                yield from self._extend_block(event["delta"])
             case "content_block_stop":
-                yield from self._block_ended()
+                yield from self._finish_block()
             case "message_delta":
-                yield from self._ending(event["delta"], event.get("usage"))
+                yield from self._handle_message_delta(event["delta"], event.get("usage"))
             case "message_stop" if self.finished and not self.paused:
-                yield {**self._head, "choices": [], "usage": _told(self._parts)}
+                yield {**self._head, "choices": [], "usage": _format_usage(self._parts)}
 
-    def _begun(self, message: Json) -> Iterator[Json]:
+    def _start_message(self, message: Json) -> Iterator[Json]:
         self._parts[-1].add(message.get("usage"))
         if len(self._parts) == 1:
             self._head |= {"id": str(message.get("id") or ""), "model": str(message.get("model") or "")}
             yield self._chunk({"role": "assistant"})
 
-    def _block_begun(self, given: Json) -> Iterator[Json]:
+    def _start_block(self, given: Json) -> Iterator[Json]:
         block = dict(given)
         self._block, self._pieces = block, []
         kind, index = block["type"], len(self.blocks)
@@ -185,12 +189,12 @@ class ReplyChunks:
             function = {"name": block["name"], "arguments": ""}
             yield self._call({"id": block["id"], "type": "function", "function": function, **extra})
 
-    def _block_grown(self, delta: Json) -> Iterator[Json]:
+    def _extend_block(self, delta: Json) -> Iterator[Json]:
         kind, index = delta["type"], len(self.blocks)
         if kind == "text_delta":
             yield from self._text(delta["text"])
         elif kind == "thinking_delta":
-            text = _string(delta["thinking"])
+            text = _require_string(delta["thinking"])
             self._pieces.append(text)
             block = {"type": "thinking", "thinking": text, "index": index}
             yield self._chunk({"reasoning_content": text, "thinking_blocks": [block]})
@@ -199,7 +203,7 @@ class ReplyChunks:
             block = {"type": "thinking", "signature": delta["signature"], "index": index}
             yield self._chunk({"thinking_blocks": [block]})
         elif kind == "input_json_delta":
-            self._pieces.append(_string(delta["partial_json"]))
+            self._pieces.append(_require_string(delta["partial_json"]))
             if self._block["type"] == "tool_use" and delta["partial_json"]:
                 yield self._call({"function": {"arguments": delta["partial_json"]}})
         elif kind == "citations_delta":
@@ -210,7 +214,7 @@ class ReplyChunks:
         elif kind == "compaction_delta":
             self._block |= {name: value for name, value in delta.items() if name != "type"}
 
-    def _block_ended(self) -> Iterator[Json]:
+    def _finish_block(self) -> Iterator[Json]:
         block = {name: value for name, value in self._block.items() if value is not None}
         text = "".join(self._pieces)
         kind = block["type"]
@@ -224,23 +228,26 @@ class ReplyChunks:
             block["input"] = msgspec.json.decode(text)
         self.blocks.append(block)
         self._block = {}
-        yield from self._kept()
+        yield from self._emit_native_block()
 
-    def _kept(self) -> Iterator[Json]:
-        """The block that has just ended, where the reply has blocks that go back as they came; those before it with the first."""
+    def _emit_native_block(self) -> Iterator[Json]:
+        """Yield the completed block if the reply contains blocks that must be sent back unchanged.
+
+        The first such block is preceded by all blocks before it.
+        """
         block, kind = self.blocks[-1], self.blocks[-1]["type"]
-        # Reasoning behind a text, too: it goes back where it stood.
+        # Reasoning after a text counts, too: it must be sent back in its original position.
         later = kind in THINKING and any(one["type"] == "text" for one in self.blocks)
         first = not self._native and (kind not in _PLAIN or later or bool(block.get("citations")))
         self._native = self._native or first
         if not self._native:
             return
-        whole = list(enumerate(self.blocks))[0 if first else -1 :]
-        told = [{**one, "index": at} for at, one in whole if one["type"] != "tool_use"]
-        if told:
-            yield self._chunk({BLOCKS: told})
+        indexed = list(enumerate(self.blocks))[0 if first else -1 :]
+        sent = [{**one, "index": at} for at, one in indexed if one["type"] != "tool_use"]
+        if sent:
+            yield self._chunk({BLOCKS: sent})
 
-    def _ending(self, delta: Json, usage: Any) -> Iterator[Json]:
+    def _handle_message_delta(self, delta: Json, usage: Any) -> Iterator[Json]:
         self._parts[-1].add(usage)
         reason = delta.get("stop_reason")
         if reason is None:
@@ -251,8 +258,8 @@ class ReplyChunks:
             yield self._finish(reason, delta)
 
     def _finish(self, reason: str, about: Mapping[str, Any]) -> Json:
-        """The chunk that says why the reply ended: in OpenAI's word, in Anthropic's own, and with what it says beside."""
-        # A reply without a word is told as one, because null stands for calls.
+        """Return the chunk with the reason for the end, as a `finish_reason` and as Anthropic's `stop_reason`, with its details."""
+        # An empty reply gets the content "", because null means that there are tool calls.
         delta = {} if self._spoke or self._calls else {"content": ""}
         extra = {name: about[name] for name in ("stop_sequence", "stop_details") if about.get(name) is not None}
         finish = REASONS.get(reason, "stop")
@@ -264,7 +271,7 @@ class ReplyChunks:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
     def _text(self, text: Any) -> Iterator[Json]:
-        self._pieces.append(_string(text))
+        self._pieces.append(_require_string(text))
         self._spoke = True
         yield self._chunk({"content": text})
 
@@ -272,8 +279,8 @@ class ReplyChunks:
         return self._chunk({"tool_calls": [{"index": self._calls, **fields}]})
 
 
-def _events(message: Json, content: list[Any]) -> Iterator[Json]:
-    """A whole message as the events of a stream."""
+def _split_message(message: Json, content: list[Any]) -> Iterator[Json]:
+    """Yield the events of a stream for a complete message."""
     yield {"type": "message_start", "message": message}
     for block in content:
         yield {"type": "content_block_start", "content_block": block}
@@ -286,54 +293,54 @@ def _events(message: Json, content: list[Any]) -> Iterator[Json]:
 
 
 class _Usage:
-    """What one response tells of usage: each number is that of all of it so far."""
+    """Usage reported within one response; each number is the total up to that point."""
 
     def __init__(self) -> None:
-        self.told: Json = {}
+        self.numbers: Json = {}
         self.prompt = 0
-        """Tokens of the prompt. A server tool makes the model read it again, so the number that is told first."""
+        """Tokens of the prompt, as first reported: server tools make the model read it again, which raises later numbers."""
 
     def add(self, usage: Any) -> None:
-        """Take in the newest numbers; those that are not told stay."""
+        """Record newly reported numbers; numbers that are missing keep their values."""
         if isinstance(usage, Mapping):
-            self.told |= {name: value for name, value in usage.items() if value is not None}
-            self.prompt = self.prompt or sum(_number(self.told.get(name)) for name in _INPUT)
+            self.numbers |= {name: value for name, value in usage.items() if value is not None}
+            self.prompt = self.prompt or sum(_to_number(self.numbers.get(name)) for name in _INPUT)
 
 
-def _told(parts: list[_Usage]) -> Json:
-    """Usage as OpenAI tells it, and Anthropic's own numbers under their names, all parts added up."""
-    own = parts[0].told
+def _format_usage(parts: list[_Usage]) -> Json:
+    """Return the usage in OpenAI's format, plus Anthropic's own numbers under their names, summed over all parts."""
+    own = parts[0].numbers
     for part in parts[1:]:
-        own = _add_numbers(own, part.told)
-    prompt, written = parts[0].prompt, _number(own.get("output_tokens"))
-    cached = min(prompt, _number(parts[0].told.get("cache_read_input_tokens")))
+        own = _add_numbers(own, part.numbers)
+    prompt, completion = parts[0].prompt, _to_number(own.get("output_tokens"))
+    cached = min(prompt, _to_number(parts[0].numbers.get("cache_read_input_tokens")))
     details = own.get("output_tokens_details")
-    thought = _number(details.get("thinking_tokens")) if isinstance(details, Mapping) else 0
-    told: Json = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
-    told["prompt_tokens_details"] = {"cached_tokens": cached}
-    told |= {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
-    return {**told, **own}
+    reasoning = _to_number(details.get("thinking_tokens")) if isinstance(details, Mapping) else 0
+    usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    usage |= {"completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else {}
+    return {**usage, **own}
 
 
-def _string(value: Any) -> str:
+def _require_string(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("no string")
+        raise TypeError("not a string")
     return value
 
 
-def _number(value: Any) -> int:
+def _to_number(value: Any) -> int:
     return value if is_whole(value) else 0
 
 
-def _add_numbers(one: Json, other: Json) -> Json:
-    """Numbers added up, also in objects; of all else the later one."""
-    made = dict(one)
-    for name, value in other.items():
-        before = one.get(name)
+def _add_numbers(first: Json, second: Json) -> Json:
+    """Return the sum of two objects of numbers, nested ones included; for other values the later one wins."""
+    total = dict(first)
+    for name, value in second.items():
+        before = first.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
-            made[name] = _add_numbers(before, value)
+            total[name] = _add_numbers(before, value)
         elif type(value) is int and type(before) is int:
-            made[name] = before + value
+            total[name] = before + value
         else:
-            made[name] = value
-    return made
+            total[name] = value
+    return total

@@ -1,4 +1,4 @@
-"""What a model is to Holdfast: a request goes in, chunks come out."""
+"""Protocol of a model: a request goes in, chunks come out."""
 
 from __future__ import annotations
 
@@ -10,47 +10,51 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """Answers Chat Completions requests as a stream; there is no other way, a whole answer is a collected stream.
+    """A language model that answers Chat Completions requests as a stream. To get a complete answer, collect the stream.
 
-    Streams are independent: any number may run at once. A model is used within one event loop.
+    Streams are independent: any number may run at once. Use a model within one event loop only.
     """
 
     @property
     def name(self) -> str:
-        """What the model is called: the `model` of a request that names none."""
+        """Name of the model, used as `model` for requests that name none."""
 
     def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """The answer to `request`, as OpenAI `chat.completion.chunk` objects.
+        """Yield the answer to `request` as OpenAI `chat.completion.chunk` objects.
 
-        The request is a Chat Completions body. It is not changed, and fields unknown to Holdfast travel on untouched,
-        in both directions. What a caller may rely on:
+        The request is a Chat Completions body. It is not changed, and fields unknown to Holdfast are passed through in
+        both
+        directions. Callers may rely on this:
 
         - Nothing happens before the first `anext`.
-        - Usage is always asked for; an upstream that has it tells it in a last chunk with empty `choices`.
-        - The iterator ends by itself only after a whole answer. A cut one raises, after what did arrive.
-        - Closing the iterator (`closing`, or cancelling the task that waits for it) ends the work behind it at once.
+        - Usage is always requested; an upstream that reports it does so in a last chunk with empty `choices`.
+        - The iterator ends regularly only after a complete answer. If the answer is cut off, the iterator yields what
+          has
+          arrived, then raises.
+        - Closing the iterator (with `closing`, or by cancelling the task that waits for it) stops the call at once.
 
         Args:
-            request: the body; `stream` and `stream_options` in it have no effect on what is yielded.
-            headers: added to this one call, and stronger than the model's own (`Authorization` included).
+            request: The body; `stream` and `stream_options` in it have no effect on what is yielded.
+            headers: Added to this call only, overriding the model's own (`Authorization` included).
 
         Raises:
-            ModelUnavailable: down, overloaded or silent; with `retry_after` if the upstream said when to come again.
-            ModelRejected: refused; `ContextTooLong` if only for its length.
-            ModelProtocolError: what came was no answer, or only the beginning of one.
+            ModelUnavailable: The upstream is down, overloaded or silent; has `retry_after` if the upstream said when to
+                retry.
+            ModelRejected: The upstream refused the request; `ContextTooLong` if the only reason is its length.
+            ModelProtocolError: The response is not a valid answer, or is cut off.
         """
 
     async def close(self) -> None:
-        """Let go of all connections; running streams fail. Calling it again does nothing."""
+        """Close all connections; running streams fail. Calling it again does nothing."""
 
 
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """`chunks`, closed when the block is left, however it is left.
+    """Yield `chunks`, and close the iterator when the block is left for any reason.
 
-    Without it an abandoned iterator keeps its connection until the garbage collector comes by.
+    Without this, an abandoned iterator keeps its connection open until it is garbage-collected.
     """
     try:
         yield chunks

@@ -1,9 +1,12 @@
-"""What every client of an upstream does: one call over HTTP, tried again while nothing has come back, read to its end.
+"""Base class of all HTTP clients for upstreams: one call, retried until a response begins, then read to its end.
 
-A call reads as: `stream -> _call -> _respond (retries) -> _send (one attempt) -> AnswerReader`. Whether something may be tried
-again is decided before the response begins; afterwards never, because part of an answer was paid for and maybe seen.
-What is asked, and how an answer is read, is the provider's business: `holdfast.models.openai`, `holdfast.models.anthropic`.
-aiohttp is imported by the first call.
+The order of calls is `stream -> _build_request -> _respond (retries) -> _send (one attempt) -> AnswerReader`. A call is
+retried
+only before its response begins, because part of an answer has been paid for and may have been seen by the user. The
+request
+format and the parsing of answers belong to the provider: `holdfast.models.openai`, `holdfast.models.anthropic`. aiohttp
+is
+imported by the first call.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, ModelError, ModelProtocolError, ModelReplyTooLarge, ModelUnavailable
 from holdfast.limits import MODEL_EVENT_BYTES, MODEL_STREAM_BYTES
-from holdfast.models.failures import error_from, make_upstream_error, worth_retrying
-from holdfast.models.http import SECRET_HEADERS, proxy_for
-from holdfast.models.retiring import close_behind
+from holdfast.models.client_shutdown import close_after
+from holdfast.models.failures import is_retryable, make_upstream_error, parse_error_body
+from holdfast.models.http import SECRET_HEADERS, find_proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -32,29 +35,31 @@ if TYPE_CHECKING:
     from holdfast.models.answer import AnswerReader
 
 LONGEST_PAUSE: Final = 30.0
-"""Seconds. An upstream that asks for a longer pause gets no retry: the caller is told, and may have another plan."""
+"""Maximum pause before a retry, in seconds. If an upstream asks for more, the caller gets the error, since it may have an
+alternative.
+"""
 FIRST_PAUSE: Final = 0.5
-"""Seconds before the first retry when the upstream does not say; doubled for each further one."""
+"""Seconds before the first retry if the upstream does not name a pause; doubled for each further retry."""
 DRAIN_SECONDS: Final = 0.1
-"""How long the end of a finished response is waited for, so that its connection can serve the next call."""
+"""Time to wait for the end of a finished response, so that its connection can be reused."""
 ERROR_BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_SECONDS: Final = 10.0
 DNS_SECONDS: Final = 60
 PIECE_BYTES: Final = 16 * 1024
-"""Read of an answer at once: behind a client that reads slowly, this much of it lies decoded."""
+"""Maximum size of one read of an answer: this much is held decoded while a slow client reads."""
 CHUNKS_AT_ONCE: Final = 16
-"""Chunks of an answer that are passed on before other tasks run: some milliseconds."""
+"""Number of chunks that are passed on before other tasks get to run: some milliseconds of work."""
 BODY_IN_ONE: Final = 512 * 1024
-"""Bytes; longer request bodies are written piece by piece, so that other tasks run in between."""
+"""Size in bytes above which a request body is written in pieces, so that other tasks run in between."""
 
 
 def load_http() -> None:
-    """Import aiohttp, so that the first call of a model does not: it takes tenths of a second of the event loop."""
+    """Import aiohttp ahead of the first model call: the import blocks the event loop for tenths of a second."""
     import aiohttp  # noqa: F401
 
 
 class Options(TypedDict, total=False):
-    """How calls are made, whatever the upstream; see `UpstreamClient`."""
+    """Options of calls to any upstream, described in `UpstreamClient`."""
 
     connect_timeout: float
     read_timeout: float
@@ -68,27 +73,31 @@ class Options(TypedDict, total=False):
 
 
 class UpstreamClient(ABC):
-    """One upstream, and its pool of connections.
+    """A client for one upstream, with its pool of connections.
 
-    The pool is opened by the first call within the running event loop and closed by `close`. The proxy settings of the
-    environment (`HTTPS_PROXY`, `NO_PROXY`, …) are honoured, as they stand at that moment; cookies are not kept and redirects
-    not followed. The key is in no error, no log and no repr.
+    The pool is opened by the first call, within the running event loop, and closed by `close`. The proxy settings of
+    the
+    environment (`HTTPS_PROXY`, `NO_PROXY`, …) are read at that moment. Cookies are not kept and redirects not followed.
+    The key
+    never appears in an error, a log or a repr.
 
     Args:
-        url: where calls are posted to.
-        where: what errors call it, without path and query, where a key might be.
-        model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
-        connect_timeout: seconds to get a connection: name look-up, TLS and the wait for a free one included.
-        read_timeout: seconds of silence allowed, before the first chunk and between any two reads.
-        total_timeout: seconds for a whole attempt, from the connection to the last chunk; None: no limit.
-        headers: sent with every call.
-        max_retries: further attempts when nothing was sent back: no connection, connection lost, 408, 409, 425, 429,
-            5xx. Pauses follow `Retry-After`, else grow from 0.5 s with jitter. A silence that was too long is not
-            tried again: the upstream may still be at work, and be paid for it.
-        max_connections: at most so many calls at once; further ones wait, up to `connect_timeout`.
-        max_event_bytes: longest event, or whole answer that is not streamed; 16 MiB.
-        max_stream_bytes: all that is sent for one reply; 128 MiB.
-        sleep, random: how to wait and how to jitter; for tests.
+        url: Address that calls are posted to.
+        where: Name of the upstream in errors, without path and query, which may contain a key.
+        model: Name of the model at the upstream, replacing the request's own. None keeps the request's.
+        connect_timeout: Seconds to get a connection, including name look-up, TLS and the wait for a free connection.
+        read_timeout: Maximum seconds of silence, before the first chunk and between two reads.
+        total_timeout: Seconds for a whole attempt, from the connection to the last chunk. None: no limit.
+        headers: Sent with every call.
+        max_retries: Further attempts after a failure in which no answer began: no connection, connection lost, 408,
+            409, 425, 429,
+            5xx. The pause follows `Retry-After`, else grows from 0.5 s with jitter. A read timeout is not retried: the
+            upstream
+            may still be working on the answer, and charge for it.
+        max_connections: Maximum number of concurrent calls; further calls wait, up to `connect_timeout`.
+        max_event_bytes: Maximum size of an event, or of an answer that is not streamed. Default: 16 MiB.
+        max_stream_bytes: Maximum size of all data of one reply. Default: 128 MiB.
+        sleep, random: Functions used for waiting and jitter; replaced in tests.
     """
 
     def __init__(
@@ -129,24 +138,24 @@ class UpstreamClient(ABC):
 
     @property
     def name(self) -> str:
-        """The upstream's name of the model, or its address where the request says which model."""
+        """The upstream's name of the model, or the upstream's address if the request names the model."""
         return self._model or self._where
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port of where calls go."""
+        """Scheme, host and port of the upstream."""
         return self._where
 
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """See `Model.stream`.
+        """Send the request and yield the chunks of the answer, as described in `Model.stream`.
 
         Raises:
-            InvalidRequest: the request has no form that this upstream takes, or a header is not one.
+            InvalidRequest: The request cannot be expressed in this upstream's format, or a header is invalid.
         """
-        call = await self._prepared(request, headers or {})
-        answer: AnswerReader | None = self._reader(call)
+        call = await self._prepare_request(request, headers or {})
+        answer: AnswerReader | None = self._create_reader(call)
         left = self._max_stream_bytes
         while answer is not None:
             response, deadline = await self._respond(call)
@@ -159,51 +168,53 @@ class UpstreamClient(ABC):
                         raise ModelReplyTooLarge(message)
                     for at, chunk in enumerate(answer.feed(data) if data else answer.end(), 1):
                         yield chunk
-                        if at % CHUNKS_AT_ONCE == 0:  # each passes through the whole turn: others come first
+                        if at % CHUNKS_AT_ONCE == 0:  # each is processed by the whole turn: let other tasks run
                             await asyncio.sleep(0)
-                    if len(data) == PIECE_BYTES:  # there may be more at once
+                    if len(data) == PIECE_BYTES:  # more data may be available already
                         await asyncio.sleep(0)
                 await _drain(response)
             finally:
-                # Closes the connection, unless the response was read to its end. Nothing to wait for: this must also work
+                # Closes the connection unless the response was read to its end. Must not await, because it must also work
                 # while the task is being cancelled.
                 response.close()
-            call, answer = self._further(call, answer)
+            call, answer = self._continue_call(call, answer)
 
     def retire(self) -> None:
-        """Close its connections as soon as nobody has it any more: whoever began with it goes on."""
+        """Close the connections as soon as no caller uses the client any more; running calls continue."""
         self._retired = True
         if self._pool is not None:
-            close_behind(self, self._pool)
+            close_after(self, self._pool)
 
     async def close(self) -> None:
-        """See `Model.close`."""
+        """Close the pool and refuse further calls."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
 
-    async def _prepared(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        """`_call`; for clients with whom that takes long."""
-        return self._call(request, headers)
+    async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        """Build the request. Override this instead of `_build_request` if building may take long."""
+        return self._build_request(request, headers)
 
     @abstractmethod
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        """What is sent for a Chat Completions body, with the headers of this one call."""
+    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        """Return the HTTP request for a Chat Completions body, with the headers of this call."""
 
     @abstractmethod
-    def _reader(self, call: PreparedRequest) -> AnswerReader:
-        """What reads the answer to `call`."""
+    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
+        """Return the parser for the answer to `call`."""
 
-    def _further(self, call: PreparedRequest, answer: AnswerReader) -> tuple[PreparedRequest, AnswerReader | None]:
-        """The call that goes on where a whole answer stopped on the way, and its reader; None where none does."""
+    def _continue_call(
+        self, call: PreparedRequest, answer: AnswerReader
+    ) -> tuple[PreparedRequest, AnswerReader | None]:
+        """Return the call that continues an incomplete answer, and its parser; None as the parser if there is none."""
         del answer
         return call, None
 
     async def _respond(self, call: PreparedRequest) -> tuple[aiohttp.ClientResponse, float]:
-        """A response that begins well, and the loop's time by which it has to end.
+        """Return a successful response, and the event loop's time by which it has to end.
 
-        Attempts that fail before that are repeated as far as it is allowed.
+        Attempts that fail before that are retried as far as this is allowed.
         """
         attempt, now = 0, asyncio.get_running_loop().time
         while True:
@@ -211,24 +222,24 @@ class UpstreamClient(ABC):
             outcome = await self._send(call)
             if not isinstance(outcome, _Failure):
                 return outcome, deadline
-            pause = self._pause(outcome, attempt)
+            pause = self._choose_pause(outcome, attempt)
             if pause is None:
                 error, cause = outcome.error, outcome.cause
                 del outcome
                 try:
                     raise error from cause
                 finally:
-                    del error, cause  # else this frame and the error hold each other, and all of the prompt with them
+                    del error, cause  # else the frame and the error form a cycle that keeps the prompt in memory
             await self._sleep(pause)
             attempt += 1
 
-    def _pause(self, failure: _Failure, attempt: int) -> float | None:
-        """Seconds before the next attempt; None if there shall be none."""
+    def _choose_pause(self, failure: _Failure, attempt: int) -> float | None:
+        """Return the seconds before the next attempt, or None if there must not be one."""
         if not failure.again or attempt >= self._max_retries:
             return None
         asked = failure.error.retry_after
         if asked is not None:
-            # A little later than asked, each client at another moment.
+            # A little later than asked, with jitter, so that clients do not all return at once.
             return asked * (1 + 0.1 * self._random()) if asked <= LONGEST_PAUSE else None
         return float(FIRST_PAUSE * 2**attempt * (0.5 + 0.5 * self._random()))
 
@@ -236,72 +247,75 @@ class UpstreamClient(ABC):
         import aiohttp
 
         body = io.BytesIO(call.body) if len(call.body) > BODY_IN_ONE else call.body
-        pool = self._opened()
+        pool = self._open_pool()
         try:
             response = await pool.post(
                 self._url, data=body, headers=call.headers, allow_redirects=False, proxy=self._proxy
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            return self._no_response(exc)
+            return self._explain_no_response(exc)
         if response.status == 200:
             return response
         try:
-            return await self._refused(response, call.secrets)
+            return await self._read_refusal(response, call.secrets)
         finally:
             response.close()
 
-    async def _refused(self, response: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> _Failure:
-        """What a response with another status than 200 means."""
+    async def _read_refusal(self, response: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> _Failure:
+        """Return the failure for a response whose status is not 200."""
         data = bytearray()
         try:
             async with asyncio.timeout(ERROR_BODY_SECONDS):
                 while len(data) < ERROR_BODY_BYTES and (piece := await self._read(response)):
                     data += piece
         except (ModelUnavailable, TimeoutError):
-            pass  # The status says enough.
+            pass  # The status alone is sufficient.
         if 200 <= response.status < 300:
             return _Failure(ModelProtocolError(f"{self._where} answered {response.status}", status=response.status))
-        body = error_from(bytes(data), secrets)
+        body = parse_error_body(bytes(data), secrets)
         error = make_upstream_error(response.status, body, where=self._where, headers=response.headers)
-        return _Failure(error, again=worth_retrying(error, response.headers))
+        return _Failure(error, again=is_retryable(error, response.headers))
 
     async def _read_before(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
-        """`_read`, in the time of the attempt. aiohttp's own timer never rings while there is always more to read."""
+        """Read more data, within the time of the attempt. aiohttp's own timer never fires while there is always more to read."""
         if asyncio.get_running_loop().time() >= deadline:
-            raise self._too_slow(TimeoutError())
+            raise self._make_timeout_error(TimeoutError())
         return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """What has arrived; empty at the end, also at one that came too early, which the reader will notice."""
+        """Return the data that has arrived; empty at the end of the response.
+
+        A connection that ended too early also gives an empty result; the parser detects that the answer is incomplete.
+        """
         import aiohttp
 
         try:
             return await response.content.read(PIECE_BYTES)
         except TimeoutError as exc:
-            raise self._too_slow(exc) from exc
-        except (aiohttp.ClientError, OSError, RuntimeError):  # RuntimeError: our own `close` came in between
+            raise self._make_timeout_error(exc) from exc
+        except (aiohttp.ClientError, OSError, RuntimeError):  # RuntimeError: `close` was called meanwhile
             return b""
 
-    def _too_slow(self, exc: TimeoutError) -> ModelUnavailable:
+    def _make_timeout_error(self, exc: TimeoutError) -> ModelUnavailable:
         import aiohttp
 
         if self._total_timeout is not None and not isinstance(exc, aiohttp.SocketTimeoutError):
             return ModelUnavailable(f"{self._where} did not end its answer within {self._total_timeout:g} s")
-        return ModelUnavailable(f"{self._where} was silent for {self._read_timeout:g} s")
+        return ModelUnavailable(f"{self._where} sent nothing for {self._read_timeout:g} s")
 
-    def _no_response(self, exc: Exception) -> _Failure:
-        """What it means that no response came.
+    def _explain_no_response(self, exc: Exception) -> _Failure:
+        """Return the failure for a call that got no response.
 
-        aiohttp's errors are not all chained on: the repr of some holds the request's headers, of others the proxy's
+        Not all of aiohttp's errors are chained: the repr of some contains the request's headers, of others the proxy's
         password.
         """
         import aiohttp
 
         if isinstance(exc, aiohttp.ConnectionTimeoutError):
-            error = ModelUnavailable(f"{self._where} gave no connection within {self._connect_timeout:g} s")
+            error = ModelUnavailable(f"{self._where} did not accept a connection within {self._connect_timeout:g} s")
             return _Failure(error, again=True)
         if isinstance(exc, TimeoutError):
-            return _Failure(self._too_slow(exc), exc)
+            return _Failure(self._make_timeout_error(exc), exc)
         if isinstance(exc, aiohttp.ClientConnectorError):
             cause = getattr(exc, "os_error", None)
             error = ModelUnavailable(f"{self._where} cannot be reached: {cause or type(exc).__name__}")
@@ -311,16 +325,16 @@ class UpstreamClient(ABC):
             refused = ModelUnavailable(f"the proxy before {self._where} answered {exc.status}")
             return _Failure(refused if from_proxy else ModelProtocolError(f"{self._where} does not speak HTTP"))
         if isinstance(exc, aiohttp.ClientConnectionError | OSError):
-            return _Failure(ModelUnavailable(f"{self._where} hung up without an answer"), exc, again=True)
+            return _Failure(ModelUnavailable(f"{self._where} closed the connection without an answer"), exc, again=True)
         return _Failure(ModelUnavailable(f"{self._where} cannot be called: {type(exc).__name__}"))
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_pool(self) -> aiohttp.ClientSession:
         import aiohttp
 
         if self._closed:
             raise ModelUnavailable(f"the client of {self._where} is closed")
         if self._pool is None:
-            self._proxy = proxy_for(self._url)
+            self._proxy = find_proxy(self._url)
             self._pool = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._max_connections, ttl_dns_cache=DNS_SECONDS),
                 timeout=aiohttp.ClientTimeout(
@@ -329,7 +343,7 @@ class UpstreamClient(ABC):
                     sock_connect=self._connect_timeout,
                     sock_read=self._read_timeout,
                 ),
-                # Cookies of one caller must not travel with another's call.
+                # Cookies of one caller must not be sent with another caller's request.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={
                     "accept": "text/event-stream, application/json",
@@ -339,40 +353,40 @@ class UpstreamClient(ABC):
                 },
             )
             if self._retired:
-                close_behind(self, self._pool)
+                close_after(self, self._pool)
         return self._pool
 
 
 class PreparedRequest(NamedTuple):
-    """One request as it is sent, and the credentials in it."""
+    """An HTTP request ready to be sent, and the credentials in it."""
 
     body: bytes
     headers: dict[str, str]
     secrets: tuple[str, ...]
-    said: Mapping[str, Any] = {}
-    """The body, for a call that goes on with it."""
+    fields: Mapping[str, Any] = {}
+    """The body before encoding, for a call that continues this one."""
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], headers: dict[str, str]) -> PreparedRequest:
-        """`body` as JSON.
+    def from_body(cls, body: Mapping[str, Any], headers: dict[str, str]) -> PreparedRequest:
+        """Encode `body` as JSON.
 
         Args:
-            body: what is asked.
-            headers: sent with it, `checked_headers`.
+            body: Body of the request.
+            headers: Headers of the request, validated by `check_headers`.
 
         Raises:
-            InvalidRequest: the body cannot be written as JSON.
+            InvalidRequest: The body cannot be encoded as JSON.
         """
         try:
             encoded = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as exc:
             raise InvalidRequest(f"the request cannot be sent as JSON: {exc}") from exc
-        told = [value for name, value in headers.items() if name in SECRET_HEADERS]
-        return cls(encoded, headers, tuple(told + [value.rpartition(" ")[2] for value in told]), body)
+        credentials = [value for name, value in headers.items() if name in SECRET_HEADERS]
+        return cls(encoded, headers, tuple(credentials + [value.rpartition(" ")[2] for value in credentials]), body)
 
 
 class _Failure(NamedTuple):
-    """An attempt that gave no answer: the error it will be if it was the last."""
+    """A failed attempt, with the error to raise if it was the last one."""
 
     error: ModelError
     cause: BaseException | None = None
@@ -380,7 +394,7 @@ class _Failure(NamedTuple):
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the end of a finished response; a connection is used again only when nothing is left in it."""
+    """Read the end of a finished response, because a connection can only be reused once it has been read completely."""
     import aiohttp
 
     try:

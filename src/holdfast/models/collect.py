@@ -1,8 +1,10 @@
-"""Chunks to completion and back, with nothing lost on the way.
+"""Conversion of chunks to a completion and back, without loss.
 
-OpenAI documents how deltas of the fields it knows are joined. For all other fields the rules are here: strings that grow
-are joined, names and ids are kept, lists are extended (items that carry an `index` are merged by it), objects are merged
-field by field, anything else is replaced by the newest that is not null.
+OpenAI documents how the fields it knows are joined. For all other fields: strings that grow are joined, names and ids
+are kept,
+lists are extended (items with an `index` are merged by it), objects are merged field by field, and anything else is
+replaced by
+the newest value that is not null.
 """
 
 from __future__ import annotations
@@ -24,19 +26,19 @@ from typing import NamedTuple
 from holdfast.numbers import is_whole
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
-"""Strings inside a delta that are sent whole, by some providers again and again: the first stays."""
+"""Strings of a delta that are sent whole, by some providers repeatedly: the first value is kept."""
 STREAM_ONLY: Final = frozenset({"obfuscation"})
-"""Fields of a chunk that mean nothing once the stream is over: padding against traffic analysis."""
+"""Fields of a chunk that mean nothing after the stream has ended: padding against traffic analysis."""
 _PIECES_JOINED: Final = 1_024
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
 async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
-    """The `chat.completion` that `chunks` add up to.
+    """Return the `chat.completion` that `chunks` add up to.
 
     Raises:
-        ModelProtocolError: there was no choice in them.
+        ModelProtocolError: The chunks contain no choice.
     """
     collector = Collector()
     async for chunk in chunks:
@@ -44,8 +46,8 @@ async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
     return collector.completion()
 
 
-def says_something(chunk: dict[str, Any]) -> bool:
-    """Return True if a chunk has more than a role in it."""
+def has_content(chunk: dict[str, Any]) -> bool:
+    """Return True if a chunk contains more than a role."""
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
         if choice.get("finish_reason") is not None or any(delta[key] for key in delta if key != "role"):
@@ -53,22 +55,22 @@ def says_something(chunk: dict[str, Any]) -> bool:
     return False
 
 
-def as_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
-    """`completion` as the chunks of a stream that collects to it; `by_word` cuts contents and arguments into words."""
+def to_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of a stream that collects to `completion`; `by_word` splits contents and arguments into words."""
     head = {key: value for key, value in completion.items() if key not in ("choices", "usage", "object")}
     head["object"] = "chat.completion.chunk"
     for choice in completion.get("choices") or ():
         rest = {key: value for key, value in choice.items() if key not in ("message", "delta")}
         index = rest.setdefault("index", 0)
-        for delta in _deltas(choice.get("message") or {}, by_word=by_word):
+        for delta in _split_message(choice.get("message") or {}, by_word=by_word):
             yield head | {"choices": [{"index": index, "delta": delta, "finish_reason": None}]}
         yield head | {"choices": [{"finish_reason": None} | rest | {"delta": {}}]}
     if "usage" in completion:
         yield head | {"choices": [], "usage": completion["usage"]}
 
 
-def _deltas(message: dict[str, Any], *, by_word: bool) -> Iterator[dict[str, Any]]:
-    """`message` as deltas; its tool calls get the `index` they are put together by."""
+def _split_message(message: dict[str, Any], *, by_word: bool) -> Iterator[dict[str, Any]]:
+    """Yield `message` as deltas; its tool calls get the `index` by which they are merged."""
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         calls = [{"index": at} | call for at, call in enumerate(calls)]
@@ -81,10 +83,10 @@ def _deltas(message: dict[str, Any], *, by_word: bool) -> Iterator[dict[str, Any
     yield {key: value for key, value in message.items() if key != "tool_calls"} | ({"content": ""} if words else {})
     yield from ({"content": word} for word in words)
     for call in calls or ():
-        yield from _call_deltas(call)
+        yield from _split_call(call)
 
 
-def _call_deltas(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _split_call(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         yield {"tool_calls": [call]}
@@ -95,12 +97,12 @@ def _call_deltas(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Collector:
-    """Adds chunks up to a completion; at any time it can say what has arrived so far.
+    """Adds chunks up to a completion, and can return the partial completion at any time.
 
-    Chunks are neither changed nor kept. Adding one costs in proportion to the chunk, not to what came before.
+    Chunks are neither changed nor kept. The cost of adding a chunk depends on its size only, not on what came before.
 
     Attributes:
-        finished: whether there is a choice, and every choice said why it ended.
+        finished: True if there is a choice, and every choice has a finish reason.
     """
 
     def __init__(self) -> None:
@@ -111,17 +113,20 @@ class Collector:
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        """The usage told so far; the last word counts. None if there was none."""
-        told = self._top.get("usage")
-        if told is None:  # Moonshot puts it inside the choice.
-            told = next((choice.fields["usage"] for choice in self._choices.values() if "usage" in choice.fields), None)
-        return _plain(told) if isinstance(told, dict) else None
+        """The latest usage reported so far; None if there was none."""
+        usage = self._top.get("usage")
+        if usage is None:  # Moonshot puts it inside the choice.
+            usage = next(
+                (choice.fields["usage"] for choice in self._choices.values() if "usage" in choice.fields), None
+            )
+        return _join_pieces(usage) if isinstance(usage, dict) else None
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Take in one chunk; anything in it that is not of the expected type is passed over.
+        """Add one chunk, ignoring anything in it that is not of the expected type.
 
         Raises:
-            ModelReplyTooLarge: the reply would have more than `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`; the chunk is not taken in.
+            ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`; the chunk is not
+                added.
         """
         for key, value in chunk.items():
             if key == "choices":
@@ -133,48 +138,52 @@ class Collector:
                 self._add_top(key, value)
 
     def completion(self) -> dict[str, Any]:
-        """The whole answer.
+        """Return the complete answer.
 
         Raises:
-            ModelProtocolError: no choice arrived.
+            ModelProtocolError: No choice arrived.
         """
         if not self._choices:
             raise ModelProtocolError("the model's stream ended without an answer in it")
         return self.partial()
 
     def partial(self) -> dict[str, Any]:
-        """What has arrived so far, in the shape of a completion.
+        """Return what has arrived so far, in the form of a completion.
 
-        `choices` may be empty, a `finish_reason` None, and the arguments of the last tool call half a JSON text.
+        `choices` may be empty, a `finish_reason` None, and the arguments of the last tool call incomplete JSON.
         """
-        completion = {"object": "chat.completion", **_plain(self._top)}
-        completion["choices"] = [self._choices[index].plain(index) for index in sorted(self._choices)]
+        completion = {"object": "chat.completion", **_join_pieces(self._top)}
+        completion["choices"] = [self._choices[index].to_dict(index) for index in sorted(self._choices)]
         usage = self.usage
         if usage is not None:
             completion["usage"] = usage
         return completion
 
     def _add_top(self, key: str, value: Any) -> None:
-        """Later chunks repeat these fields or know better; but Azure's first chunk has an empty id and model."""
+        """Set a top-level field of the completion.
+
+        Later values replace earlier ones, but id, created and model keep the first non-empty value: Azure's first chunk
+        has an empty id and model.
+        """
         fixed = key in ("id", "created", "model") and self._top.get(key)
         if key not in self._top or (value is not None and not fixed):
-            self._top[key] = _start_growing(value, growing=False)
+            self._top[key] = _copy_growing(value, growing=False)
 
     def _measure(self, choice: dict[str, Any]) -> None:
-        """Count what a chunk says, hidden reasoning and arguments included, before it is kept."""
-        # What a chunk says beside its delta is replaced by the next one's.
-        said = choice.get("delta", choice.get("message"))
+        """Add the size of a chunk to the total, hidden reasoning and arguments included, before it is stored."""
+        # Fields outside the delta do not add up: each chunk replaces those of the one before.
+        delta = choice.get("delta", choice.get("message"))
         try:
-            self._size += len(_encode(said))
-        except UnicodeEncodeError:  # half a character, of a model of one's own
-            self._size += len(repr(said))
+            self._size += len(_encode(delta))
+        except UnicodeEncodeError:  # half a character, from a custom model
+            self._size += len(repr(delta))
         if self._size > MODEL_REPLY_BYTES:
             raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_BYTES:,} bytes")
-        if type(said) is dict and list in map(type, said.values()):
+        if type(delta) is dict and list in map(type, delta.values()):
             self._check_parts()
 
     def _check_parts(self) -> None:
-        if len(self._choices) + sum(one.parts for one in self._choices.values()) > MODEL_REPLY_PARTS:
+        if len(self._choices) + sum(choice.parts for choice in self._choices.values()) > MODEL_REPLY_PARTS:
             raise ModelReplyTooLarge(f"the model's reply has more than {MODEL_REPLY_PARTS:,} choices, calls and blocks")
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
@@ -187,11 +196,11 @@ class Collector:
             self.finished = False
         known.add(choice)
         if choice.get("finish_reason") is not None:
-            self.finished = all(one.fields.get("finish_reason") is not None for one in self._choices.values())
+            self.finished = all(added.fields.get("finish_reason") is not None for added in self._choices.values())
 
 
 class _Choice:
-    """One choice while it grows."""
+    """One choice while it arrives."""
 
     __slots__ = ("calls", "fields", "message", "positions")
 
@@ -203,11 +212,11 @@ class _Choice:
 
     @property
     def parts(self) -> int:
-        """Calls, and items of lists in the message."""
+        """Number of calls, plus the items of all lists in the message."""
         return len(self.calls) + sum(len(value) for value in self.message.values() if isinstance(value, list))
 
     def add(self, choice: dict[str, Any]) -> None:
-        # Some send the message so far beside each delta, some a message in place of the last delta.
+        # Some upstreams send the whole message so far along with each delta, others a message instead of the last delta.
         delta = choice.get("delta", choice.get("message"))
         if isinstance(delta, dict):
             self._add_delta(delta)
@@ -215,13 +224,13 @@ class _Choice:
             if key not in ("delta", "message", "index") and not (value is None and key in self.fields):
                 _merge_field(self.fields, key, value, growing=False)
 
-    def plain(self, index: int) -> dict[str, Any]:
-        message = {"role": "assistant", "content": None, **_plain(self.message)}
+    def to_dict(self, index: int) -> dict[str, Any]:
+        message = {"role": "assistant", "content": None, **_join_pieces(self.message)}
         if self.calls:
-            # Stable: calls whose provider counts wrongly stay in the order of arrival.
+            # A stable sort: calls whose provider numbers them wrongly stay in the order of arrival.
             order = sorted(range(len(self.calls)), key=self.positions.__getitem__)
-            message["tool_calls"] = [_plain(self.calls[at]) for at in order]
-        return {"index": index, "message": message, **_plain(self.fields)}
+            message["tool_calls"] = [_join_pieces(self.calls[at]) for at in order]
+        return {"index": index, "message": message, **_join_pieces(self.fields)}
 
     def _add_delta(self, delta: dict[str, Any]) -> None:
         for key, value in delta.items():
@@ -250,7 +259,7 @@ class _Choice:
 
 
 class _Pieces:
-    """A string while it grows. Joined once, at the end: adding to a long string would copy it each time."""
+    """A string while it grows. It is joined once at the end, since appending to a long string would copy it each time."""
 
     __slots__ = ("_joined", "_latest")
 
@@ -259,7 +268,7 @@ class _Pieces:
         self._latest = [first]
 
     def append(self, piece: str) -> None:
-        """Add a piece. Many small ones are joined now and then: each alone takes 60 bytes of memory."""
+        """Append a piece. Small pieces are joined now and then, because each one takes 60 bytes of memory."""
         self._latest.append(piece)
         if len(self._latest) >= _PIECES_JOINED:
             self._joined.append("".join(self._latest))
@@ -272,11 +281,11 @@ class _Pieces:
 
 
 def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = True) -> None:
-    """Add `new` to `target[key]`. Strings are joined if `growing`, else replaced."""
+    """Merge `new` into `target[key]`. Strings are joined if `growing`, else replaced."""
     old = target.get(key)
     if old is None:
         if new is not None or key not in target:
-            target[key] = _start_growing(new, key, growing=growing)
+            target[key] = _copy_growing(new, key, growing=growing)
     elif isinstance(old, _Pieces) and isinstance(new, str):
         old.append(new)
     elif isinstance(old, dict) and isinstance(new, dict):
@@ -285,27 +294,27 @@ def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = 
     elif isinstance(old, list):
         _extend(old, new, growing=growing)
     elif isinstance(old, _Pieces) and isinstance(new, list):
-        text = old.text  # Magistral: text first, parts later, or the other way round
+        text = old.text  # Magistral sends text first and parts later, or the reverse
         target[key] = [{"type": "text", "text": text}] if text else []
         _extend(target[key], new, growing=growing)
     elif new is not None and not (growing and key in KEPT and old != ""):
-        target[key] = _start_growing(new, key, growing=growing)
+        target[key] = _copy_growing(new, key, growing=growing)
 
 
 def _extend(old: list[Any], new: Any, *, growing: bool) -> None:
     if isinstance(new, str):
         new = [{"type": "text", "text": new}] if new else []
     for item in new if isinstance(new, list) else ():
-        same = _same_item(old, item)
+        same = _find_item(old, item)
         if same is None:
-            old.append(_start_growing(item, growing=growing))
+            old.append(_copy_growing(item, growing=growing))
         else:
             for key, value in item.items():
                 _merge_field(same, key, value, growing=growing)
 
 
-def _same_item(items: list[Any], item: Any) -> dict[str, Any] | None:
-    """The item of a list that `item` continues: of the same `index`, and not of another type."""
+def _find_item(items: list[Any], item: Any) -> dict[str, Any] | None:
+    """Return the item of a list that `item` continues: the one with the same `index` and type, or None."""
     if not isinstance(item, dict) or not isinstance(item.get("index"), int):
         return None
     for known in reversed(items):
@@ -314,30 +323,30 @@ def _same_item(items: list[Any], item: Any) -> dict[str, Any] | None:
     return None
 
 
-def _start_growing(value: Any, key: str = "", *, growing: bool = True) -> Any:
-    """A copy of `value` that can grow without changing the chunk it came from."""
+def _copy_growing(value: Any, key: str = "", *, growing: bool = True) -> Any:
+    """Return a copy of `value` that can grow without changing the chunk it came from."""
     if isinstance(value, str):
         return _Pieces(value) if growing and key and key not in KEPT else value
     if isinstance(value, dict):
-        return {inner: _start_growing(item, inner, growing=growing) for inner, item in value.items()}
+        return {inner: _copy_growing(item, inner, growing=growing) for inner, item in value.items()}
     if isinstance(value, list):
-        return [_start_growing(item, growing=growing) for item in value]
+        return [_copy_growing(item, growing=growing) for item in value]
     return value
 
 
-def _plain(value: Any) -> Any:
-    """`value` with its strings joined; a copy all through."""
+def _join_pieces(value: Any) -> Any:
+    """Return a deep copy of `value` with its strings joined."""
     if isinstance(value, _Pieces):
         return value.text
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _join_pieces(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_join_pieces(item) for item in value]
     return value
 
 
-class Used(NamedTuple):
-    """Tokens of one call; what was not reported, or is nonsense, is 0."""
+class TokenUsage(NamedTuple):
+    """Token counts of one call; missing or invalid numbers are 0."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -345,14 +354,16 @@ class Used(NamedTuple):
     """Part of `prompt_tokens` that the provider read from its cache."""
 
 
-def read_usage(usage: object) -> Used:
-    """What `usage` of a completion says, whatever it is."""
+def read_usage(usage: object) -> TokenUsage:
+    """Return the token counts of a completion's `usage`, which may have any type."""
     if not isinstance(usage, Mapping):
-        return Used()
+        return TokenUsage()
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
-    return Used(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+    return TokenUsage(
+        _to_count(usage.get("prompt_tokens")), _to_count(usage.get("completion_tokens")), _to_count(cached)
+    )
 
 
-def _count(value: Any) -> int:
+def _to_count(value: Any) -> int:
     return value if is_whole(value) else 0

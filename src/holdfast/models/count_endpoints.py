@@ -1,4 +1,4 @@
-"""Where providers count a prompt, and in which shape they want it. Decisions only; no I/O.
+"""Addresses and request formats of the endpoints with which providers count a prompt. No I/O.
 
 Three endpoints are documented: Anthropic's "Count tokens in a Message" (`POST /v1/messages/count_tokens`), Gemini's
 `models.countTokens` with a whole `generateContentRequest`, and OpenAI's "Get input token counts"
@@ -27,49 +27,50 @@ Body = Mapping[str, Any]
 
 
 class Endpoint(NamedTuple):
-    """One place that counts."""
+    """A token-counting endpoint of one provider."""
 
     kind: Kind
     url: str
-    """With `{model}` where Gemini wants the model's name."""
+    """Address, with `{model}` in the place of the model's name for Gemini."""
     headers: dict[str, str]
-    """With the key."""
+    """Headers, including the key."""
     model: str
-    """Of requests that name none."""
+    """Model for requests that name none."""
 
     def address(self, body: Body) -> str:
-        """Where the prompt of `body` is counted."""
-        return self.url.replace("{model}", quote(self._named(body).removeprefix("models/"), safe=""))
+        """Return the URL that counts the prompt of `body`."""
+        return self.url.replace("{model}", quote(self._get_model(body).removeprefix("models/"), safe=""))
 
     def request(self, body: Body) -> dict[str, Any]:
-        """What is sent to have the prompt of `body`, a Chat Completions request, counted.
+        """Return the counting request for the prompt of `body`, a Chat Completions request.
 
         Raises:
-            InvalidRequest: it holds something that the provider's shape has no place for.
+            InvalidRequest: The prompt contains something that the provider's format cannot express.
         """
-        return _SHAPES[self.kind](body, self._named(body))
+        return _SHAPES[self.kind](body, self._get_model(body))
 
-    def _named(self, body: Body) -> str:
-        named = body.get("model")
-        return named if isinstance(named, str) and named else self.model
+    def _get_model(self, body: Body) -> str:
+        model = body.get("model")
+        return model if isinstance(model, str) and model else self.model
 
     def answer(self, data: Any) -> int | None:
-        """The tokens in what came back; None when it has none."""
+        """Return the number of tokens in a response, or None if it contains none."""
         name = "totalTokens" if self.kind == "gemini" else "input_tokens"
         tokens = data.get(name) if isinstance(data, Mapping) else None
         return tokens if is_whole(tokens, 1) else None
 
 
-def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str = "openai") -> Endpoint:
-    """Where the prompts of a model are counted.
+def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provider: str = "openai") -> Endpoint:
+    """Return the endpoint that counts the prompts of a model.
 
-    By `provider`, else by the host, else by the model's name: a router that serves Claude is asked as Anthropic is.
-    Anywhere else OpenAI's endpoint is asked; who does not have it answers 404.
+    It is chosen by `provider`, else by the host, else by the model's name: a router that serves Claude is called in
+    Anthropic's
+    format. Everything else is assumed to have OpenAI's endpoint; upstreams without it answer 404.
 
     Args:
-        base_url: of the model's own calls, up to and with the version.
-        api_key: sent as that provider wants it; None sends none.
-        model: what the upstream calls it.
+        base_url: Base address of the model's own calls, including the version.
+        api_key: Sent in the provider's own header. None sends no key.
+        model: Name of the model at the upstream.
         provider: `anthropic`, `gemini` or anything else.
     """
     parts = urlsplit(base_url.strip())
@@ -79,17 +80,17 @@ def endpoint_of(base_url: str, api_key: str | None, model: str, *, provider: str
         kind = "anthropic" if provider == "anthropic" else "gemini"
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
     if kind == "gemini":
-        # Its OpenAI-compatible calls go to a folder of their own.
+        # Gemini's OpenAI-compatible API is in a subfolder of its own.
         path = f"{path.removesuffix('/openai') or '/v1beta'}/models/{{model}}:countTokens"
     elif provider == "anthropic":
         path = f"{anthropic_access.path_of(path)}/messages/count_tokens"
     else:
         path = f"{path or '/v1'}/{'messages/count_tokens' if kind == 'anthropic' else 'responses/input_tokens'}"
     url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
-    return Endpoint(kind, url, _headers(kind, parts.hostname or "", api_key), model)
+    return Endpoint(kind, url, _build_headers(kind, parts.hostname or "", api_key), model)
 
 
-def _headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
+def _build_headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
     if kind == "anthropic":
         return anthropic_access.headers_of(host, api_key)
     if not api_key:
@@ -103,40 +104,40 @@ def _headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
 # -- shapes -------------------------------------------------------------------
 
 
-def _conversation(body: Body, dialect: Dialect) -> list[Message]:
+def _convert_messages(body: Body, dialect: Dialect) -> list[Message]:
     front, rest = split_system(messages_from(list(body.get("messages") or ())))
     return [*front, *adapted(rest, dialect)]
 
 
-def _anthropic(body: Body, model: str) -> dict[str, Any]:
-    request = {"model": model, **anthropic.request_to(_conversation(body, "anthropic"))}
+def _build_anthropic(body: Body, model: str) -> dict[str, Any]:
+    request = {"model": model, **anthropic.request_to(_convert_messages(body, "anthropic"))}
     tools = body.get("tools")
     return request | {"tools": anthropic.tools_to(tools)} if tools else request
 
 
-def _gemini(body: Body, model: str) -> dict[str, Any]:
+def _build_gemini(body: Body, model: str) -> dict[str, Any]:
     name = model if model.startswith("models/") else f"models/{model}"
-    request = {"model": name, **gemini.request_to(_conversation(body, "gemini"))}
+    request = {"model": name, **gemini.request_to(_convert_messages(body, "gemini"))}
     tools = body.get("tools")
     return {"generateContentRequest": request | {"tools": gemini.tools_to(tools)} if tools else request}
 
 
-def _openai(body: Body, model: str) -> dict[str, Any]:
-    items = [item for message in body.get("messages") or () for item in _items(message)]
-    tools = [_flat(tool) for tool in body.get("tools") or ()]
+def _build_openai(body: Body, model: str) -> dict[str, Any]:
+    items = [item for message in body.get("messages") or () for item in _split_items(message)]
+    tools = [_flatten_tool(tool) for tool in body.get("tools") or ()]
     return {"model": model, "input": items} | ({"tools": tools} if tools else {})
 
 
-def _items(message: Body) -> Iterator[dict[str, Any]]:
-    """A Chat Completions message as the Responses API's items: text and calls apart, results without a role."""
+def _split_items(message: Body) -> Iterator[dict[str, Any]]:
+    """Yield a Chat Completions message as items of the Responses API: text and calls are separate, results have no role."""
     role, content = message.get("role"), message.get("content")
     if role == "tool":
-        parts = content if isinstance(content, str) else _parts(content, "input_text")
+        parts = content if isinstance(content, str) else _convert_parts(content, "input_text")
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id") or "", "output": parts}
         return
     if content:
         kind = "output_text" if role == "assistant" else "input_text"
-        yield {"role": role, "content": content if isinstance(content, str) else _parts(content, kind)}
+        yield {"role": role, "content": content if isinstance(content, str) else _convert_parts(content, kind)}
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
         yield {
@@ -147,11 +148,11 @@ def _items(message: Body) -> Iterator[dict[str, Any]]:
         }
 
 
-def _parts(content: Any, kind: str) -> list[dict[str, Any]]:
-    return [_part(part, kind) for part in content or () if isinstance(part, Mapping)]
+def _convert_parts(content: Any, kind: str) -> list[dict[str, Any]]:
+    return [_convert_part(part, kind) for part in content or () if isinstance(part, Mapping)]
 
 
-def _part(part: Body, kind: str) -> dict[str, Any]:
+def _convert_part(part: Body, kind: str) -> dict[str, Any]:
     match part.get("type"):
         case "text" | "input_text" | "output_text":
             return {"type": kind, "text": part.get("text") or ""}
@@ -163,16 +164,18 @@ def _part(part: Body, kind: str) -> dict[str, Any]:
             return {"type": "input_file", **(part.get("file") or {})}
         case "input_image" | "input_file" | "refusal":
             return dict(part)
-    raise InvalidRequest(f"a part of type {part.get('type')!r} cannot be counted there", param="messages")
+    raise InvalidRequest(
+        f"OpenAI's count endpoint does not accept parts of type {part.get('type')!r}", param="messages"
+    )
 
 
-def _flat(tool: Body) -> dict[str, Any]:
+def _flatten_tool(tool: Body) -> dict[str, Any]:
     function = tool.get("function")
     return {"type": "function", **function} if isinstance(function, Mapping) else dict(tool)
 
 
 _SHAPES: Final[Mapping[Kind, Callable[[Body, str], dict[str, Any]]]] = {
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "gemini": _gemini,
+    "openai": _build_openai,
+    "anthropic": _build_anthropic,
+    "gemini": _build_gemini,
 }

@@ -1,7 +1,7 @@
-"""Asks a provider how many tokens a prompt has. aiohttp is imported by the first call.
+"""Client for a provider's endpoint that counts the tokens of a prompt. aiohttp is imported by the first call.
 
-An answer is worth having and nothing more: whoever does not answer soon, or cannot, is left alone for a while, and the
-local count stands.
+A provider's count is optional: after a failure or a timeout the provider is not called for a while, and the local count
+is used.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.models.client_shutdown import close_after
 from holdfast.models.count_endpoints import Endpoint
-from holdfast.models.failures import error_from, scrub
-from holdfast.models.http import SECRET_HEADERS, check_headers, proxy_for
-from holdfast.models.retiring import close_behind
+from holdfast.models.failures import parse_error_body, scrub
+from holdfast.models.http import SECRET_HEADERS, check_headers, find_proxy
 
 if TYPE_CHECKING:
     import aiohttp
@@ -28,22 +28,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.models")
 
 CACHED: Final = 1_024
-"""Counts remembered, by what was counted."""
+"""Maximum number of cached counts, by hash of the prompt."""
 SECONDS: Final = 3.0
-"""How long an answer is waited for: a turn waits with it."""
+"""Maximum time to wait for a count, in seconds: a turn waits for it."""
 PAUSE: Final = 60.0
-"""Seconds for which a provider is not asked again after it failed."""
+"""Seconds during which a provider is not called again after a failure."""
 LONG_PAUSE: Final = 3_600.0
-"""The same, where it said that it has no such endpoint, or that the key may not ask."""
+"""The same, after a response that says there is no such endpoint or that the key is not allowed to use it."""
 ANSWER_BYTES: Final = 64 * 1024
 WORDS: Final = 300
-"""Characters of an upstream's own words that are told."""
+"""Maximum number of characters of an upstream's message that are reported."""
 _FINAL: Final = frozenset({401, 403, 404, 405, 410, 501})
-_ITS_OWN: Final = frozenset({400, 413, 422})
+"""Statuses after which asking again soon is pointless."""
+_PROMPT_REJECTED: Final = frozenset({400, 413, 422})
+"""Statuses that reject one prompt and say nothing about the next."""
 
 
 class _NoCountError(Exception):
-    """Why there is no count, and for how many seconds none is asked for."""
+    """The reason for a missing count, and the seconds until the next attempt."""
 
     def __init__(self, why: str, pause: float = PAUSE) -> None:
         super().__init__(why)
@@ -51,33 +53,33 @@ class _NoCountError(Exception):
 
 
 class PromptCounter(Protocol):
-    """Counts whole prompts as a provider does."""
+    """Counts whole prompts in the way a provider does."""
 
     @property
     def failure(self) -> str | None:
-        """Why the last count was none, for reports; None when it was one."""
+        """The reason why the last count failed, for reports; None if it succeeded."""
 
     async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
-        """Tokens of the prompt of a Chat Completions request, tools and media included; None when nobody says.
+        """Return the tokens of a Chat Completions request's prompt, tools and media included, or None if there is no count.
 
-        Never raises but for cancellation, and never takes longer than a few seconds.
+        Never raises except for cancellation, and never takes longer than a few seconds.
         """
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
 
 class ProviderCounter:
-    """A provider's count endpoint, with a memory.
+    """A provider's count endpoint, with a cache.
 
     Args:
-        endpoint: see `holdfast.models.count_endpoints`.
-        headers: sent with every call, and stronger than the endpoint's own.
-        seconds: how long an answer is waited for, connection included.
-        clock: seconds on a clock that only goes forward; for tests.
+        endpoint: The endpoint, from `find_count_endpoint`.
+        headers: Sent with every call, overriding the endpoint's own.
+        seconds: Maximum time to wait for a count, including the connection.
+        clock: Returns monotonic seconds; replaced in tests.
 
     Raises:
-        InvalidRequest: a header is not one.
+        InvalidRequest: A header is invalid.
     """
 
     def __init__(
@@ -106,16 +108,16 @@ class ProviderCounter:
 
     @property
     def failure(self) -> str | None:
-        """See `PromptCounter.failure`. Never holds a key."""
+        """The reason why the last count failed, without any key; None if it succeeded."""
         return self._failure
 
     async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
-        """See `PromptCounter.prompt_tokens`."""
+        """Return the tokens of a request's prompt, from the cache or the provider, or None. Never raises."""
         try:
             data = msgspec.json.encode(self._endpoint.request(body))
         except (HoldfastError, msgspec.MsgspecError, TypeError, ValueError, AttributeError, RecursionError) as exc:
-            # One odd prompt says nothing against the endpoint.
-            self._failure = f"the prompt has no form that {self._endpoint.kind} counts: {exc}"
+            # One unusual prompt is no reason to stop using the endpoint.
+            self._failure = f"the prompt cannot be expressed in {self._endpoint.kind}'s format: {exc}"
             return None
         key = hashlib.blake2b(data, digest_size=16).digest()
         if key in self._known:
@@ -127,7 +129,7 @@ class ProviderCounter:
         try:
             tokens = await self._ask(self._endpoint.address(body), data)
         except _NoCountError as exc:
-            self._note(exc)
+            self._record_failure(exc)
             return None
         self._failure = None
         self._known[key] = tokens
@@ -136,13 +138,13 @@ class ProviderCounter:
         return tokens
 
     def retire(self) -> None:
-        """Close its connections as soon as nobody has it any more."""
+        """Close the connections as soon as no caller uses the counter any more."""
         self._retired = True
         if self._pool is not None:
-            close_behind(self, self._pool)
+            close_after(self, self._pool)
 
     async def close(self) -> None:
-        """See `PromptCounter.close`."""
+        """Close the connections and stop counting."""
         self._closed = True
         if self._pool is not None:
             await self._pool.close()
@@ -158,23 +160,25 @@ class ProviderCounter:
         except TimeoutError as exc:
             raise _NoCountError(f"no answer within {self._seconds:g} s") from exc
         except (aiohttp.ClientError, OSError, ValueError, RuntimeError, InvalidRequest) as exc:
-            # Only the kind, and not chained: the text of some of these holds the request's headers.
+            # Only the type, and not chained: the text of some of these contains the request's headers.
             raise _NoCountError(type(exc).__name__) from None
         if status != 200:
-            words = (error_from(answer, self._secrets) or {}).get("message")
-            said = f"answered {status}" + (f": {words[:WORDS]}" if isinstance(words, str) else "")
-            # A prompt that is refused as it is (400) is that prompt's affair; the next one may be counted.
-            raise _NoCountError(said, LONG_PAUSE if status in _FINAL else 0.0 if status in _ITS_OWN else PAUSE)
+            words = (parse_error_body(answer, self._secrets) or {}).get("message")
+            outcome = f"answered {status}" + (f": {words[:WORDS]}" if isinstance(words, str) else "")
+            # A rejected prompt (400) says nothing about the next one, which may be counted.
+            raise _NoCountError(
+                outcome, LONG_PAUSE if status in _FINAL else 0.0 if status in _PROMPT_REJECTED else PAUSE
+            )
         try:
             tokens = self._endpoint.answer(msgspec.json.decode(answer))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             tokens = None
         if tokens is None:
-            raise _NoCountError("answered with something that is no count")
+            raise _NoCountError("answered without a token count")
         return tokens
 
     async def _post(self, url: str, data: bytes) -> tuple[int, bytes]:
-        pool = self._opened()
+        pool = self._open_pool()
         async with pool.post(
             url, data=data, headers=self._headers, allow_redirects=False, proxy=self._proxy
         ) as response:
@@ -183,22 +187,22 @@ class ProviderCounter:
                 answer += piece
             return response.status, bytes(answer)
 
-    def _note(self, why: _NoCountError) -> None:
-        self._failure = str(scrub(f"{self._endpoint.kind}'s count endpoint: {why}", self._secrets))
-        self._silent_until = self._clock() + why.pause
-        if why.pause:
-            _log.warning("%s; prompts are counted here for %g s", self._failure, why.pause)
+    def _record_failure(self, failure: _NoCountError) -> None:
+        self._failure = str(scrub(f"{self._endpoint.kind}'s count endpoint: {failure}", self._secrets))
+        self._silent_until = self._clock() + failure.pause
+        if failure.pause:
+            _log.warning("%s; prompts are counted locally for the next %g s", self._failure, failure.pause)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_pool(self) -> aiohttp.ClientSession:
         import aiohttp
 
         if self._pool is None:
-            self._proxy = proxy_for(self._endpoint.url)
+            self._proxy = find_proxy(self._endpoint.url)
             self._pool = aiohttp.ClientSession(
-                # Cookies of one caller must not travel with another's call.
+                # Cookies of one caller must not be sent with another caller's request.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"accept": "application/json", "content-type": "application/json", "user-agent": "holdfast"},
             )
             if self._retired:
-                close_behind(self, self._pool)
+                close_after(self, self._pool)
         return self._pool

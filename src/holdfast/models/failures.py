@@ -1,6 +1,6 @@
-"""What went wrong upstream, told as one of Holdfast's errors. Decisions only; no I/O.
+"""Conversion of upstream failures to Holdfast's errors. No I/O.
 
-How providers say that a prompt is too long stands in `holdfast.models.overflow`.
+Prompts that are too long are recognized in `holdfast.models.overflow`.
 """
 
 from __future__ import annotations
@@ -12,66 +12,68 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import ContextTooLong, ModelError, ModelProtocolError, ModelRejected, ModelUnavailable
-from holdfast.models.overflow import overflow_in
+from holdfast.models.overflow import parse_overflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 TRY_LATER: Final = frozenset({408, 409, 425, 429})
-"""4xx that the same request may pass later: timed out, lock held, too early, too many."""
+"""4xx statuses after which the same request may succeed later: timeout, conflict, too early, too many requests."""
 HOPELESS: Final = frozenset({"insufficient_quota", "billing_not_active"})
-"""Codes sent with 429 where waiting does not help."""
+"""Error codes sent with status 429 for which waiting does not help."""
 MESSAGE_CHARS: Final = 500
-"""Characters of an upstream's own words in an error's message; `body` has them all."""
+"""Maximum length of the upstream's message in an error's message; `body` has all of it."""
 SCANNED_CHARS: Final = 4000
-"""Characters of an upstream's words that are searched for an overflow: a bound on the work."""
+"""Maximum length of the text that is searched for signs of an overflow, to bound the work."""
 _ERROR_TYPES: Final = ("error", "response.error", "response.failed")
 SECRET_CHARS: Final = 8
-"""Shortest credential that is blotted out. Local servers take keys such as `none`, a word that errors need."""
+"""Shortest credential that is redacted. Local servers accept keys such as `none`, a word that errors need."""
 
 
 def make_upstream_error(
     status: int | None, body: dict[str, Any] | None, *, where: str, headers: Mapping[str, str] | None = None
 ) -> ModelError:
-    """The error for an upstream that said `body`, with an HTTP `status` or in the middle of its answer.
+    """Return the error for an upstream that reported `body`, with an HTTP `status` or in the middle of its answer.
 
     Args:
-        status: the HTTP status; None if the answer had begun as a good one.
-        body: the upstream's error object, scrubbed; None if it gave none.
-        where: who answered, for the message.
-        headers: of the response.
+        status: HTTP status, or None if the response began with status 200.
+        body: The upstream's error object, with secrets removed; None if there is none.
+        where: Address of the upstream, for the message.
+        headers: Headers of the response.
     """
-    words = _words(body)
-    status = status if status is not None else _status_in(body)
-    said = f"{where} answered {status}" if status else f"{where} reported an error"
-    message = f"{said}: {words[:MESSAGE_CHARS]}" if words else said
+    words = _extract_message(body)
+    status = status if status is not None else _find_status(body)
+    summary = f"{where} answered {status}" if status else f"{where} reported an error"
+    message = f"{summary}: {words[:MESSAGE_CHARS]}" if words else summary
     wait = retry_after(headers or {})
-    overflow = None if status == 429 else overflow_in(" ".join([words, _find_quoted(body)]), body or {})
+    overflow = None if status == 429 else parse_overflow(" ".join([words, _find_quoted(body)]), body or {})
     if overflow is not None:
         limit, requested = overflow
         return ContextTooLong(
             message, context_limit=limit, requested=requested, status=status, body=body, retry_after=wait
         )
     if status is not None and 300 <= status < 400:
-        return ModelProtocolError(f"{said}, a redirect; none is followed, the key would go along", status=status)
+        return ModelProtocolError(
+            f"{summary}, a redirect; redirects are not followed, because the key would be sent along", status=status
+        )
     refused = status is not None and 400 <= status < 500 and status not in TRY_LATER
     kind = ModelRejected if refused or (status is None and _blames_request(body)) else ModelUnavailable
     return kind(message, status=status, body=body, retry_after=wait)
 
 
 def make_too_long_error(refusal: ContextTooLong, tried: Sequence[int]) -> ContextTooLong:
-    """The error for a prompt that was refused at every size, with the numbers.
+    """Return the error for a prompt that was rejected at every size, with the numbers.
 
     Args:
-        refusal: the last one.
-        tried: tokens of each prompt that was sent, as counted here, in order; at least one.
+        refusal: The last rejection.
+        tried: Tokens of each prompt that was sent, as counted by Holdfast, in order; at least one.
     """
     sizes = ", ".join(f"{tokens:,}" for tokens in tried)
-    facts = [f"no prompt was short enough for the model; tried {sizes} tokens by our own count"]
+    facts = [f"the model rejected every prompt as too long; tried {sizes} tokens by Holdfast's count"]
     if refusal.context_limit is not None:
-        facts.append(f"it says that its window is {refusal.context_limit:,}")
+        facts.append(f"the model reports a window of {refusal.context_limit:,}")
     if refusal.requested is not None:
-        facts.append(f"and that the last one had {refusal.requested:,}")
+        facts.append(f"and {refusal.requested:,} for the last prompt")
     return ContextTooLong(
         f"{', '.join(facts)}. {refusal}",
         context_limit=refusal.context_limit,
@@ -82,20 +84,20 @@ def make_too_long_error(refusal: ContextTooLong, tried: Sequence[int]) -> Contex
     )
 
 
-def worth_retrying(error: ModelError, headers: Mapping[str, str]) -> bool:
-    """Whether the same request may pass soon. The upstream's own `x-should-retry` is believed."""
+def is_retryable(error: ModelError, headers: Mapping[str, str]) -> bool:
+    """Return True if the same request may succeed soon. The upstream's own `x-should-retry` takes precedence."""
     advice = headers.get("x-should-retry", "").lower()
     if advice in ("true", "false"):
         return advice == "true"
-    return isinstance(error, ModelUnavailable) and not HOPELESS.intersection(_labels(error.body))
+    return isinstance(error, ModelUnavailable) and not HOPELESS.intersection(_list_labels(error.body))
 
 
 def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
-    """Seconds the upstream asked to wait: `retry-after-ms`, or `retry-after` in seconds or as a date; None if neither.
+    """Return the pause in seconds that the upstream asked for in `retry-after-ms` or `retry-after`, or None.
 
     Args:
-        headers: of the response, with names in any case if the mapping does not care.
-        now: Unix seconds, for a date; the upstream's own `date` header is used where it is not given.
+        headers: Headers of the response; a case-insensitive mapping also finds names in other case.
+        now: Unix seconds, to interpret a date. Default: the upstream's own `date` header.
     """
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
@@ -103,23 +105,24 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
         except (KeyError, ValueError):
             continue
         return seconds if math.isfinite(seconds) and seconds >= 0 else None
-    then = _date(headers.get("retry-after"))
-    here = now if now is not None else _date(headers.get("date"))
+    then = _parse_date(headers.get("retry-after"))
+    here = now if now is not None else _parse_date(headers.get("date"))
     return None if then is None or here is None else max(0.0, then - here)
 
 
 def is_error(chunk: dict[str, Any]) -> bool:
-    """Whether an event of a stream tells an error instead of being a chunk: upstreams have several shapes for that."""
+    """Return True if an event of a stream is an error in any of the formats that upstreams use."""
     if chunk.get("error") or chunk.get("error_message"):
         return True
     return chunk.get("object") == "error" or chunk.get("type") in _ERROR_TYPES
 
 
-def error_object(data: Any) -> dict[str, Any] | None:
-    """The error object in an upstream's JSON.
+def find_error_object(data: Any) -> dict[str, Any] | None:
+    """Return the error object in an upstream's JSON, or None if there is none.
 
-    `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, the `response.failed` of OpenAI's Responses,
-    `error_type` and `error_message` in a chunk.
+    Understands `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, `response.failed` of OpenAI's
+    Responses API, and
+    `error_type` with `error_message` in a chunk.
     """
     if isinstance(data, list) and data:
         data = data[0]
@@ -138,17 +141,17 @@ def error_object(data: Any) -> dict[str, Any] | None:
     return data or None
 
 
-def error_from(text: bytes, secrets: Iterable[str]) -> dict[str, Any] | None:
-    """The error object in the body of a failed response, secrets blotted out; None if it is no JSON."""
+def parse_error_body(text: bytes, secrets: Iterable[str]) -> dict[str, Any] | None:
+    """Return the error object in the body of a failed response, with secrets removed, or None if the body is not JSON."""
     try:
         data = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return error_object(scrub(data, secrets))
+    return find_error_object(scrub(data, secrets))
 
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:
-    """`value` without `secrets`: there are upstreams that quote the key they refuse."""
+    """Return `value` with all `secrets` replaced: some upstreams quote the key they reject."""
     if isinstance(value, str):
         for secret in secrets:
             if len(secret) >= SECRET_CHARS:
@@ -161,8 +164,8 @@ def scrub(value: Any, secrets: Iterable[str]) -> Any:
     return value
 
 
-def _words(body: dict[str, Any] | None) -> str:
-    """What the error says to a reader, on one line."""
+def _extract_message(body: dict[str, Any] | None) -> str:
+    """Return the error's message for people, on one line."""
     if body is None:
         return ""
     message = body.get("message")
@@ -172,7 +175,7 @@ def _words(body: dict[str, Any] | None) -> str:
 
 
 def _find_quoted(body: dict[str, Any] | None) -> str:
-    """What a router (OpenRouter: `metadata.raw`) hands on of the error of whoever it asked."""
+    """Return the original upstream's error as quoted by a router (OpenRouter: `metadata.raw`)."""
     metadata = (body or {}).get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if not raw:
@@ -181,12 +184,12 @@ def _find_quoted(body: dict[str, Any] | None) -> str:
     return " ".join(text[:SCANNED_CHARS].split())
 
 
-def _labels(body: dict[str, Any] | None) -> list[str]:
+def _list_labels(body: dict[str, Any] | None) -> list[str]:
     return [value for key in ("code", "type", "status") if isinstance(value := (body or {}).get(key), str)]
 
 
-def _status_in(body: dict[str, Any] | None) -> int | None:
-    """The HTTP status that an error inside a stream names as its code."""
+def _find_status(body: dict[str, Any] | None) -> int | None:
+    """Return the HTTP status that an error inside a stream gives as its code, or None."""
     for key in ("code", "status", "status_code"):
         value = (body or {}).get(key)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:
@@ -197,10 +200,10 @@ def _status_in(body: dict[str, Any] | None) -> int | None:
 
 
 def _blames_request(body: dict[str, Any] | None) -> bool:
-    return any("invalid" in label or "BadRequest" in label for label in _labels(body))
+    return any("invalid" in label or "BadRequest" in label for label in _list_labels(body))
 
 
-def _date(text: str | None) -> float | None:
+def _parse_date(text: str | None) -> float | None:
     try:
         return email.utils.parsedate_to_datetime(text or "").timestamp()
     except (ValueError, OverflowError):

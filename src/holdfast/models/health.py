@@ -1,7 +1,10 @@
-"""How upstreams are doing: what their calls came to, and which are better passed over for a while. Decisions only; no I/O.
+"""Health of upstreams: counts of their calls, and cool-down after failures. No I/O.
 
-An upstream that failed as unavailable cools down: where somebody else can answer, it is not asked until a pause is over, and
-then by one call at a time until it answers. The pause is what it asked for, else it grows with each failure in a row.
+An upstream that fails as unavailable cools down: if a fallback exists, the upstream is not called until a pause is
+over, and
+then by one call at a time until it answers. The pause is the one that the upstream asked for; otherwise it grows with
+each
+consecutive failure.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from holdfast.limits import COOL_DOWN_ASKED_SECONDS, COOL_DOWN_FIRST_SECONDS, CO
 
 
 class Upstream:
-    """What one process knows of one upstream; shared by all its tenants.
+    """State of one upstream within this process, shared by all tenants.
 
     Args:
-        name: of the llm, for metrics and logs.
+        name: Name of the llm, for metrics and logs.
 
     Attributes:
-        calls: how often it was called; what a client tries again by itself counts once.
-        failures: how often that failed, by the error's code.
-        failovers: how often another model was asked in its place.
+        calls: Number of calls; a call counts once, however often its client retried.
+        failures: Number of failed calls by error code.
+        failovers: Number of calls that were sent to another model instead.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,25 +37,25 @@ class Upstream:
         self._until: int | None = None
         self._probe: Call | None = None
 
-    def available(self, now: int) -> bool:
-        """Whether it is not to be passed over. Args: `now`, milliseconds since the epoch."""
+    def is_available(self, now: int) -> bool:
+        """Return True if the upstream may be called. `now` is in milliseconds since the epoch."""
         return self._until is None or (now >= self._until and self._probe is None)
 
     def begin(self, now: int) -> Call:
-        """Call it. A call while it is `available` again after a pause is the one that finds out how it is."""
+        """Register a new call. The first call after a pause is a probe, which decides whether the upstream is back."""
         self.calls += 1
         call = Call(self, now)
-        if self._until is not None and self.available(now):
+        if self._until is not None and self.is_available(now):
             self._probe = call
         return call
 
-    def answered(self, call: Call) -> None:
-        """Take in that it has something to say. One that was called before its last failure proves nothing."""
+    def record_answer(self, call: Call) -> None:
+        """Record that a call got an answer. A call that began before the last failure is ignored, since it proves nothing."""
         if self._until is not None and (call is self._probe or call.started > self._since):
             self._in_a_row, self._until = 0, None
 
-    def failed(self, call: Call, error: ModelError, now: int) -> None:
-        """Take in that a call failed."""
+    def record_failure(self, call: Call, error: ModelError, now: int) -> None:
+        """Record that a call failed."""
         self.failures[error.code] += 1
         if not _is_down(error):
             return
@@ -62,21 +65,21 @@ class Upstream:
             pause = min(COOL_DOWN_FIRST_SECONDS * 2 ** min(self._in_a_row - 1, 32), COOL_DOWN_SECONDS)
             self._until = now + _milliseconds(asked or pause)
         elif asked is not None:
-            # One of many that were under way when the first failed: the same failure, unless it knows better.
+            # It ran when an earlier call failed, so this is the same failure, but its pause may be longer.
             self._until = max(self._until, now + _milliseconds(asked))
 
-    def over(self, call: Call) -> None:
-        """Take in that a call has ended, however it did."""
+    def end(self, call: Call) -> None:
+        """Record the end of a call, successful or not."""
         if call is self._probe:
             self._probe = None
 
 
 class Call:
-    """One call of an upstream, which tells what comes of it.
+    """One call to an upstream, which reports its outcome.
 
     Attributes:
-        upstream: who is called.
-        started: milliseconds since the epoch.
+        upstream: The upstream that is called.
+        started: Time of the start, in milliseconds since the epoch.
     """
 
     __slots__ = ("started", "upstream")
@@ -85,21 +88,21 @@ class Call:
         self.upstream = upstream
         self.started = started
 
-    def answered(self) -> None:
-        """It has something to say."""
-        self.upstream.answered(self)
+    def record_answer(self) -> None:
+        """Record that the upstream began to answer."""
+        self.upstream.record_answer(self)
 
-    def failed(self, error: ModelError, now: int) -> None:
-        """It did not answer, or not to the end. Args: `now`, milliseconds since the epoch."""
-        self.upstream.failed(self, error, now)
+    def record_failure(self, error: ModelError, now: int) -> None:
+        """Record that the call failed or its answer was cut off. `now` is in milliseconds since the epoch."""
+        self.upstream.record_failure(self, error, now)
 
-    def over(self) -> None:
-        """It has ended, however it did."""
-        self.upstream.over(self)
+    def end(self) -> None:
+        """Record the end of the call, successful or not."""
+        self.upstream.end(self)
 
 
 def _is_down(error: ModelError) -> bool:
-    """Whether an error says something about the upstream, rather than about a request, a caller's key or our own limit."""
+    """Return True if an error is the upstream's fault, not that of the request, the caller's key or Holdfast's own limit."""
     of_caller = error.handed and error.status == 429
     return isinstance(error, ModelUnavailable) and not isinstance(error, ModelBusy) and not of_caller
 

@@ -1,4 +1,4 @@
-"""A model that so many calls at once may ask, and no more: the others wait in order."""
+"""Limit on the number of concurrent calls to a model; further calls wait in order."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ModelBusy
 from holdfast.models.base import Model, closing
-from holdfast.models.retiring import retire
+from holdfast.models.client_shutdown import retire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
 
-class Limited:
-    """A `Model` that is asked by `most` calls at once. A call lasts until its stream ends.
+class LimitedModel:
+    """A `Model` that runs at most `most` calls at once. A call lasts until its stream ends.
 
-    Further calls wait, in order, for as long as getting a connection may take. One that is given up leaves the line.
+    Further calls wait in order, at most for `patience` seconds. A cancelled call leaves the queue.
 
     Args:
-        model: who answers.
-        most: calls at once.
-        patience: seconds that a call waits.
-        seconds: a clock that only goes on; for tests.
+        model: The model that answers.
+        most: Maximum number of concurrent calls.
+        patience: Maximum waiting time of a call, in seconds.
+        seconds: Returns monotonic seconds; replaced in tests.
 
     Attributes:
-        model: who answers.
-        running: calls that are being answered.
-        waiting: calls that wait.
-        waits: how many calls have had to wait.
-        waited: seconds that they have waited, all together.
+        model: The model that answers.
+        running: Number of calls that are being answered.
+        waiting: Number of calls that are waiting.
+        waits: Number of calls that have had to wait so far.
+        waited: Total waiting time of all calls, in seconds.
     """
 
     def __init__(
@@ -47,27 +47,27 @@ class Limited:
         self._places = asyncio.Semaphore(most)
 
     def __repr__(self) -> str:
-        return f"Limited({self.model!r}, {self._most})"
+        return f"LimitedModel({self.model!r}, {self._most})"
 
     @property
     def name(self) -> str:
-        """See `Model.name`."""
+        """Name of the model."""
         return self.model.name
 
     @property
     def origin(self) -> str | None:
-        """See `origin_of`."""
-        return origin_of(self.model)
+        """Scheme, host and port of the model's upstream, or None if unknown."""
+        return get_upstream_origin(self.model)
 
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """See `Model.stream`.
+        """Wait for a free place, then yield the model's answer.
 
         Raises:
-            ModelBusy: no other call ended in time.
+            ModelBusy: No other call ended in time.
         """
-        await self._admitted()
+        await self._acquire_place()
         try:
             async with closing(self.model.stream(request, headers=headers)) as chunks:
                 async for chunk in chunks:
@@ -77,14 +77,14 @@ class Limited:
             self._places.release()
 
     def retire(self) -> None:
-        """Close the model's connections as soon as nobody has it any more."""
+        """Close the model's connections as soon as no caller uses it any more."""
         retire(self.model)
 
     async def close(self) -> None:
-        """See `Model.close`."""
+        """Close the model's connections."""
         await self.model.close()
 
-    async def _admitted(self) -> None:
+    async def _acquire_place(self) -> None:
         if self._places.locked():
             await self._wait()
         else:
@@ -105,7 +105,7 @@ class Limited:
             self.waited += self._seconds() - began
 
 
-def origin_of(model: Model) -> str | None:
-    """Where a model is called, scheme, host and port; None where that is not known."""
+def get_upstream_origin(model: Model) -> str | None:
+    """Return scheme, host and port of a model's upstream, or None if unknown."""
     found = getattr(model, "origin", None)
     return found if isinstance(found, str) else None

@@ -1,7 +1,8 @@
-"""The built-in `offline` model: no network, no intelligence, and it says so. Made for trying Holdfast out.
+"""The built-in `offline` model for trying Holdfast out: it needs no network, has no intelligence, and says so.
 
-It tells what reached it, which shows what a working set does to a conversation. The same request gives the same answer,
-to the byte.
+Its answers report the prompt it was given, which shows what a working set does to a conversation. The same request
+always
+gives the same answer, to the byte.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.recalled import OPENING, SESSION_OPENING
-from holdfast.models.collect import as_chunks
+from holdfast.models.collect import to_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -29,16 +30,16 @@ HINTS: Final = (
     "holdfast.yaml."
 )
 SHOWN_CHARS: Final = 200
-"""Characters of one text that an answer quotes."""
+"""Maximum number of characters of one text that an answer quotes."""
 LISTED_CHARS: Final = 80
-"""Characters of each message in a list of them."""
-# Not imported from where they are written: that is much to import for whoever uses another model.
+"""Maximum number of characters per message in a list of messages."""
+# Not imported from the modules that define them, because that import is slow and other models do not need it.
 _CONDENSED: Final = ("[Condensed from messages ", "[Summary of messages ")
-"""How the message begins that stands for a part no longer sent; see `holdfast.context.digest.pool` and `holdfast.context.summaries`."""
+"""Prefixes of a message that replaces an evicted part, from `holdfast.context.digest.pool` and `holdfast.context.summaries`."""
 _ATTRIBUTED: Final = "[agent "
-"""How the message begins in which an agent is told what another one said or did; see `holdfast.context.agent_view`."""
+"""Prefix of a message that quotes another agent, from `holdfast.context.agent_view`."""
 _RECALLED: Final = tuple(label.partition(":")[0] for label in (OPENING, SESSION_OPENING))
-"""How the message begins that tells what was recalled for the turn."""
+"""Prefixes of a message with the memories recalled for the turn."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
 _HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
 _CALL: Final = re.compile(r"\s*call\s+([\w.:-]+)\s*(\{.*\})?\s*", re.IGNORECASE | re.DOTALL)
@@ -48,22 +49,25 @@ Count = Callable[[dict[str, Any]], int]
 
 
 def estimate_tokens(data: dict[str, Any]) -> int:
-    """Tokens of a message or a tool schema, roughly: a quarter of its JSON's bytes, at least 1."""
+    """Return a rough token count of a message or a tool schema: a quarter of its JSON's bytes, at least 1."""
     return max(1, len(msgspec.json.encode(data)) // 4)
 
 
 class OfflineModel:
     """A model that answers with a report on its prompt.
 
-    It understands `what do you see?` (lists the messages), `call NAME {json}` (calls one of the request's tools; what the
-    tool answers is summed up), and `help`; to anything else it says how much it was given, the system prompt's first
-    line, the task, whether a part is condensed, what was recalled, what it was told of other agents, and the last user
-    message. One choice, whatever `n` says; sampling parameters, `max_tokens` and `tool_choice` have no effect.
+    It understands `what do you see?` (lists the messages), `call NAME {json}` (calls one of the request's tools, then
+    summarizes
+    the tool's answer), and `help`. To anything else it answers with the size of the prompt, the system prompt's first
+    line, the
+    task, whether a part is condensed, what was recalled, the messages of other agents, and the last user message. There
+    is always
+    one choice, whatever `n` is; sampling parameters, `max_tokens` and `tool_choice` have no effect.
 
     Args:
-        name: its name in answers.
-        count: tokens of one message or one tool schema, for `usage` and the report.
-        clock: Unix seconds for `created`; 0 without one, so that answers do not depend on the time.
+        name: Name of the model in answers.
+        count: Counts the tokens of one message or one tool schema, for `usage` and the report.
+        clock: Returns Unix seconds for `created`; without it `created` is 0, so that answers do not depend on the time.
     """
 
     def __init__(
@@ -75,24 +79,24 @@ class OfflineModel:
 
     @property
     def name(self) -> str:
-        """`offline`, unless named otherwise."""
+        """Name of the model; `offline` by default."""
         return self._name
 
     async def stream(
         self, request: Request, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """See `Model.stream`. Word by word; raises nothing."""
-        # It counts the whole prompt, as a real model's provider does elsewhere.
-        for chunk in as_chunks(await run_cpu(self._completion, request), by_word=True):
+        """Yield the answer word by word; never raises."""
+        # Counting the whole prompt takes long, so it is done in a thread; a real provider does it remotely.
+        for chunk in to_chunks(await run_cpu(self._completion, request), by_word=True):
             await anyio.lowlevel.checkpoint()
             yield chunk
 
     async def close(self) -> None:
-        """See `Model.close`."""
+        """Do nothing: there are no connections."""
 
     def _completion(self, request: Request) -> dict[str, Any]:
         prompt = _Prompt(request, self._count)
-        message = _answer(prompt)
+        message = _build_reply(prompt)
         completion_tokens = self._count(message)
         return {
             "id": f"chatcmpl-offline-{prompt.digest}",
@@ -112,92 +116,94 @@ class OfflineModel:
 
 
 class _Prompt:
-    """What a request says, as far as the offline model cares."""
+    """The parts of a request that the offline model reports."""
 
     def __init__(self, request: Request, count: Count) -> None:
         self.messages = [message for message in request.get("messages") or () if isinstance(message, dict)]
         self.tools = [tool for tool in request.get("tools") or () if isinstance(tool, dict)]
         self.sizes = [count(message) for message in self.messages]
         self.tokens = sum(self.sizes) + sum(count(tool) for tool in self.tools)
-        told = msgspec.json.encode([self.messages, self.tools], order="sorted")
-        self.digest = hashlib.blake2b(told, digest_size=8).hexdigest()
+        encoded = msgspec.json.encode([self.messages, self.tools], order="sorted")
+        self.digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
 
     def texts(self, *roles: str) -> list[str]:
-        """The texts of all messages in these roles, without those that nobody said: condensed parts, what was recalled."""
+        """Return the texts of all messages in these roles, except generated ones: condensed parts and recalled memories."""
         return [
             text
             for message in self.messages
-            if message.get("role") in roles and not (text := _text(message)).startswith((*_CONDENSED, *_RECALLED))
+            if message.get("role") in roles and not (text := _get_text(message)).startswith((*_CONDENSED, *_RECALLED))
         ]
 
     @property
     def condensed(self) -> bool:
-        """Whether a message stands for a part of the conversation."""
-        return any(_text(message).startswith(_CONDENSED) for message in self.messages if message.get("role") == "user")
+        """True if a message replaces a part of the conversation."""
+        return any(
+            _get_text(message).startswith(_CONDENSED) for message in self.messages if message.get("role") == "user"
+        )
 
     @property
     def recalled(self) -> list[str] | None:
-        """The texts of what was recalled; None: there is no such block."""
+        """Texts of the recalled memories, or None if there is no such block."""
         for message in self.messages:
-            if message.get("role") == "user" and (block := _text(message)).startswith(_RECALLED):
-                return list(_items(block))
+            if message.get("role") == "user" and (block := _get_text(message)).startswith(_RECALLED):
+                return list(_parse_recalled(block))
         return None
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of the tools that may be called."""
+        """Names of the tools that may be called."""
         functions = [tool.get("function") for tool in self.tools]
         names = [function.get("name") for function in functions if isinstance(function, dict)]
         return [name for name in names if isinstance(name, str)]
 
 
-def _answer(prompt: _Prompt) -> dict[str, Any]:
-    """The assistant message."""
-    said = prompt.texts("user")
-    last = said[-1] if said else ""
+def _build_reply(prompt: _Prompt) -> dict[str, Any]:
+    """Return the assistant message for a prompt."""
+    user_texts = prompt.texts("user")
+    last = user_texts[-1] if user_texts else ""
     if prompt.messages and prompt.messages[-1].get("role") == "tool":
-        told = list(_results(prompt))
-    elif asked := _CALL.fullmatch(last):
-        return _call(prompt, asked[1], asked[2] or "{}")
+        lines = list(_describe_results(prompt))
+    elif command := _CALL.fullmatch(last):
+        return _make_call(prompt, command[1], command[2] or "{}")
     elif _SEE.fullmatch(last):
-        told = _listing(prompt)
+        lines = _list_messages(prompt)
     elif _HELP.fullmatch(last):
-        told = [HINTS]
+        lines = [HINTS]
     else:
-        told = [*_report(prompt, said), HINTS]
-    return _saying("\n".join(told))
+        lines = [*_write_report(prompt, user_texts), HINTS]
+    return _make_reply("\n".join(lines))
 
 
-def _saying(told: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": f"{CONFESSION}\n\n{told}"}
+def _make_reply(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": f"{CONFESSION}\n\n{text}"}
 
 
-def _report(prompt: _Prompt, said: list[str]) -> Iterator[str]:
+def _write_report(prompt: _Prompt, user_texts: list[str]) -> Iterator[str]:
     roles = Counter(str(message.get("role")) for message in prompt.messages)
     counted = ", ".join(f"{number} {role}" for role, number in roles.items())
-    yield f"I was given {_number(len(prompt.messages), 'message')} ({counted or 'none'}), about {prompt.tokens:,} tokens."
+    yield f"I was given {_format_count(len(prompt.messages), 'message')} ({counted or 'none'}), about {prompt.tokens:,} tokens."
     system = prompt.texts("system", "developer")
     if system:
         yield f"The system prompt begins: {_quote(system[0].strip().partition(chr(10))[0])}"
     if prompt.tools:
         yield f"Tools I may call: {', '.join(prompt.tool_names)}."
-    theirs = [text for text in said if text.startswith(_ATTRIBUTED)]
-    yours = [text for text in said if not text.startswith(_ATTRIBUTED)]
+    theirs = [text for text in user_texts if text.startswith(_ATTRIBUTED)]
+    yours = [text for text in user_texts if not text.startswith(_ATTRIBUTED)]
     if len(yours) > 1:
         yield f"The task, your first message that I see: {_quote(yours[0])}"
     if prompt.condensed:
         yield "An earlier part of our conversation reached me only in condensed form."
     if (recalled := prompt.recalled) is not None:
-        told = "; ".join(_quote(text, LISTED_CHARS) for text in recalled)
-        yield f"Recalled for me from earlier, {_number(len(recalled), 'item')}: {told}"
+        quoted = "; ".join(_quote(text, LISTED_CHARS) for text in recalled)
+        yield f"Recalled for me from earlier, {_format_count(len(recalled), 'item')}: {quoted}"
     if theirs:
-        yield f"Of other agents I was told {_number(len(theirs), 'message')}, the last one: {_quote(theirs[-1])}"
+        yield f"Of other agents I was told {_format_count(len(theirs), 'message')}, the last one: {_quote(theirs[-1])}"
     if yours:
         yield f"You just said: {_quote(yours[-1])}"
 
 
-def _items(block: str) -> Iterator[str]:
-    """The texts in the lines of a recalled block, as far as it is one."""
+def _parse_recalled(block: str) -> Iterator[str]:
+    """Yield the texts in the lines of a recalled block; other lines are ignored."""
     for line in block.splitlines()[1:]:
         try:
             item = msgspec.json.decode(line)
@@ -207,52 +213,54 @@ def _items(block: str) -> Iterator[str]:
             yield text
 
 
-def _listing(prompt: _Prompt) -> list[str]:
-    lines = [f"{_number(len(prompt.messages), 'message')}, about {prompt.tokens:,} tokens:"]
+def _list_messages(prompt: _Prompt) -> list[str]:
+    lines = [f"{_format_count(len(prompt.messages), 'message')}, about {prompt.tokens:,} tokens:"]
     for at, (message, size) in enumerate(zip(prompt.messages, prompt.sizes, strict=True), 1):
-        calls = [str((call.get("function") or {}).get("name")) for call in _calls(message)]
+        calls = [str((call.get("function") or {}).get("name")) for call in _list_calls(message)]
         called = f" calls {', '.join(calls)}" if calls else ""
-        text = _text(message)
+        text = _get_text(message)
         shown = f" {_quote(text, LISTED_CHARS)}" if text else ""
         lines.append(f"{at}. {message.get('role')}{called}{shown} ({size:,} tokens)")
     return lines
 
 
-def _results(prompt: _Prompt) -> Iterator[str]:
-    """What the tools answered since the last assistant message."""
-    names = {call.get("id"): (call.get("function") or {}).get("name") for m in prompt.messages for call in _calls(m)}
+def _describe_results(prompt: _Prompt) -> Iterator[str]:
+    """Yield a line on each tool result since the last assistant message."""
+    names = {
+        call.get("id"): (call.get("function") or {}).get("name") for m in prompt.messages for call in _list_calls(m)
+    }
     results = []
     for message in reversed(prompt.messages):
         if message.get("role") != "tool":
             break
         results.append(message)
     for message in reversed(results):
-        text = _text(message)
+        text = _get_text(message)
         name = names.get(message.get("tool_call_id")) or message.get("name") or "a tool"
-        yield f"{name} answered with {_number(len(text), 'character')}: {_quote(text)}"
+        yield f"{name} answered with {_format_count(len(text), 'character')}: {_quote(text)}"
 
 
-def _call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
-    """An assistant message that calls the tool, or says why not."""
+def _make_call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
+    """Return an assistant message that calls the tool, or that says why it cannot."""
     if name not in prompt.tool_names:
         known = ", ".join(prompt.tool_names) or "none"
-        return _saying(f"This request offers no tool called {name}. Tools it offers: {known}.")
+        return _make_reply(f"This request offers no tool called {name}. Tools it offers: {known}.")
     try:
         msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        return _saying(f"I cannot call {name}: its arguments are no JSON object ({exc}).")
+        return _make_reply(f"I cannot call {name}: its arguments are not a valid JSON object ({exc}).")
     call_id = f"call_{prompt.digest}"
-    return _saying(f"Calling {name}, as you asked.") | {
+    return _make_reply(f"Calling {name}, as you asked.") | {
         "tool_calls": [{"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}]
     }
 
 
-def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
 
 
-def _text(message: dict[str, Any]) -> str:
-    """The words of a message; media as their type in brackets."""
+def _get_text(message: dict[str, Any]) -> str:
+    """Return the text of a message, with media as their type in brackets."""
     content = message.get("content")
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
@@ -265,5 +273,5 @@ def _quote(text: str, chars: int = SHOWN_CHARS) -> str:
     return f'"{text}"' if len(text) <= chars else f'"{text[:chars]}…"'
 
 
-def _number(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The client for any OpenAI-compatible upstream."""
+"""Client for OpenAI-compatible upstreams."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from holdfast.models.http import address_of, check_headers, key_of
 
 
 class OpenAIModel(UpstreamClient):
-    """An upstream that speaks OpenAI's Chat Completions: OpenAI, vLLM, llama.cpp, Ollama, OpenRouter, a gateway.
+    """An upstream with OpenAI's Chat Completions API: OpenAI, vLLM, llama.cpp, Ollama, OpenRouter, a gateway.
 
     Args:
-        base_url: up to and with the version, `https://api.openai.com/v1`; a query in it is kept (Azure's `api-version`).
-        api_key: sent as bearer token; None sends none.
-        model: what the upstream calls the model. It replaces the request's own; None leaves that in place.
-        headers: sent with every call.
-        options: timeouts, retries and limits; see `UpstreamClient`.
+        base_url: Base address including the version, such as `https://api.openai.com/v1`; a query in it is kept
+            (Azure's `api-version`).
+        api_key: Sent as a bearer token. None sends no key.
+        model: Name of the model at the upstream, replacing the request's own. None keeps the request's.
+        headers: Sent with every call.
+        options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: The address, the key or a header is invalid.
     """
 
     def __init__(
@@ -33,21 +34,21 @@ class OpenAIModel(UpstreamClient):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        url, where = address_of(base_url, _path)
+        url, where = address_of(base_url, _build_path)
         own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         options = request.get("stream_options")
         options = options if isinstance(options, dict) else {}
         body = {**request, "stream": True, "stream_options": options | {"include_usage": True}}
         if self._model is not None:
             body["model"] = self._model
-        return PreparedRequest.of(body, self._headers | check_headers(headers))
+        return PreparedRequest.from_body(body, self._headers | check_headers(headers))
 
-    def _reader(self, call: PreparedRequest) -> AnswerReader:
+    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return AnswerReader(self._where, call.secrets, self._max_event_bytes)
 
 
-def _path(path: str) -> str:
+def _build_path(path: str) -> str:
     return path.removesuffix("/chat/completions") + "/chat/completions"

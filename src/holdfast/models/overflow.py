@@ -1,9 +1,11 @@
-"""How providers say that a prompt is too long, and what they say of it: their limit, and the tokens they counted.
+"""Recognition of errors that say a prompt is too long, with the provider's limit and token count.
 
-Read from the errors of OpenAI, Azure, Anthropic, Gemini and Vertex, Bedrock, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio,
-OpenRouter, Groq, Cerebras, Mistral, DeepSeek, Together, Fireworks, xAI, Cohere, Moonshot, MiniMax, Qwen, Zhipu and GitHub
-Copilot. None of them documents its wording, so each stands in a test, as it was seen. Two complaints sound alike and are
-none: a reply longer than the model gives, and tokens over time.
+Based on the errors of OpenAI, Azure, Anthropic, Gemini and Vertex, Bedrock, vLLM, SGLang, TGI, llama.cpp, Ollama, LM
+Studio,
+OpenRouter, Groq, Cerebras, Mistral, DeepSeek, Together, Fireworks, xAI, Cohere, Moonshot, MiniMax, Qwen, Zhipu and
+GitHub
+Copilot. None of them documents its wording, so each observed wording is quoted in a test. Two similar errors are not
+overflows: a reply limit above the model's maximum, and a limit on tokens per time.
 """
 
 from __future__ import annotations
@@ -15,41 +17,41 @@ from typing import Any, Final, NamedTuple
 from holdfast.numbers import is_whole
 
 SMALLEST: Final = 256
-"""Below this a number in an error is a code or a count, not a window."""
+"""Smallest number that is taken for a window; smaller ones in an error are codes or counts."""
 
 
 class Overflow(NamedTuple):
-    """What an error says of a prompt that is too long."""
+    """The numbers in an error about a prompt that is too long."""
 
     limit: int | None
-    """The window, or what of it is the prompt's: tokens."""
+    """Size of the window in tokens, or of the part of it that the prompt may use."""
     requested: int | None
-    """The prompt's tokens, without the reply; None also where it is only said that there are at least so many."""
+    """Tokens of the prompt, without the reply; None also if the error gives only a lower bound."""
 
 
 _N = r"(\d[\d,_]{0,15})"
 
 _LABELS: Final = ("context_length", "context_size", "context_window")
-"""In an error's code or type they are enough: OpenAI, Azure, Groq; llama.cpp; Zhipu."""
+"""Parts of an error's code or type that suffice to recognize an overflow: OpenAI, Azure, Groq; llama.cpp; Zhipu."""
 _TOO_LONG: Final = re.compile(
     r"context[ _](?:length|size|window|limit)|maximum (?:model|prompt|input|allowed) (?:length|tokens)|model token limit"
     r"|(?:prompt|input) (?:is )?too long|(?:prompt|input) exceeds max(?:imum)? length|too many (?:input )?tokens"
     r"|input token count|prompt token count|number of input tokens exceeds|n_keep\b.{0,30}n_ctx"
     r"|tokens? exceeds? the (?:configured )?limit|reduce the length of the (?:messages|prompt|input)"
     r"|range of input length|max_new_tokens` must be|`inputs` must have less|maximum number of tokens allowed"
-    r"|max_tokens must be at least 1, got -",  # vLLM: what the prompt left of the window is less than nothing
+    r"|max_tokens must be at least 1, got -",  # vLLM: the prompt alone exceeds the window
     re.IGNORECASE,
 )
 _RATE: Final = re.compile(
     r"per (?:min|hour|day|sec)|rate[ _]limit|quota|throttl|please wait|try again (?:in|later)", re.IGNORECASE
 )
-"""Tokens counted over time are a rate, not a window."""
+"""Limits on tokens per time, which are not windows."""
 _REPLY: Final = re.compile(
     r"supports at most \d+ (?:completion|output) tokens|maximum allowed number of output tokens"
     r"|range (?:of max_tokens|is from)|maximum tokens you requested|max_tokens value|max_?output_?tokens value",
     re.IGNORECASE,
 )
-"""The reply that is asked for is longer than the model gives: no shorter prompt helps."""
+"""The requested reply is longer than the model allows; a shorter prompt does not help."""
 
 _LIMITS: Final = (
     # OpenAI, vLLM, DeepSeek, OpenRouter, xAI, SGLang; LM Studio and vLLM with "only"
@@ -65,7 +67,7 @@ _LIMITS: Final = (
     rf"range of input length should be \[1, ?{_N}",  # Qwen
 )
 _REQUESTED: Final = (
-    # OpenAI, DeepSeek, vLLM, with the parts of the prompt told apart; OpenRouter
+    # OpenAI, DeepSeek, vLLM, with the parts of the prompt listed separately; OpenRouter
     rf"\({_N} in (?:the|your) (?:messages|prompt)(?:, (?:and )?{_N} in the functions)?",
     rf"\({_N} of text input(?:, {_N} of tool input)?(?:, {_N} of image input)?",
     rf"{_N} tokens from the input messages",  # SGLang
@@ -87,28 +89,28 @@ _LIMIT_PATTERNS: Final = tuple(re.compile(pattern, re.IGNORECASE) for pattern in
 _REQUESTED_PATTERNS: Final = tuple(re.compile(pattern, re.IGNORECASE) for pattern in _REQUESTED)
 
 
-def overflow_in(words: str, body: Mapping[str, Any]) -> Overflow | None:
-    """What an error says of a prompt that is too long; None when it is about something else.
+def parse_overflow(words: str, body: Mapping[str, Any]) -> Overflow | None:
+    """Return the numbers of an error about a prompt that is too long, or None if the error has another reason.
 
     Args:
-        words: what it says to a reader, on one line.
-        body: the error object, for its code, its type, and the numbers that llama.cpp gives apart.
+        words: Message of the error, on one line.
+        body: The error object, for its code, its type, and the numbers that llama.cpp gives in separate fields.
     """
     labels = [value for key in ("code", "type", "status") if isinstance(value := body.get(key), str)]
     if not any(known in label for label in labels for known in _LABELS):
         other = _RATE.search(words) or _REPLY.search(words)
         if other or not _TOO_LONG.search(words):
             return None
-    limit = _number(body.get("n_ctx")) or _first(_LIMIT_PATTERNS, words, SMALLEST)
-    return Overflow(limit, _number(body.get("n_prompt_tokens")) or _first(_REQUESTED_PATTERNS, words, 1))
+    limit = _to_number(body.get("n_ctx")) or _find_number(_LIMIT_PATTERNS, words, SMALLEST)
+    return Overflow(limit, _to_number(body.get("n_prompt_tokens")) or _find_number(_REQUESTED_PATTERNS, words, 1))
 
 
-def _number(value: Any) -> int | None:
+def _to_number(value: Any) -> int | None:
     return value if is_whole(value, SMALLEST) else None
 
 
-def _first(patterns: Sequence[re.Pattern[str]], words: str, least: int) -> int | None:
-    """The first number found that is large enough; parts of one figure are added up."""
+def _find_number(patterns: Sequence[re.Pattern[str]], words: str, least: int) -> int | None:
+    """Return the first number found that is large enough; the parts of one figure are summed."""
     for pattern in patterns:
         for found in pattern.finditer(words):
             number = sum(int(part.replace(",", "").replace("_", "")) for part in found.groups() if part)

@@ -1,4 +1,4 @@
-"""Endpoints that answer one JSON request with one JSON answer, such as embeddings and reranking."""
+"""Client for endpoints that answer one JSON request with one JSON response, such as embeddings and reranking."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Final, Unpack
 from holdfast.errors import ModelError
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.failures import error_object, is_error, make_upstream_error, scrub
+from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
 from holdfast.models.http import address_of, check_headers, key_of
 
 _LARGE: Final = 64 * 1024
-"""Bytes; no error object is as long."""
+"""Size in bytes above which a response cannot be an error object."""
 _QUOTED: Final = 12
-"""Characters that an error and a text have in common where one quotes the other."""
+"""Number of consecutive characters that count as a quotation of a text in an error."""
 
 
 class PostingClient(UpstreamClient):
-    """An endpoint and its connections.
+    """Client for one endpoint, with its connections.
 
     Args:
-        base_url: up to and with the version; a query in it is kept.
-        api_key: sent as bearer token; None sends none.
-        model: what it is called there.
-        headers: sent with every call.
-        path: makes the path of a call from that of `base_url`.
-        mark: bytes that every answer has and no error: an error may come with status 200.
-        options: timeouts, retries and limits; see `UpstreamClient`.
+        base_url: Base address including the version; a query in it is kept.
+        api_key: Sent as a bearer token. None sends no key.
+        model: Name of the model at the endpoint.
+        headers: Sent with every call.
+        path: Returns the path of a call, given the path of `base_url`.
+        mark: Bytes that every valid response contains and no error does: some errors have status 200.
+        options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: The address, the key or a header is invalid.
     """
 
     def __init__(
@@ -51,51 +51,51 @@ class PostingClient(UpstreamClient):
         super().__init__(url, where, model=model, headers=sent, **options)
 
     async def post(self, request: dict[str, Any]) -> bytes:
-        """Return the endpoint's answer, whole and not decoded.
+        """Return the endpoint's complete response, not decoded.
 
         Args:
-            request: sent as JSON.
+            request: Sent as JSON.
 
         Raises:
-            ModelError: it did not answer, or refused.
+            ModelError: The endpoint did not answer, or rejected the request.
         """
         whole = b""
-        async for said in self.stream(request):
-            whole = said["body"]
+        async for chunk in self.stream(request):
+            whole = chunk["body"]
         return whole
 
-    def _call(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        return PreparedRequest.of(request, self._headers | dict(headers))
+    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        return PreparedRequest.from_body(request, self._headers | dict(headers))
 
-    def _reader(self, call: PreparedRequest) -> AnswerReader:
+    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
         return _WholeAnswer(self._where, call.secrets, self._max_event_bytes, mark=self._mark)
 
 
 class _WholeAnswer(AnswerReader):
-    """Keeps an answer undecoded: that is done elsewhere, in a thread if it is large."""
+    """Collects a response without decoding it: the caller does that, in a thread if it is large."""
 
     def __init__(self, where: str, secrets: Sequence[str], limit: int, *, mark: bytes) -> None:
         super().__init__(where, secrets, limit)
         self._mark = mark
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        self._keep(data)
+        self._buffer_json(data)
         return iter(())
 
     def end(self) -> Iterator[dict[str, Any]]:
         self.done = True
         whole = b"".join(self._json)
         if len(whole) < _LARGE and self._mark not in whole:
-            said = self._decoded(whole)
-            if isinstance(said, dict) and is_error(said):
-                raise make_upstream_error(None, error_object(scrub(said, self._secrets)), where=self._where)
+            decoded = self._decode(whole)
+            if isinstance(decoded, dict) and is_error(decoded):
+                raise make_upstream_error(None, find_error_object(scrub(decoded, self._secrets)), where=self._where)
         yield {"body": whole}
 
 
 def describe_failure(exc: ModelError, texts: Sequence[str]) -> str:
-    """Return the message of an error, without the endpoint's own words if they quote one of the texts that it was sent.
+    """Return the message of an error, without the endpoint's own words if they quote one of the `texts` it was sent.
 
-    There are endpoints that quote what they refuse, and errors are logged.
+    Some endpoints quote what they reject, and errors are logged.
     """
     words = str(exc)
     parts = {words[at : at + _QUOTED] for at in range(max(1, len(words) - _QUOTED + 1))}

@@ -1,4 +1,4 @@
-"""Server-sent events, read as leniently as providers write them. Bytes in, events out; no I/O."""
+"""Parser for server-sent events, as lenient as providers require. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.limits import MODEL_EVENT_BYTES
 
 
 class Event(NamedTuple):
-    """One event: its `event` field, empty for the usual ones, and its data."""
+    """One event: its `event` field, empty for most, and its data."""
 
     name: str
     data: bytes
@@ -19,19 +19,20 @@ class EventTooLong(ValueError):
 
 
 class EventReader:
-    """Cuts a byte stream into events, wherever it was split before.
+    """Split a byte stream into events, wherever the data is cut.
 
-    Lines end with LF, CR LF or CR. Data is cut as bytes and decoded by whoever parses it, so a character split between
-    two reads is whole again. Comments, ids and retry hints are passed over.
+    Lines end with LF, CR LF or CR. The data is split as bytes and decoded by the caller, so a character that is cut
+    between two
+    reads is complete again. Comments, ids and retry hints are ignored.
 
     Args:
-        limit: longest event, in bytes.
+        limit: Maximum size of an event, in bytes.
     """
 
     def __init__(self, limit: int = MODEL_EVENT_BYTES) -> None:
         self._limit = limit
         self._open: list[bytes] = []
-        """Pieces of the line that has no end yet; joined only when it ends, so a long line costs its length."""
+        """Pieces of the unfinished line; joined once at its end, so that a long line takes linear time."""
         self._open_size = 0
         self._after_cr = False
         self._started = False
@@ -40,40 +41,40 @@ class EventReader:
         self._data_size = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes.
+        """Return the events that `data` completes.
 
         Raises:
-            EventTooLong: the event that is open is over the limit.
+            EventTooLong: The unfinished event exceeds the limit.
         """
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
         if b"\n" not in data and b"\r" not in data:
-            self._keep(data)
+            self._buffer(data)
             return []
         self._after_cr = data.endswith(b"\r")
         lines = b"".join([*self._open, data]).splitlines(keepends=True)
         rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
         self._open.clear()
         self._open_size = 0
-        events = [event for line in lines if (event := self._line(line.rstrip(b"\r\n"))) is not None]
-        self._keep(rest)
+        events = [event for line in lines if (event := self._parse_line(line.rstrip(b"\r\n"))) is not None]
+        self._buffer(rest)
         return events
 
     def end(self) -> list[Event]:
-        """The event that was open when the stream ended: some servers forget the last empty line."""
-        events = [event for event in (self._line(b"".join(self._open)), self._dispatch()) if event is not None]
+        """Return the unfinished event at the end of the stream: some servers omit the last empty line."""
+        events = [event for event in (self._parse_line(b"".join(self._open)), self._dispatch()) if event is not None]
         self._open.clear()
         return events
 
-    def _keep(self, piece: bytes) -> None:
+    def _buffer(self, piece: bytes) -> None:
         self._open_size += len(piece)
         if self._open_size + self._data_size > self._limit:
             raise EventTooLong(f"an event is longer than {self._limit:,} bytes")
         if piece:
             self._open.append(piece)
 
-    def _line(self, line: bytes) -> Event | None:
+    def _parse_line(self, line: bytes) -> Event | None:
         if not self._started:
             self._started = True
             line = line.removeprefix(b"\xef\xbb\xbf")

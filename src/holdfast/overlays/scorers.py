@@ -15,7 +15,7 @@ from holdfast.agents import Llm
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError
-from holdfast.models import Used, closing, collect, read_usage
+from holdfast.models import TokenUsage, closing, collect, read_usage
 from holdfast.wire.openai import message_to
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
@@ -96,7 +96,7 @@ def _number(value: Any) -> float:
 # -- a model -----------------------------------------------------------------
 
 
-async def asked_model(llm: Llm, batch: Sequence[Entry], told: Callable[[Used], None]) -> list[float | None]:
+async def asked_model(llm: Llm, batch: Sequence[Entry], told: Callable[[TokenUsage], None]) -> list[float | None]:
     """What a model says of the first messages of a batch, as many as its prompt has room for.
 
     Args:

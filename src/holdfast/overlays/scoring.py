@@ -22,7 +22,7 @@ from holdfast.context.units import Unit, units_of
 from holdfast.domain.messages import SYSTEM_ROLES
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable, SessionNotFound
-from holdfast.models import Used
+from holdfast.models import TokenUsage
 from holdfast.overlays.scorers import BATCH, Nonsense, Scorer, asked_callable, asked_model
 from holdfast.stores.base import Store
 
@@ -253,7 +253,7 @@ class Scoring:
             return found
         return None
 
-    def _used(self, tokens: Used) -> None:
+    def _used(self, tokens: TokenUsage) -> None:
         self.counts.prompt_tokens += tokens.prompt_tokens
         self.counts.completion_tokens += tokens.completion_tokens
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.agents import Llm
 from holdfast.context.summaries import WORDS_A_TOKEN
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.tokens import STORED
 from holdfast.wire.openai import message_from
 
@@ -61,7 +61,7 @@ class Scripted:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         answer = {"id": SCRIPTED, "object": "chat.completion", "created": 0, "model": SCRIPTED}
-        for chunk in as_chunks({**answer, "choices": [choice], "usage": usage}):
+        for chunk in to_chunks({**answer, "choices": [choice], "usage": usage}):
             yield chunk
 
     async def close(self) -> None:

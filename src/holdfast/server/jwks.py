@@ -19,7 +19,7 @@ from holdfast.access import ROLES, Principal
 from holdfast.config.gateway import Jwt
 from holdfast.errors import ConfigError, InvalidRequest, MissingExtra
 from holdfast.limits import JWKS_BYTES, TOKEN_CHARS
-from holdfast.models.http import proxy_for
+from holdfast.models.http import find_proxy
 from holdfast.numbers import is_number
 from holdfast.server.permissions import Refused
 from holdfast.stores.checks import check_id
@@ -245,7 +245,7 @@ async def fetch_key_set(settings: Jwt) -> bytes:
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as pool,
-            pool.get(url, allow_redirects=False, proxy=proxy_for(url)) as response,
+            pool.get(url, allow_redirects=False, proxy=find_proxy(url)) as response,
         ):
             if response.status != 200:
                 raise ValueError(f"the address answered with status {response.status}")

@@ -12,7 +12,7 @@ from holdfast.agents import Roster
 from holdfast.engine.engine import Engine
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.service import IndexService
-from holdfast.models import Limited
+from holdfast.models import LimitedModel
 from holdfast.overlays.compacting import Compactor
 from holdfast.overlays.scoring import Scoring
 from holdfast.secrets import Guard
@@ -196,7 +196,7 @@ class _Upstreams(Collector):
             failovers.add_metric([upstream.name], upstream.failovers)
             for code, times in sorted(upstream.failures.items()):
                 failures.add_metric([upstream.name, code], times)
-            if isinstance(client, Limited):
+            if isinstance(client, LimitedModel):
                 running.add_metric([upstream.name], client.running)
                 waiting.add_metric([upstream.name], client.waiting)
                 waits.add_metric([upstream.name], client.waits)

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from holdfast.models.collect import as_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.testing.gates import Bell, Gate
 from holdfast.testing.refusals import REFUSALS
 from holdfast.tokens import get_counter
@@ -420,7 +420,7 @@ def _events(reply: Reply, completion: dict[str, Any], body: dict[str, Any]) -> l
     options = body.get("stream_options")
     if not (isinstance(options, dict) and options.get("include_usage")):
         completion = {key: value for key, value in completion.items() if key != "usage"}
-    chunks = as_chunks(completion, by_word=True) if reply.chunks is None else reply.chunks
+    chunks = to_chunks(completion, by_word=True) if reply.chunks is None else reply.chunks
     events = [b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n" for chunk in chunks]
     if reply.error is not None:
         return [*events[: reply.cut_after], b"data: " + _error(reply.error) + b"\n\n"]

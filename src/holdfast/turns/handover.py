@@ -19,7 +19,7 @@ from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import TRANSFERRED, Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import SPEAKER_BEHIND, TRANSFERS
-from holdfast.models import origin_of
+from holdfast.models import get_upstream_origin
 from holdfast.tools.tool import Toolset, relax_choice
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
@@ -175,5 +175,5 @@ def may_share_key(turn: Turn, responder: Responder) -> bool:
     if responder.steps:
         return all(may_share_key(turn, step) for step in responder.steps)
     client = turn.handover.asked.llm.client
-    place = origin_of(client)
-    return responder.llm.client is client or (place is not None and origin_of(responder.llm.client) == place)
+    place = get_upstream_origin(client)
+    return responder.llm.client is client or (place is not None and get_upstream_origin(responder.llm.client) == place)

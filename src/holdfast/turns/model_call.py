@@ -40,7 +40,7 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
-from holdfast.models import Call, closing, make_too_long_error, origin_of, read_usage, says_something
+from holdfast.models import Call, closing, get_upstream_origin, has_content, make_too_long_error, read_usage
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import build_prompt, check_body, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
@@ -76,7 +76,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                 opening = await _read_opening(turn, chunks)
                 if opening:
                     has_begun = True
-                    call.answered()
+                    call.record_answer()
                     await recovery.refusals.confirm()
                 for chunk in opening:
                     yield chunk
@@ -96,7 +96,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             finally:
                 del error  # else this frame and the error hold each other, and the prompt with them
         finally:
-            call.over()
+            call.end()
 
 
 async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> li
     opening: list[dict[str, Any]] = []
     while len(opening) < MODEL_TRAILING_CHUNKS and (chunk := await turn.lock.read(chunks)) is not END:
         opening.append(chunk)
-        if says_something(chunk):
+        if has_content(chunk):
             break
     return opening
 
@@ -118,7 +118,7 @@ def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
         return
     error.handed = bool(turn.request.headers)
     now = turn.engine.clock()
-    call.failed(error, now)
+    call.record_failure(error, now)
     fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.responder.llm.model, "code": error.code}
     fields |= {"status": error.status, "seconds": round((now - call.started) / 1000, 3)}
     _log.warning("a model did not answer", extra={"fields": fields})
@@ -324,18 +324,18 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 
 def _find_stand_ins(turn: Turn, asked: Sequence[Responder]) -> list[Responder]:
     """Return the models that may be asked besides these, in order. A caller's own key is sent only where it was meant for."""
-    place = origin_of(turn.responders[0].llm.client)
+    place = get_upstream_origin(turn.responders[0].llm.client)
     handed = bool(turn.request.headers)
     return [
         responder
         for responder in turn.responders
         if not any(responder is one for one in asked)
-        and (not handed or (place is not None and origin_of(responder.llm.client) == place))
+        and (not handed or (place is not None and get_upstream_origin(responder.llm.client) == place))
     ]
 
 
 def _is_available(turn: Turn, responder: Responder) -> bool:
-    return turn.roster.find_upstream(responder.llm).available(turn.engine.clock())
+    return turn.roster.find_upstream(responder.llm).is_available(turn.engine.clock())
 
 
 async def _switch_to_wider(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:

@@ -23,7 +23,7 @@ from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.media.leaving import whole_entries
-from holdfast.models import Collector, as_chunks, closing
+from holdfast.models import Collector, closing, to_chunks
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.replies import append_reply, make_failure_text, read_failure, read_reply_text, say_failure
 from holdfast.turns.reply_assembler import (
@@ -261,4 +261,4 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
         "model": turn.request.responder.llm.model,
         "choices": [{"index": 0, "message": message_to(message), "finish_reason": reason}],
     }
-    return list(as_chunks(completion))
+    return list(to_chunks(completion))

@@ -16,7 +16,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.models import Collector, as_chunks
+from holdfast.models import Collector, to_chunks
 from holdfast.server.app import make_app
 
 Data = dict[str, Any]
@@ -45,7 +45,7 @@ class Speaker:
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         choice = {"index": 0, "message": message, "finish_reason": reason}
         breaks, self.breaks = self.breaks, None
-        for at, chunk in enumerate(as_chunks({"id": "x", "model": "speaker", "choices": [choice]}, by_word=True)):
+        for at, chunk in enumerate(to_chunks({"id": "x", "model": "speaker", "choices": [choice]}, by_word=True)):
             if at == breaks:
                 raise ModelUnavailable("the model went away")
             yield chunk

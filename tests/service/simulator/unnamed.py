@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from holdfast.errors import ModelUnavailable
-from holdfast.models import as_chunks
+from holdfast.models import to_chunks
 from holdfast.wire.openai import message_to
 from tests.service.simulator.door import CHAT, Answer, Door
 from tests.unit.dialect_rules import openai as refused
@@ -74,7 +74,7 @@ class Model:
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
         breaks, question.breaks = question.breaks, None
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-        for at, chunk in enumerate(as_chunks({"id": "x", "model": "m", "choices": [choice]}, by_word=True)):
+        for at, chunk in enumerate(to_chunks({"id": "x", "model": "m", "choices": [choice]}, by_word=True)):
             if at == breaks:
                 raise ModelUnavailable("the model went away")
             yield chunk

@@ -1,0 +1,41 @@
+"""Shutdown of clients that a new configuration no longer uses: at once if idle, else after the last turn that uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any, Final, Protocol
+
+
+class Pool(Protocol):
+    """A pool of connections."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+def retire(client: Any) -> None:
+    """Close a client's connections as soon as no caller uses it any more. Does nothing for clients without `retire`."""
+    method = getattr(client, "retire", None)
+    if method is not None:
+        method()
+
+
+def close_after(owner: object, pool: Pool) -> None:
+    """Close `pool` once `owner` has been garbage-collected. Must be called in the event loop of both."""
+    weakref.finalize(owner, _schedule_close, pool, asyncio.get_running_loop()).atexit = False
+
+
+def _schedule_close(pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
+    # The finalizer may run in any thread, because the garbage collector does.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_start_close, pool)
+
+
+def _start_close(pool: Pool) -> None:
+    task = asyncio.ensure_future(pool.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
