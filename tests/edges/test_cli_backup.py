@@ -313,7 +313,7 @@ def _torn(path: str) -> None:
     [
         (_newer, "made by a newer release"),
         (_edited, "another schema 2"),
-        (_foreign, "a database of another program"),
+        (_foreign, "belongs to another program"),
         (_text, "not an SQLite database"),
         (_empty, "is empty"),
         (_torn, "damaged"),

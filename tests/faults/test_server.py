@@ -39,12 +39,14 @@ async def test_a_server_whose_files_may_not_grow(tmp_path: Path) -> None:
             usual = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (300_000, usual[1]))
             for body in ({"messages": [BIG]}, {"messages": [BIG, HI]}):
-                unavailable(await http.post("/v1/sessions/s/messages", json=body), "nothing of this was stored")
-            unavailable(await http.put("/v1/sessions/t", json={"messages": [BIG]}), "lets no file grow")
+                unavailable(await http.post("/v1/sessions/s/messages", json=body), "nothing was stored")
+            unavailable(await http.put("/v1/sessions/t", json={"messages": [BIG]}), "a limit on file sizes was reached")
             chat = {"messages": [BIG], "session_id": "s"}
-            unavailable(await http.post("/v1/chat/completions", json=chat), "lets no file grow")
+            unavailable(await http.post("/v1/chat/completions", json=chat), "a limit on file sizes was reached")
             for _ in range(2):
-                unavailable(await http.get("/readyz"), "lets no file grow")  # a row of a few bytes would find room
+                unavailable(
+                    await http.get("/readyz"), "a limit on file sizes was reached"
+                )  # a row of a few bytes would find room
             assert (await http.get("/v1/sessions/t")).status_code == 404
             assert [item["content"] for item in (await http.get("/v1/sessions/s/messages")).json()["data"]] == ["hi"]
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, usual)
@@ -119,11 +121,15 @@ async def test_a_file_that_another_program_holds(tmp_path: Path, monkeypatch: py
         holder.execute("BEGIN IMMEDIATE")
         monkeypatch.setattr("holdfast.stores.sqlite_connection.time", seconds)
         body = {"messages": [HI], "session_id": "s"}
-        unavailable(await served.http.post("/v1/chat/completions", json=body), "another program holds the database")
+        unavailable(
+            await served.http.post("/v1/chat/completions", json=body), "another program has locked the database"
+        )
         assert 29 < seconds.slept < 30
         before = seconds.slept
-        unavailable(await served.http.post("/v1/chat/completions", json=body), "another program holds the database")
-        unavailable(await served.http.get("/readyz"), "another program holds the database")
+        unavailable(
+            await served.http.post("/v1/chat/completions", json=body), "another program has locked the database"
+        )
+        unavailable(await served.http.get("/readyz"), "another program has locked the database")
         assert seconds.slept - before < 2
         holder.execute("ROLLBACK")
         holder.close()

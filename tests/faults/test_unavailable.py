@@ -231,7 +231,7 @@ def test_a_file_that_may_not_grow(database: Path) -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     count, _, message = done.stdout.partition(" ")
-    assert "lets no file grow" in message
+    assert "a limit on file sizes was reached" in message
     said = asyncio.run(texts(database))
     assert said[::2] == [f"m{at}" for at in range(int(count))]
 
@@ -248,10 +248,10 @@ async def test_a_file_that_another_program_holds(database: Path, monkeypatch: py
     other = apsw.Connection(str(database))
     other.execute(f"BEGIN {mode}")
     for write in (append(store, "lost"), store.ping()):
-        with pytest.raises(StoreUnavailable, match="another program holds"):
+        with pytest.raises(StoreUnavailable, match="another program has locked"):
             await write
     assert [entry.message.text for entry in await store.entries(REF)] == ["a"]
-    with pytest.raises(StoreUnavailable, match=r"holdfast\.db: another program holds"):
+    with pytest.raises(StoreUnavailable, match=r"holdfast\.db: another program has locked"):
         await opened(database)
     other.execute("COMMIT")
     other.close()
@@ -266,7 +266,7 @@ async def test_a_file_that_another_program_keeps_for_itself(database: Path, monk
     monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.01)
     other = apsw.Connection(str(database))
     other.execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").fetchall()
-    with pytest.raises(HoldfastError, match="another program holds"):
+    with pytest.raises(HoldfastError, match="another program has locked"):
         await opened(database)
     other.close()
     assert await texts(database) == []

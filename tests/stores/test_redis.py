@@ -331,7 +331,7 @@ async def test_a_user_with_few_rights(opening: Opening) -> None:
         ("ada:secret@host:70000/0", "host or port"),
         ("ada:secret@host/db", "names no database"),
         ("ada:secret@host/0/1", "names no database"),
-        ("ada:secret@host/0?speed=11", "speed is no option"),
+        ("ada:secret@host/0?speed=11", "unknown option speed"),
         ("ada:secret@host/0?pool=0", "pool must be a number"),
         ("ada:secret@host/0?prefix=a{b}", "prefix must be"),
         ("ada:secret@host/0?prefix=", "prefix must be"),

@@ -202,7 +202,7 @@ async def test_a_message_of_the_largest_size(server: Server, server_url: str) ->
         ("ada:secret@host/", "names no database"),
         ("ada:secret@host/a/b", "names no database"),
         ("ada:secret@host:port/db", "port"),
-        ("ada:secret@host/db?speed=11", "speed is no option"),
+        ("ada:secret@host/db?speed=11", "unknown option speed"),
         ("ada:secret@host/db?pool=0", "pool must be a number"),
         ("ada:secret@host/db?pool=many", "pool must be a number"),
         ("ada:secret@host/db?sslmode=perhaps", "sslmode must be"),

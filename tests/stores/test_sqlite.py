@@ -124,7 +124,7 @@ async def test_a_file_that_is_not_let_go_of(database: Path, monkeypatch: pytest.
     monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.05)
     holder = apsw.Connection(str(database))
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="another program holds the database"):
+    with pytest.raises(StoreUnavailable, match="another program has locked the database"):
         await opened(database)
     holder.close()
     monkeypatch.undo()

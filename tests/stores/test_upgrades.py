@@ -151,7 +151,7 @@ async def test_tables_of_another_program_are_left_alone(server: Server, server_u
         schema = server_url.rpartition("schema=")[2]
         await anyio.to_thread.run_sync(server.ask, f'CREATE SCHEMA "{schema}"')
     await anyio.to_thread.run_sync(server.in_place, server_url, "CREATE TABLE sessions (invoice int);")
-    with pytest.raises(StoreUnavailable, match="of another program"):
+    with pytest.raises(StoreUnavailable, match="belongs to another program"):
         await _close_after_opening(server_url)
     assert await anyio.to_thread.run_sync(server.in_place, server_url, "SELECT invoice FROM sessions") == []
 

@@ -47,5 +47,5 @@ def test_an_option_that_there_is_not_is_refused() -> None:
         with pytest.raises(InvalidRequest) as refused:
             parse_address(URL + given, options=OPTIONS)
         said = str(refused.value)
-        assert said == f"postgresql://host:7000/db: {first} is no option of this store: it has pool, socket, sslmode"
+        assert said == f"postgresql://host:7000/db: unknown option {first}; this store supports pool, socket, sslmode"
         assert refused.value.param == "url"

@@ -1,6 +1,6 @@
-"""The MySQL and MariaDB store: a pool, and a transaction for each write.
+"""The MySQL and MariaDB store: a connection pool, and a transaction for each write.
 
-What changes the tables commits by itself there, step by step: a migration that was interrupted goes on where it stood.
+MySQL commits each schema change by itself. So an interrupted migration continues with the step at which it stopped.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 
 OPTIONS: Final = ("pool", "socket", "sslmode")
 _LOCK: Final = "CONCAT('holdfast ', SHA1(DATABASE()))"
-"""The server's name for who changes the schema: at most 64 characters, whatever the database is called."""
+"""Name of the server's lock for schema changes. The hash keeps it within 64 characters for any name of the database."""
 _MISSING_TABLE: Final = 1146
 _THERE: Final = frozenset({1050, 1060, 1061, 1091})
-"""What a migration's statement answers that has been run already: table, column, key there, or gone."""
+"""Errors of a migration's statement that was already run: the table, column or key exists, or was already dropped."""
 
 
 # -- the schema --------------------------------------------------------------
 
 
 async def read_applied_migrations(connection: Connection) -> dict[int, str] | None:
-    """The migrations that the database has had, with their checksums; None when it has none of our tables.
+    """Return the checksums of applied migrations by number, or None if the database has no Holdfast tables.
 
-    One that was interrupted counts as missing.
+    A migration that was interrupted counts as missing.
     """
     sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
     try:
@@ -49,14 +49,16 @@ async def read_applied_migrations(connection: Connection) -> dict[int, str] | No
 
 
 async def upgrade_schema(connection: Connection, name: str) -> None:
-    """Apply what is missing; of several that start at once, one does. What was interrupted goes on where it stood."""
+    """Apply the pending migrations. If several processes start at once, one applies them and the others wait."""
     known = load_migrations("mysql")
     found = await read_applied_migrations(connection)
     if found is not None and not list_pending(name, known, found):
         return
     got = await connection.execute(f"SELECT GET_LOCK({_LOCK}, {PATIENCE:.0f})")
     if got[0][0] != 1:
-        raise StoreUnavailable(f"{name}: another program has been changing its schema for {PATIENCE:.0f} seconds")
+        raise StoreUnavailable(
+            f"{name}: another process has been changing the schema for {PATIENCE:.0f} seconds. Wait until it has finished, then retry"
+        )
     try:
         await _migrate(connection, name)
     finally:
@@ -80,9 +82,10 @@ async def _migrate(connection: Connection, name: str) -> None:
 
 
 async def _apply(connection: Connection, number: int, name: str, checksum: str, steps: list[str]) -> None:
-    """One migration, step by step: `steps` says how many were done, and -1 when all were.
+    """Apply one migration, statement by statement.
 
-    MySQL commits each step by itself. One that was done, and not written down, says so when it is run again.
+    The column `steps` counts the statements that were run; it is -1 when the migration is complete. MySQL commits each
+    statement by itself. A statement that was run but not counted fails with one of `_THERE` when it is run again.
     """
     begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
     where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
@@ -100,7 +103,7 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
 
 
 async def _backfill(connection: Connection, number: int) -> None:
-    """What has to be worked out behind a migration; each batch is committed, and one that was is not done again."""
+    """Run the backfill of a migration, if it has one. Each batch is committed, so a restart continues after the last one."""
     fill, place = BACKFILLS.get(number, (None, None))
     while fill is not None and place is not None:
         await connection.begin(writing=True)
@@ -113,7 +116,7 @@ async def _backfill(connection: Connection, number: int) -> None:
 
 
 def split_statements(sql: str) -> list[str]:
-    """The statements of a migration."""
+    """Return the statements of a migration, without comments."""
     bare = re.sub(r"--.*", "", sql)
     return [step.strip() for step in bare.split(";") if step.strip()]
 
@@ -122,7 +125,7 @@ def split_statements(sql: str) -> list[str]:
 
 
 class _Database(RemoteDatabase[Connection]):
-    """A database of MySQL or MariaDB, opened."""
+    """An open MySQL or MariaDB database."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address.name, load_statements("mysql"), address.pool_size(POOL))
@@ -136,13 +139,13 @@ class _Database(RemoteDatabase[Connection]):
 
 
 class MySQLStore(LogicStore):
-    """A handle of one tenant on a database of MySQL or MariaDB; see `holdfast.stores.base.Store`."""
+    """A store (`holdfast.stores.base.Store`) of one tenant on a MySQL or MariaDB database."""
 
     dialect = "mysql"
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
+        """Return the checksums of applied migrations by number, without changing the database."""
         address = parse_address(url, options=OPTIONS)
         with forbid_retries(address.name):
             connection = await connect(address, address.name)
@@ -153,7 +156,7 @@ class MySQLStore(LogicStore):
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url`; its tables are made if there are none."""
+        """Open the database at `url`; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
@@ -161,7 +164,7 @@ class MySQLStore(LogicStore):
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
-        """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
+        """Open the database at `url` for an index alone, with `INDEX_POOL` connections; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _Database(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()

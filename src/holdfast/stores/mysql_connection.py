@@ -1,6 +1,6 @@
-"""A connection to MySQL or MariaDB: asyncmy, set up as the store needs it, and its errors as ours.
+"""A connection to MySQL or MariaDB through asyncmy: its settings, and the translation of its errors.
 
-The driver binds the parameters, by position. Text travels as bytes: identifiers are compared, not read.
+The driver binds parameters by position. Text is sent as bytes, because identifiers are only compared.
 """
 
 from __future__ import annotations
@@ -34,41 +34,44 @@ except ImportError as exc:  # pragma: no cover  # the tests' environment has it
     raise MissingExtra("a MySQL or MariaDB store", "mysql") from exc
 
 STATEMENTS_PREPARED: Final = 300
-"""Statements that the server keeps prepared for a connection: it parses each once, and values travel as they are."""
+"""Prepared statements per connection. The server parses each once, and values are sent in binary form."""
 STATEMENT_BYTES: Final = 1 << 19
-"""Values of one statement that inserts many rows, about."""
+"""Approximate size of the values of one statement that inserts many rows."""
 _NUMBERED: Final = re.compile(r"\?(\d+)")
 _SETUP: Final = (
-    # Quotes and backslashes in literals mean what is written here, whatever the server's own mode is.
+    # A fixed mode, so that quotes and backslashes in literals do not depend on the server's configuration.
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     f"SET SESSION innodb_lock_wait_timeout = {PATIENCE / 3:.0f}",
     "SELECT @@max_allowed_packet",
 )
 
-# Numbers of errors; those from 1900 on are MariaDB's or MySQL's alone.
+# Error numbers. Those from 1900 on exist only in MariaDB or only in MySQL.
 _LOST = {0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
 _AGAIN = {1020, 1062, 1213, 1586}
 _RANGE = {1264, 1367, 1690}
 _CORRUPT = {126, 127, 145, 1034, 1194, 1195, 1712}
 _WORDS: Final = (
-    ({1021, 1030, 1114}, "its disk or table is full; nothing of this was stored. Make room, then send it again"),
-    ({1037, 1038, 1041, 1203, 1226}, "it is short of memory, connections or another resource"),
-    ({1290, 1792, 1836}, "it is read-only, perhaps a replica; nothing of this was stored"),
-    ({1205, 3572}, "another program holds what this needs, and did not let go in time; nothing of this was stored"),
-    ({1317, 1969, 3024}, "it took too long and was stopped; nothing of this was stored"),
-    ({1044, 1045, 1142, 1143, 1227, 1698}, "it does not let this user in, or do that: check user, password and rights"),
-    ({1049}, "there is no such database: CREATE DATABASE makes one"),
-    ({1665}, "its binlog_format is STATEMENT, which READ COMMITTED does not go with: it has to be ROW or MIXED"),
+    ({1021, 1030, 1114}, "its disk or table is full; nothing was stored. Free some space, then retry"),
+    ({1037, 1038, 1041, 1203, 1226}, "it has run out of memory, connections or another resource. Retry later"),
+    ({1290, 1792, 1836}, "it is read-only, perhaps a replica; nothing was stored"),
+    ({1205, 3572}, "another client holds a lock that this needs and did not release it in time; nothing was stored"),
+    ({1317, 1969, 3024}, "the statement took too long and was stopped; nothing was stored"),
+    ({1044, 1045, 1142, 1143, 1227, 1698}, "access denied: check the user, the password and the user's privileges"),
+    ({1049}, "the database does not exist: create it with CREATE DATABASE"),
+    ({1665}, "its binlog_format is STATEMENT, which does not support READ COMMITTED: set it to ROW or MIXED"),
 )
-"""What the caller, or whoever owns the server, can do about it."""
+"""Texts that tell the caller, or the operator of the server, what happened and what to do, by error numbers."""
 
 
 # -- errors ------------------------------------------------------------------
 
 
 def translate_error(exc: Exception, name: str) -> Exception:
-    """The one place where errors of asyncmy become ours, or say what to do next. Messages quote no row and no password."""
+    """Convert an error of asyncmy to a `HoldfastError`, `Retryable` or `ConnectionLost`.
+
+    Messages never contain rows or passwords.
+    """
     code = get_error_code(exc)
     if isinstance(exc, TimeoutError):
         return StoreUnavailable(f"{name} did not answer in time")
@@ -78,15 +81,15 @@ def translate_error(exc: Exception, name: str) -> Exception:
         return Retryable(f"error {code}")
     if code in _RANGE:
         return InvalidRequest("a number does not fit into 64 bits")
-    told = f"MySQL: {type(exc).__name__} {code}"
+    details = f"MySQL: {type(exc).__name__} {code}"
     words = next((words for codes, words in _WORDS if code in codes), None)
     if words is not None:
-        return StoreUnavailable(f"{name}: {words} ({told})")
-    return StoreCorrupt(f"{name}: damaged ({told})") if code in _CORRUPT else StoreError(f"{name}: {told}")
+        return StoreUnavailable(f"{name}: {words} ({details})")
+    return StoreCorrupt(f"{name}: damaged ({details})") if code in _CORRUPT else StoreError(f"{name}: {details}")
 
 
 def get_error_code(exc: BaseException | None) -> int:
-    """The server's number of an error; -1 when it has none."""
+    """Return the server's number of an error, or -1 if it has none."""
     code = exc.args[0] if isinstance(exc, DriverError) and exc.args else -1
     return code if isinstance(code, int) else -1
 
@@ -95,19 +98,19 @@ def get_error_code(exc: BaseException | None) -> int:
 
 
 class DriverStatement(NamedTuple):
-    """A statement as the driver takes it."""
+    """A statement in the driver's syntax."""
 
     sql: str
-    """With `%s` for each parameter."""
+    """The text with `%s` for each parameter."""
     places: tuple[int, ...]
-    """Which parameter each `%s` takes."""
+    """Index of the parameter for each `%s`."""
     row: str
-    """The part behind VALUES of an insertion that can insert several rows at once; else empty."""
+    """The part after VALUES of an INSERT, which can be repeated to insert several rows; empty for other statements."""
 
 
 @cache
 def to_driver_statement(sql: str) -> DriverStatement:
-    """Return a statement with numbered parameters as the driver takes it."""
+    """Convert a statement with numbered parameters to the driver's syntax."""
     places = tuple(int(number) - 1 for number in _NUMBERED.findall(sql))
     text = _NUMBERED.sub("%s", sql.replace("%", "%%")) if places else sql
     _, values, rest = text.partition("VALUES ")
@@ -115,7 +118,7 @@ def to_driver_statement(sql: str) -> DriverStatement:
 
 
 def encode_params(places: Sequence[int], params: Row) -> list[Any]:
-    """Return parameters in the order of their places, as they travel."""
+    """Return the values for the `%s` of a statement, with text as bytes. Raises `InvalidRequest` for numbers over 64 bits."""
     values = []
     for value in params:
         if type(value) is str:
@@ -131,7 +134,7 @@ def encode_params(places: Sequence[int], params: Row) -> list[Any]:
 
 
 class Connection:
-    """See `holdfast.stores.sql.remote.Connection`."""
+    """A connection (`holdfast.stores.sql.remote.Connection`) to MySQL or MariaDB."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -142,22 +145,19 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """See `Pooled`."""
         return not (self._broken or self._open) and bool(self._raw.connected)
 
     async def begin(self, *, writing: bool) -> None:
-        """See `Connection.begin`."""
         self._open, self._writing = True, writing
         if not writing:
             await self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         await self.execute("START TRANSACTION" if writing else "START TRANSACTION READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
-        """See `Connection.query`."""
         return await self.execute(self._statements[name], params)
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """See `Connection.many`. Insertions insert many rows with one statement."""
+        """Run a statement for each row; an INSERT inserts many rows at once."""
         sql, places, row = to_driver_statement(self._statements[name])
         if not row:
             for one in rows:
@@ -170,7 +170,6 @@ class Connection:
             await self._run(together, [value for one in some for value in one])
 
     async def commit(self) -> None:
-        """See `Connection.commit`."""
         try:
             await self.execute("COMMIT")
         except (ConnectionLost, StoreUnavailable) as exc:
@@ -180,7 +179,7 @@ class Connection:
         self._open = False
 
     async def rollback(self) -> None:
-        """See `Connection.rollback`. A connection that cannot do it is thrown away, which does it as well."""
+        """Roll back the transaction. If that fails, the connection is discarded, which makes the server roll back."""
         if self._open and not self._broken:
             try:
                 await self.execute("ROLLBACK")
@@ -189,23 +188,21 @@ class Connection:
                 self._broken = True
 
     def kill(self) -> None:
-        """See `Pooled`."""
         self._broken = True
         try:
             self._raw.close()
-        except RuntimeError:  # its loop has ended before it
+        except RuntimeError:  # the event loop is already closed
             pass
 
     async def close(self) -> None:
-        """See `Pooled`."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._raw.ensure_closed()
-        except Exception:  # noqa: BLE001  # it is gone in any case
+        except Exception:  # noqa: BLE001  # the connection is closed in any case
             self.kill()
 
     async def execute(self, sql: str, params: Row = (), *, patience: float = PATIENCE + 5) -> Rows:
-        """Return one statement's rows; of an insertion the number that its row was given."""
+        """Run a statement and return its rows; for an INSERT, the generated number of the row."""
         text, places, _ = to_driver_statement(sql)
         return await self._run(text, encode_params(places, params), patience=patience)
 
@@ -214,7 +211,7 @@ class Connection:
         size = len(sql) + sum(len(value) for value in values if type(value) is bytes)
         if size + 1 > self.max_packet:
             raise TooLarge(
-                f"this takes {size} bytes on its way to {NAME}, whose max_allowed_packet is {self.max_packet}"
+                f"this needs a packet of {size} bytes, but max_allowed_packet of {NAME} is {self.max_packet}: raise it"
             )
         try:
             async with asyncio.timeout(patience):
@@ -234,7 +231,7 @@ class Connection:
 
 
 def _split_by_size(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
-    """The rows in groups of about that many bytes; a larger one is alone."""
+    """Yield the rows in groups of at most about `size` bytes; a larger row is in a group of its own."""
     group: list[list[Any]] = []
     total = 0
     for row in rows:
@@ -249,7 +246,7 @@ def _split_by_size(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]
 
 
 async def connect(address: Address, name: str) -> Connection:
-    """A new connection, set up; `name` is told of it when there is none."""
+    """Open a connection and configure it; `name` is the server's name in error messages."""
     try:
         raw = await asyncmy.connect(
             host=address.host or "127.0.0.1",
@@ -265,8 +262,10 @@ async def connect(address: Address, name: str) -> Connection:
             connect_timeout=int(PATIENCE / 3),
             ssl=_make_tls_context(address),
         )
-    except RuntimeError as exc:  # what asyncmy says when it would have to encrypt a password
-        raise StoreUnavailable(f"{name}: its login needs sslmode=require, or pip install cryptography") from exc
+    except RuntimeError as exc:  # raised by asyncmy if it has to encrypt the password itself
+        raise StoreUnavailable(
+            f"{name}: its login method needs sslmode=require, or the package cryptography (pip install cryptography)"
+        ) from exc
     except Exception as exc:
         raise translate_error(exc, name) from exc
     connection = Connection(raw)

@@ -1,8 +1,8 @@
-"""The PostgreSQL store: asyncpg, a pool, and an append in two round trips.
+"""The PostgreSQL store: asyncpg, a connection pool, and appends in two round trips.
 
-An append reads the session without a lock, and then writes everything in one statement that does nothing unless the
-session is still at the version that was read: PostgreSQL commits it by itself, and many at once share a flush. When
-another process was faster, it is worked out anew. All other writes lock the session in a transaction.
+An append reads the session without a lock. Then it writes everything with one statement, which does nothing if the session is
+no longer at the version that was read. PostgreSQL commits that statement by itself, and concurrent appends share a flush. If
+another process was faster, the append is computed again. All other writes lock the session in a transaction.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 T = TypeVar("T")
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
 STALE: Final = 3
-"""Times that an append is worked out anew without locking the session."""
+"""Number of attempts at an append before one that locks the session."""
 
 
 # -- the database ------------------------------------------------------------
 
 
 class _Database(RemoteDatabase[Connection]):
-    """A database of PostgreSQL, opened."""
+    """An open PostgreSQL database."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address.name, load_statements("postgres"), address.pool_size(POOL))
@@ -67,7 +67,7 @@ class _Database(RemoteDatabase[Connection]):
 
     def _forget_server_state(self) -> None:
         super()._forget_server_state()
-        # A backup may have been restored meanwhile, and come to the same versions on another way.
+        # The server may have been restored from a backup and have reached the same versions with other content.
         self._rows.clear()
 
     async def _connect(self) -> Connection:
@@ -95,7 +95,16 @@ class _Database(RemoteDatabase[Connection]):
             raise
 
     async def _append_fused(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
-        """What the append `job` did, in one statement; with a row that is remembered, unless that has no answer."""
+        """Run the append `job` with one statement and return its result.
+
+        Args:
+            connection: the connection.
+            job: the append.
+            remembered: the session's row from the last append; None to read it.
+
+        Raises:
+            _NotFusible: the append needs a transaction, or writes nothing for a remembered row.
+        """
         steps, write = job.steps(), None
         rows: Rows = ()
         job.seen, job.unsure = None, False
@@ -127,32 +136,32 @@ class _Database(RemoteDatabase[Connection]):
         return result
 
     async def _write_fused(self, connection: Connection, job: Job[Any], write: FusedAppend) -> None:
-        """Write all of it, unless the session has changed."""
+        """Write everything, unless the session has changed since it was read."""
         sql, params = write.build("postgres")
         try:
             rows = await connection.fetch(sql, encode_params(params))
         except (Retryable, StoreUnavailable) as exc:
             if connection.is_broken:
-                # It may be done still, but only while the session is at this version: no more than once, if run again.
+                # The server may still execute it, but only at this version of the session. So running it again is safe.
                 job.seen = write.guard
                 raise OutcomeUnknown from exc.__cause__
             raise
         if not rows:
-            raise Retryable("others wrote to the session")
+            raise Retryable("another process wrote to the session")
         if job.queue is not None:
             self._rows.keep(job.queue, write.compute_row())
 
 
 class _NotFusible(Exception):  # not an error: an outcome
-    """The append cannot be done in one statement, or not with what is remembered."""
+    """The append cannot be done with one statement, or not with the remembered row."""
 
 
 # -- the schema --------------------------------------------------------------
 
 
 async def read_applied_migrations(connection: Connection, schema: str) -> dict[int, str] | None:
-    """The migrations that the schema has had, with their checksums; None when it has none of our tables."""
-    # Not to_regclass: what it remembers of the search path may be older than the lock that was waited for.
+    """Return the checksums of applied migrations by number, or None if the schema has no Holdfast tables."""
+    # to_regclass would use a cached search path, which may be older than the lock that was waited for.
     tables = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
     if not await connection.fetch(tables, (schema, TABLE)):
         return None
@@ -161,7 +170,7 @@ async def read_applied_migrations(connection: Connection, schema: str) -> dict[i
 
 
 async def upgrade_schema(connection: Connection, schema: str, name: str) -> None:
-    """Apply what is missing, all or nothing; of several that start at once, one does."""
+    """Apply the pending migrations, all or none. If several processes start at once, one applies them."""
     known = load_migrations("postgres")
     found = await read_applied_migrations(connection, schema)
     if found is not None and not list_pending(name, known, found):
@@ -172,10 +181,10 @@ async def upgrade_schema(connection: Connection, schema: str, name: str) -> None
 
 @asynccontextmanager
 async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIterator[None]:
-    """A transaction that changes the schema, and nobody else does meanwhile."""
+    """Open a transaction for a schema change; a lock excludes other processes."""
     await connection.begin(writing=True)
     try:
-        # An index over a large table takes its time, and another server may be at it.
+        # Building an index on a large table takes long, and another process may be doing it right now.
         await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
         await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
         yield
@@ -204,10 +213,10 @@ async def _migrate(connection: Connection, schema: str, name: str) -> None:
 
 
 async def _backfill(connection: Connection, number: int) -> None:
-    """What has to be worked out behind a migration."""
+    """Run the backfill of a migration, if it has one."""
     fill, place = BACKFILLS.get(number, (None, None))
     if fill is not None:
-        # Of a column that is new the planner knows nothing: whoever opens, it would sort the whole table for each batch.
+        # The planner has no statistics of the new column and would sort the whole table for each batch.
         await connection.execute("SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
         while place is not None:
             place = await run_steps(connection, fill(place))
@@ -216,18 +225,18 @@ async def _backfill(connection: Connection, number: int) -> None:
 _RANKING: Final = (
     "SET enable_bitmapscan = on; SET enable_sort = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
 )
-"""Posting lists are read by bitmaps alone, and what is found is ranked. Joined is what was found, by its numbers, not all that there is."""
+"""Settings of a connection for an index: posting lists are read with bitmap scans, results are sorted, and joins are nested loops."""
 
 
 class _IndexDatabase(_Database):
-    """The same, opened for an index: with the extension that compares vectors, where it is there or may be made."""
+    """A database opened for an index. It uses the extension pgvector if it is installed or this user may install it."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self.extension = pgvector.Extension(partial(_begin_schema_change, schema=self._schema))
 
     async def open(self) -> None:
-        """Connect, bring the schema up to date, and look for the extension."""
+        """Connect, bring the schema up to date, and set up the extension."""
         await super().open()
         try:
             await self._run_with_retries(Job(do_nothing, writing=True), self._set_up_extension)
@@ -236,7 +245,7 @@ class _IndexDatabase(_Database):
             raise
 
     async def create_table(self, dimensions: int) -> None:
-        """See `pgvector.Furnishing`."""
+        """Create the table for vectors of this dimension, unless it exists."""
         if self.extension.needs_table(dimensions):
             await self._run_shielded(Job(do_nothing, writing=True), partial(self._create_table, dimensions))
 
@@ -261,13 +270,13 @@ class _IndexDatabase(_Database):
 
 
 class PostgresStore(LogicStore):
-    """A handle of one tenant on a PostgreSQL database; see `holdfast.stores.base.Store`."""
+    """A store (`holdfast.stores.base.Store`) of one tenant on a PostgreSQL database."""
 
     dialect = "postgres"
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """The migrations that the database at `url` has had, with their checksums; nothing is changed."""
+        """Return the checksums of applied migrations by number, without changing the database."""
         address = parse_address(url, options=OPTIONS)
         with forbid_retries(address.name):
             connection = await connect(address, address.name)
@@ -278,7 +287,7 @@ class PostgresStore(LogicStore):
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url`; its tables are made if there are none."""
+        """Open the database at `url`; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
@@ -286,7 +295,7 @@ class PostgresStore(LogicStore):
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
-        """Open the database at `url` for an index alone, on a few connections of its own; its tables are made if there are none."""
+        """Open the database at `url` for an index alone, with `INDEX_POOL` connections; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _IndexDatabase(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()

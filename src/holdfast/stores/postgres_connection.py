@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: asyncpg, set up as the store needs it, and its errors as ours."""
+"""A connection to PostgreSQL through asyncpg: its settings, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -25,34 +25,36 @@ except ImportError as exc:  # pragma: no cover  # the tests' environment has it
     raise MissingExtra("a PostgreSQL store", "postgres") from exc
 
 SCHEMA: Final = "holdfast"
-"""The schema that holds the tables, unless the URL names another: so they meet nobody else's in a shared database."""
+"""Default schema of the tables. It keeps them apart from other programs' tables in a shared database."""
 _LOST = ("08", "57P01", "57P02", "57P03", "25P03", "53300")
 _CORRUPT = ("XX001", "XX002")
 _AGAIN = ("40001", "40P01", "23505")
 _WORDS: Final = (
-    ("53100", "its disk is full; nothing of this was stored. Make room, then send it again"),
-    ("53", "it is short of memory, connections or another resource; nothing of this was stored"),
-    ("25006", "it is read-only, perhaps a standby; nothing of this was stored"),
-    ("55P03", "another program holds what this needs, and did not let go in time; nothing of this was stored"),
-    ("57014", "it took too long and was stopped; nothing of this was stored"),
-    ("28", "it does not let this user in: check user and password"),
-    ("3D000", "there is no such database: CREATE DATABASE makes one"),
-    ("42501", "this user may not do that: it has to own the schema, or be allowed to create it"),
+    ("53100", "its disk is full; nothing was stored. Free some space, then retry"),
+    ("53", "it has run out of memory, connections or another resource; nothing was stored. Retry later"),
+    ("25006", "it is read-only, perhaps a standby; nothing was stored"),
+    ("55P03", "another client holds a lock that this needs and did not release it in time; nothing was stored"),
+    ("57014", "the statement took too long and was stopped; nothing was stored"),
+    ("28", "the login failed: check the user and the password"),
+    ("3D000", "the database does not exist: create it with CREATE DATABASE"),
+    ("42501", "this user lacks a privilege: it must own the schema, or be allowed to create it"),
     ("58", "its disk failed"),
 )
-"""What the caller, or whoever owns the server, can do about it, by SQLSTATE or how that begins."""
+"""Texts that tell the caller, or the operator of the server, what happened and what to do, by prefix of the SQLSTATE."""
 
 
 # -- errors ------------------------------------------------------------------
 
 
 def translate_error(exc: Exception, name: str, *, gone: bool = True) -> Exception:
-    """The one place where errors of asyncpg become ours, or say what to do next. Messages quote no row and no password.
+    """Convert an error of asyncpg to a `HoldfastError`, `Retryable` or `ConnectionLost`.
+
+    Messages never contain rows or passwords.
 
     Args:
         exc: the error.
-        name: what may be told of the server.
-        gone: whether there is no connection.
+        name: name of the server, for messages.
+        gone: True if there is no connection any more.
     """
     state = str(getattr(exc, "sqlstate", None) or "")
     if isinstance(exc, asyncpg.DataError) or state == "22003":
@@ -64,44 +66,42 @@ def translate_error(exc: Exception, name: str, *, gone: bool = True) -> Exceptio
         return ConnectionLost(f"{type(exc).__name__}")
     if state in _AGAIN:
         return Retryable(type(exc).__name__)
-    told = f"PostgreSQL: {type(exc).__name__} {state}"
+    details = f"PostgreSQL: {type(exc).__name__} {state}"
     words = next((words for begin, words in _WORDS if state.startswith(begin)), None)
     if words is not None:
-        return StoreUnavailable(f"{name}: {words} ({told})")
-    return StoreCorrupt(f"{name}: damaged ({told})") if state in _CORRUPT else StoreError(f"{name}: {told}")
+        return StoreUnavailable(f"{name}: {words} ({details})")
+    return StoreCorrupt(f"{name}: damaged ({details})") if state in _CORRUPT else StoreError(f"{name}: {details}")
 
 
 # -- one connection ----------------------------------------------------------
 
 
 class Connection:
-    """See `holdfast.stores.sql.remote.Connection`."""
+    """A connection (`holdfast.stores.sql.remote.Connection`) to PostgreSQL."""
 
     def __init__(self, raw: asyncpg.Connection) -> None:
         self._raw = raw
         self._statements = load_statements("postgres")
         self._writing = self._broken = False
         self.has_pgvector = False
-        """Whether it finds the extension that compares vectors."""
+        """True if the connection can use the extension pgvector."""
 
     @property
     def is_usable(self) -> bool:
-        """See `Pooled`."""
         return not (self._broken or self._raw.is_closed() or self._raw.is_in_transaction())
 
     async def begin(self, *, writing: bool) -> None:
-        """See `Connection.begin`."""
         self._writing = writing
         await self.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
-        """See `Connection.query`. Text travels as bytes: identifiers are compared, not read."""
+        """Run a statement by name and return its rows. Text is sent as bytes, because identifiers are only compared."""
         if self.has_pgvector and name == "index_nearest":
             return await pgvector.find_nearest(self, encode_params(params))
         return await self.fetch(self._statements[name], encode_params(params))
 
     async def fetch(self, sql: str, params: Row) -> Rows:
-        """One statement's rows."""
+        """Run SQL text and return its rows."""
         try:
             rows: Rows = await self._raw.fetch(sql, *params)
         except Exception as exc:
@@ -109,7 +109,6 @@ class Connection:
         return rows
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """See `Connection.many`."""
         try:
             await self._raw.executemany(self._statements[name], [encode_params(row) for row in rows])
             if self.has_pgvector and name == "index_vector_put":
@@ -119,14 +118,13 @@ class Connection:
             raise self._handle_error(exc) from exc
 
     async def execute(self, sql: str, *, patience: float | None = None) -> None:
-        """Statements without parameters and rows."""
+        """Run statements that have no parameters and return no rows."""
         try:
             await self._raw.execute(sql, timeout=patience)
         except Exception as exc:
             raise self._handle_error(exc) from exc
 
     async def commit(self) -> None:
-        """See `Connection.commit`."""
         try:
             await self.execute("COMMIT")
         except (ConnectionLost, StoreUnavailable) as exc:
@@ -135,7 +133,7 @@ class Connection:
             raise
 
     async def rollback(self) -> None:
-        """See `Connection.rollback`. A connection that cannot do it is thrown away, which does it as well."""
+        """Roll back the transaction. If that fails, the connection is discarded, which makes the server roll back."""
         if not self._broken and self._raw.is_in_transaction():
             try:
                 await self.execute("ROLLBACK")
@@ -143,23 +141,21 @@ class Connection:
                 self._broken = True
 
     def kill(self) -> None:
-        """See `Pooled`."""
         self._broken = True
         try:
             self._raw.terminate()
-        except RuntimeError:  # its loop has ended before it
+        except RuntimeError:  # the event loop is already closed
             pass
 
     async def close(self) -> None:
-        """See `Pooled`."""
         try:
             await self._raw.close(timeout=PATIENCE)
-        except Exception:  # noqa: BLE001  # it is gone in any case
+        except Exception:  # noqa: BLE001  # the connection is closed in any case
             self._raw.terminate()
 
     @property
     def is_broken(self) -> bool:
-        """Whether the connection was lost, or stopped answering."""
+        """True if the connection was lost or stopped answering."""
         return self._broken
 
     def _handle_error(self, exc: Exception) -> Exception:
@@ -169,15 +165,15 @@ class Connection:
 
 
 def encode_params(params: Row) -> list[Any]:
-    """Parameters as they travel: text as bytes."""
+    """Return the parameters with text as bytes."""
     return [value.encode() if type(value) is str else value for value in params]
 
 
-# -- making one ---------------------------------------------------------------
+# -- opening a connection -----------------------------------------------------
 
 
 def get_schema_name(address: Address) -> str:
-    """The schema that `address` means."""
+    """Return the option `schema` of `address`, or the default schema. Raises `InvalidRequest`."""
     schema = address.options.get("schema", SCHEMA)
     if not schema or "\0" in schema or len(schema.encode()) > 63:
         raise InvalidRequest(f"{address.name}: schema must have 1 to 63 bytes", param="url")
@@ -197,13 +193,15 @@ _SETUP: Final = """
 SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)
 WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
 """
-"""Not in the first packet, of which a pooler between would not know. What is acknowledged is durable, also where the server
-was told that it need not be; where it was told more than that, it stays so. And every statement has an index, whose order it
-goes by: a plan of when there was little, or of when nobody had counted it yet, would go on reading everything."""
+"""Applies the settings after the login, because a connection pooler ignores those of the startup packet.
+
+`synchronous_commit` is raised to `on` if the server has it off, so that acknowledged writes are durable; a stricter setting stays.
+Sequential scans, bitmap scans and sorts are disabled because every statement has an index that provides its order. A plan that was
+made for a small table, or before the table was analyzed, would keep reading the whole table."""
 
 
 async def connect(address: Address, name: str) -> Connection:
-    """A new connection, set up; `name` is told of it when there is none."""
+    """Open a connection and configure it; `name` is the server's name in error messages."""
     socket = address.options.get("socket")
     try:
         raw = await asyncpg.connect(
@@ -234,5 +232,5 @@ async def connect(address: Address, name: str) -> Connection:
 
 
 def quote_identifier(name: str) -> str:
-    """An identifier in a statement."""
+    """Return an identifier quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,8 +1,8 @@
-"""The embedded store: one SQLite file, one writer thread with group commit, one reader thread.
+"""The embedded store: one SQLite file, one writer thread with group commit, and one reader thread.
 
-Writes that wait are committed together: one transaction and one fsync for all of them, and nobody is told before. Reads
-have a connection of their own and, thanks to the write-ahead log, wait for no writer. `:memory:` has one connection
-and one thread for both. Another process on the same file is waited for, never met with "database is locked".
+Waiting writes are committed together, with one transaction and one fsync, before any of them returns. Reads have a connection
+of their own and, thanks to the write-ahead log, do not wait for the writer. A database in memory has one connection and one
+thread for both. If another process holds the file, the store waits for it instead of failing with "database is locked".
 """
 
 from __future__ import annotations
@@ -29,23 +29,32 @@ from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, 
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25
-"""Seconds that writers wait until what was removed can leave the write-ahead log: for as long as somebody still reads it, as
-a backup does, it cannot."""
+"""Seconds that a batch of writes waits to clear deleted content from the write-ahead log. A reader, such as a backup, prevents
+that until it has finished."""
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """One operation for a connection. `steps` makes it anew each time: a batch that fails is run again job by job."""
+    """One operation for a connection.
+
+    `steps` creates the steps of the operation. It is called again if a batch fails, because its operations are then run one
+    by one.
+    """
 
     steps: Callable[[], Steps[Any]]
     scrub: bool = False
-    """Whether it removes content: then it has to leave the write-ahead log too."""
+    """True if the operation deletes content, which must then leave the write-ahead log too."""
 
 
 # -- batches, on one thread ------------------------------------------------------
 
 
 class _Runner:
-    """Runs operations on a connection of its own to the database at `path`, which may be for an index alone."""
+    """Runs operations on its own connection.
+
+    Args:
+        path: the file, or `:memory:`.
+        index: True if the database is opened for an index alone.
+    """
 
     def __init__(self, path: str, *, index: bool) -> None:
         self._connection = Connection(path)
@@ -53,10 +62,10 @@ class _Runner:
         self._is_index = index
 
     def _run_one(self, work: Work) -> Outcome:
-        """Return what `work` gives or raises; the transaction is the caller's."""
+        """Return the result or the error of `work`; the caller manages the transaction."""
         try:
             return self._connection.run_steps(work.steps()), None
-        except Exception as exc:  # noqa: BLE001  # it belongs to the job's caller, not to this thread
+        except Exception as exc:  # noqa: BLE001  # it is raised for the caller of the operation, not in this thread
             return None, self._translate(exc)
 
     def _translate(self, exc: Exception) -> HoldfastError:
@@ -64,12 +73,12 @@ class _Runner:
         return explain_damage(error, self._path) if self._is_index else error
 
     def close(self) -> None:
-        """Close the connection. The last one to a file moves what the write-ahead log holds into it."""
+        """Close the connection. The last one to a file moves the content of the write-ahead log into the file."""
         self._connection.raw.close()
 
 
 class _Reader(_Runner):
-    """Runs batches of reads, each batch seeing one moment."""
+    """Runs batches of reads; each batch reads one snapshot."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
@@ -78,7 +87,6 @@ class _Reader(_Runner):
             self._connection.prepare_index()
 
     def run(self, works: Sequence[Work]) -> list[Outcome]:
-        """See `Handler`."""
         try:
             self._connection.execute("BEGIN")
         except apsw.Error as exc:
@@ -93,7 +101,7 @@ class _Reader(_Runner):
 
 
 class _Writer(_Runner):
-    """Runs batches of writes, each batch committed at once; and of reads, where there is no reader."""
+    """Runs batches of writes, with one commit per batch. Without a reader, as in memory, it runs the reads too."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
@@ -108,7 +116,6 @@ class _Writer(_Runner):
             raise
 
     def run(self, works: Sequence[Work]) -> list[Outcome]:
-        """See `Handler`."""
         outcomes = self._run_batch(works)
         if outcomes is None:
             outcomes = [outcome for work in works for outcome in self._run_batch([work], alone=True) or ()]
@@ -118,10 +125,17 @@ class _Writer(_Runner):
         return outcomes
 
     def _run_batch(self, works: Sequence[Work], *, alone: bool = False) -> list[Outcome] | None:
-        """One transaction for all; None when one of several failed in the middle, and all have to be run again.
+        """Run operations in one transaction and return their outcomes.
 
-        A write checks first and changes then, so nearly every write that raises has changed nothing: then the others
-        need not suffer, and no savepoint for each of them has to be paid.
+        An operation checks first and then writes, so nearly every one that raises has changed nothing. The others can then be
+        committed without the cost of a savepoint for each.
+
+        Args:
+            works: the operations.
+            alone: True if there is only one operation.
+
+        Returns:
+            None if one of several failed after it had changed something. Then nothing is committed, and each has to be run alone.
         """
         connection, outcomes = self._connection, []
         raw = connection.raw
@@ -142,7 +156,7 @@ class _Writer(_Runner):
         return outcomes
 
     def _scrub(self, seconds: float) -> None:
-        """Take removed content out of the write-ahead log; when a reader is in the way for so long, with the next batch."""
+        """Clear deleted content from the write-ahead log; if a reader prevents it for `seconds`, the next batch tries again."""
         patience = self._connection.busy_handler
         patience.seconds = seconds
         try:
@@ -155,12 +169,12 @@ class _Writer(_Runner):
 
 
 def explain_damage(error: HoldfastError, path: str) -> HoldfastError:
-    """Return an error of an index with what can be done about damage: nobody needs a backup of an index."""
+    """If an error says that an index is damaged, return one that explains how to rebuild it; otherwise return it unchanged."""
     if not (isinstance(error, StoreCorrupt) or isinstance(error.__cause__, apsw.NotADBError)):
         return error
     explained = type(error)(
-        f"{path}: the index is damaged. It is made of the sessions, so nothing is lost: remove the file with its -wal and"
-        " -shm, unless sessions lie in it too, and it is made anew"
+        f"{path}: the index is damaged. No sessions are lost: remove the file with its -wal and -shm, unless it also contains"
+        " sessions, and the index is built again"
     )
     explained.public = INDEX_DAMAGED
     explained.__cause__ = error.__cause__
@@ -171,7 +185,7 @@ def explain_damage(error: HoldfastError, path: str) -> HoldfastError:
 
 
 class _Database:
-    """The threads behind all handles of one opened database."""
+    """An open database with its threads, shared by all handles."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
         self._path = path
@@ -182,7 +196,7 @@ class _Database:
         self._reader = self._writer
 
     async def open(self) -> None:
-        """Open and migrate; the file is there afterwards."""
+        """Open the database, create the file if needed, and apply pending migrations."""
         try:
             await self._writer.wait_until_open()
             if self._path != MEMORY:
@@ -192,12 +206,12 @@ class _Database:
             await self.close()
             error = translate_error(exc, self._path)
             raise (explain_damage(error, self._path) if self._index else error) from exc
-        except BaseException:  # cancelled: the threads end by themselves
+        except BaseException:  # cancelled: the threads stop by themselves
             self.stop()
             raise
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
-        """Return what `steps` reads."""
+        """Run `steps` on one snapshot and return their result."""
         return self._reader.submit(Work(steps))
 
     def write(
@@ -209,41 +223,41 @@ class _Database:
         behind: Sequence[Hashable] = (),
         light: bool = False,
     ) -> Awaitable[T]:
-        """Do what `steps` does, and commit it. There is one writer, so nothing of what may be known of them matters."""
+        """Run `steps`, commit, and return their result. With a single writer, `queue`, `behind` and `light` have no effect."""
         return self._writer.submit(Work(steps, scrub))
 
     def stop(self) -> None:
-        """Accept no more."""
+        """Accept no more operations."""
         self._stopped = True
         self._reader.stop()
         self._writer.stop()
 
     async def close(self) -> None:
-        """Finish what was accepted; the writer goes last, to leave one whole file behind."""
+        """Finish the accepted operations. The writer is closed last, so that it leaves a single complete file."""
         self.stop()
         await self._reader.close()
         await self._writer.close()
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        """Say that the database was forgotten, and let its threads end."""
+        """Warn that the database was never closed, and stop its threads."""
         if not self._stopped:
             _warn(f"unclosed store {self._path}", ResourceWarning, source=self)
             self.stop()
 
 
 class SQLiteStore(LogicStore):
-    """A handle of one tenant on an SQLite database; see `holdfast.stores.base.Store`."""
+    """A store (`holdfast.stores.base.Store`) of one tenant in an SQLite database."""
 
     dialect = "sqlite"
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """The migrations that the file at `url` has had, with their checksums; nothing is changed."""
+        """Return the checksums of applied migrations by number, without changing the file."""
         return read_applied_migrations(parse_path(url))
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url`, making it if there is none."""
+        """Open the database at `url`; create or upgrade it."""
         checks.check_id(tenant, "tenant")
         database = _Database(parse_path(url))
         await database.open()
@@ -251,7 +265,7 @@ class SQLiteStore(LogicStore):
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
-        """Open the database at `url` for an index alone, making it if there is none."""
+        """Open the database at `url` for an index alone; create or upgrade it."""
         checks.check_id(tenant, "tenant")
         engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else scanner()
         database = _Database(parse_path(url), index=True)
@@ -259,20 +273,20 @@ class SQLiteStore(LogicStore):
         return LogicIndex(database, tenant, engine=engine, compress=compress)
 
     @property
-    def durable(self) -> bool:  # type: ignore[override]  # read only, as the protocol has it
-        """See `Store.durable`."""
+    def durable(self) -> bool:  # type: ignore[override]  # read-only, as in the protocol
+        """False for a database in memory."""
         return bool(getattr(self.database, "durable", True))
 
 
 def read_durability(path: str) -> tuple[str, int]:
-    """`journal_mode` and `synchronous` as a writer of the database at `path` has them set.
+    """Return `journal_mode` and `synchronous` of a writer to the database at `path`.
 
-    They are a connection's own, and the store's connections live on threads of theirs: so one is opened as the store opens
-    its own (which brings the schema up to date), asked, and closed.
+    Both are settings of a connection, and the store's connections belong to other threads. So this opens a connection in the same
+    way, which also upgrades the schema, and closes it again.
 
     Raises:
-        StoreUnavailable: the database cannot be opened, or not by this release.
-        StoreCorrupt: it is damaged.
+        StoreUnavailable: the database cannot be opened, or its schema is of a newer release.
+        StoreCorrupt: the database is damaged.
     """
     try:
         connection = Connection(path)

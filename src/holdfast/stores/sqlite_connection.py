@@ -1,4 +1,4 @@
-"""A connection to SQLite: apsw, set up as the store needs it, the schema brought up to date, and its errors as ours."""
+"""A connection to SQLite through apsw: its settings, the upgrade of the schema, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from holdfast.stores.sqlite_nearest import LOG, Nearest
 
 T = TypeVar("T")
 PATIENCE: Final = 29.0
-"""Seconds to wait for another process that holds the file; what a request writes after that was in vain makes it 30."""
+"""Seconds to wait for another process that holds the file. With `PATIENCE_AFTER` for later writes, a request ends within 30."""
 PATIENCE_AFTER: Final = 0.25
-"""Seconds to wait for it then, until it was seen to let go: a request that writes several times fails in time."""
+"""Seconds to wait after a wait was in vain, until the file is free again. So a request with several writes fails in time."""
 CACHE_KIB: Final = 16 * 1024
-"""Pages that each connection to an index keeps: more slow it down again, and fewer too."""
+"""Page cache in KiB of each connection to an index. Larger and smaller caches were slower."""
 VECTORS: Final = "vec1"
-"""SQLite's extension that compares vectors, where the driver comes with it."""
+"""SQLite's extension that compares vectors; not every build of the driver includes it."""
 PRIVATE: Final = 0o600
-"""Rights of a new file, and so of its `-wal` and `-shm`: conversations are their owner's to read."""
+"""Mode of a new file, and so of its `-wal` and `-shm`: only the owner may read the conversations."""
 _file_lock = threading.Lock()
 
 _UNAVAILABLE = (
@@ -54,36 +54,41 @@ _CORRUPT = (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError, msgspec.M
 
 
 _WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (apsw.FullError, "the disk is full; nothing of this was stored. Make room, then send it again"),
-    (apsw.ReadOnlyError, "the database or its folder is read-only; nothing of this was stored"),
+    (apsw.FullError, "the disk is full; nothing was stored. Free some space, then retry"),
+    (apsw.ReadOnlyError, "the database or its folder is read-only; nothing was stored"),
     (
         apsw.CantOpenError,
-        "the database cannot be opened: is its folder there, and may files in it be read and written?",
+        "the database cannot be opened: check that its folder exists and that this user may read and write files in it",
     ),
-    (apsw.BusyError, "another program holds the database, and did not let go in time; nothing of this was stored"),
-    (apsw.LockedError, "another program holds the database, and did not let go in time; nothing of this was stored"),
-    (apsw.PermissionsError, "the database may not be read or written"),
+    (apsw.BusyError, "another program has locked the database and did not release it in time; nothing was stored"),
+    (apsw.LockedError, "another program has locked the database and did not release it in time; nothing was stored"),
+    (apsw.PermissionsError, "this user may not read or write the database"),
     (apsw.NoMemError, "there is not enough memory"),
-    (apsw.IOError, "the disk failed, is full, or lets no file grow further; nothing of this was stored"),
+    (apsw.IOError, "the disk failed or is full, or a limit on file sizes was reached; nothing was stored"),
     (apsw.CorruptError, "the database is damaged: restore a backup, or export the sessions that can still be read"),
     (msgspec.MsgspecError, "a row is damaged: restore a backup, or export the sessions that can still be read"),
-    (apsw.NotADBError, "the file is not an SQLite database, or its beginning is damaged: restore a backup"),
+    (apsw.NotADBError, "the file is not an SQLite database, or its header is damaged: restore a backup"),
 )
-"""What the caller, or whoever owns the server, can do about it. SQLite's own words follow."""
+"""Texts that tell the caller, or the operator of the server, what happened and what to do. SQLite's own message follows them."""
 
 
 def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
-    """The one place where errors of SQLite become ours; `path` is told to whoever opens it."""
+    """Convert an error of SQLite to a `HoldfastError`.
+
+    Args:
+        exc: the error.
+        path: the file, for messages to the opener; None for messages to other callers, who must not see it.
+    """
     if isinstance(exc, HoldfastError):
         return exc
     words = next((f"{words} (SQLite: {exc})" for kind, words in _WORDS if isinstance(exc, kind)), f"SQLite: {exc}")
-    told = f"{path}: {words}" if path else words
+    message = f"{path}: {words}" if path else words
     if isinstance(exc, OverflowError):
         error: HoldfastError = InvalidRequest("a number does not fit into 64 bits")
     elif isinstance(exc, _UNAVAILABLE):
-        error = StoreUnavailable(told)
+        error = StoreUnavailable(message)
     elif isinstance(exc, _CORRUPT):
-        error = StoreCorrupt(told)
+        error = StoreCorrupt(message)
         error.public = "the database is damaged"
     else:
         error = StoreError(f"SQLite: {type(exc).__name__}: {exc}")
@@ -95,7 +100,7 @@ def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
 
 
 def _text_or_bytes(value: Any, kind: str) -> Any:
-    """Return a column's value; text comes as its bytes, and stays bytes if these are no UTF-8."""
+    """Decode the bytes of a text column; return them unchanged if they are not valid UTF-8. Return other values unchanged."""
     try:
         return value.decode() if kind == "text" else value
     except UnicodeDecodeError:
@@ -110,31 +115,31 @@ class Connection:
         self.raw = apsw.Connection(path)
         self.busy_handler = BusyHandler()
         self.raw.set_busy_handler(self.busy_handler)
-        # Without it, statements that use a partial index are planned anew whenever a parameter is bound.
+        # Otherwise statements that use a partial index are planned again whenever a parameter is bound.
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        # A damaged page is found when it is read, not when something trips over what it says.
+        # Detect a damaged page when it is read, not when its content causes an error later.
         self.execute("PRAGMA cell_size_check=ON")
         self._statements = load_statements("sqlite")
         self._nearest: Nearest | None = None
 
     def prepare_index(self) -> None:
-        """Make ready what only an index needs."""
+        """Set the page cache and load the vector extension, which only an index needs."""
         self.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         if sqlite_extra.has(VECTORS):
             sqlite_extra.load(self.raw, VECTORS)
             self._nearest = Nearest(self.raw)
 
     def log_vectors(self) -> None:
-        """Have changes of vectors logged, see `sqlite_nearest`."""
+        """Create the log of vector changes that `sqlite_nearest` needs, unless it exists."""
         if not self.raw.in_transaction and self._nearest is not None and not self._nearest.is_logged():
             self.execute(f"BEGIN IMMEDIATE; {LOG} COMMIT")
 
     def execute(self, sql: str) -> list[Any]:
-        """All rows of one or several statements without parameters."""
+        """Run statements without parameters and return all rows."""
         return self.raw.execute(sql).fetchall()
 
     def run_steps(self, steps: Steps[T]) -> T:
-        """Run `steps` to its end, answering its statements."""
+        """Run the statements of `steps` and return their result."""
         named, execute = self._statements, self.raw.execute
         rows: Rows = ()
         try:
@@ -159,12 +164,12 @@ class Connection:
             return result
 
     def _find_nearest(self, params: Row) -> list[Any] | None:
-        return None if self._nearest is None else self._nearest.rows(params)
+        return None if self._nearest is None else self._nearest.find(params)
 
     def _reread_damaged(self, cursor: apsw.Cursor, sql: str, params: Row) -> list[Any]:
-        """Return all rows of a statement again. Text that is no UTF-8, because its row is damaged, is returned as bytes."""
+        """Run a statement again and return its rows; text that is not valid UTF-8, from a damaged row, is returned as bytes."""
         columns = range(len(cursor.get_description()))
-        cursor.close(True)  # an error's traceback may keep it, and with it the moment that it reads
+        cursor.close(True)  # the traceback of an error may keep the cursor alive, and with it its snapshot
         names = ", ".join(f"c{at}" for at in columns)
         typed = ", ".join(f"iif(typeof(c{at}) = 'text', CAST(c{at} AS BLOB), c{at}), typeof(c{at})" for at in columns)
         wrapped = f"WITH found ({names}) AS ({sql.rstrip().rstrip(';')}) SELECT {typed} FROM found"  # noqa: S608 - ours
@@ -172,21 +177,21 @@ class Connection:
         return [tuple(_text_or_bytes(row[2 * at], row[2 * at + 1]) for at in columns) for row in rows]
 
     def rollback(self) -> None:
-        """End the transaction without its changes; SQLite may have ended it by itself."""
+        """Roll back the transaction, if SQLite has not already done so."""
         if self.raw.in_transaction:
             self.execute("ROLLBACK")
 
 
 class BusyHandler:
-    """SQLite's busy handler: look again soon at first, and give up after some `seconds`.
+    """SQLite's busy handler: retries quickly at first, then more slowly, and gives up after some seconds.
 
     Attributes:
-        gave_up: whether it gave up last time; whoever got the lock since says that it did not.
+        gave_up: True if the last wait was in vain. Reset by the caller that gets the lock again.
     """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """None: `PATIENCE`, or `PATIENCE_AFTER` if it gave up last time."""
+        """Seconds to wait; None for `PATIENCE`, or `PATIENCE_AFTER` if it gave up last time."""
         self.gave_up = False
         self._since = 0.0
 
@@ -206,21 +211,22 @@ class BusyHandler:
 
 
 def _create_private_file(path: str) -> None:
-    """Make the file at `path` if there is none, for its owner alone; one that is there keeps its rights.
+    """Create the file at `path` with access for the owner alone. An existing file keeps its permissions.
 
-    One at a time in a process: closing a file takes away what locks SQLite has on it, so nobody may open it in between.
+    The lock makes threads take turns: closing a file releases this process's POSIX locks on it, including those of an SQLite
+    connection that another thread opened in the meantime.
     """
     if path == MEMORY:
         return
     with _file_lock:
         try:
             os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
-        except OSError:  # it is there; or it cannot be, and SQLite says why
+        except OSError:  # the file exists; or it cannot be created, and SQLite will report why
             return
 
 
 def open_writer(connection: Connection, path: str) -> None:
-    """Make `connection` a writer of a database of the newest schema; others may be opening the same file now."""
+    """Configure `connection` for writing and upgrade the schema. Other processes may be opening the same file."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
@@ -228,10 +234,10 @@ def open_writer(connection: Connection, path: str) -> None:
             return
         except apsw.NotADBError as exc:
             raise StoreUnavailable(
-                f"{path} is not an SQLite database, or its beginning is damaged: restore a backup, or name another file"
+                f"{path} is not an SQLite database, or its header is damaged: restore a backup, or use another file"
             ) from exc
         except apsw.BusyError:
-            # Changing the journal mode does not wait by itself while another process does the same.
+            # SQLite does not call the busy handler while another process changes the journal mode too.
             connection.rollback()
             if time.monotonic() > give_up:
                 raise
@@ -246,7 +252,9 @@ def _configure(connection: Connection, path: str) -> None:
         _copy_schema(connection, load_migrations("sqlite"))
     mode = connection.execute("PRAGMA journal_mode=WAL")[0][0]
     if path != MEMORY and mode != "wal":
-        raise StoreUnavailable(f"{path} cannot have a write-ahead log: its file system does not allow it")
+        raise StoreUnavailable(
+            f"{path} cannot have a write-ahead log: its file system does not support it. Use a file on a local disk"
+        )
     if connection.raw.readonly("main"):
         raise StoreUnavailable(f"{path}: the database or its folder is read-only")
     connection.execute("PRAGMA synchronous=FULL")
@@ -261,7 +269,7 @@ def _configure(connection: Connection, path: str) -> None:
 
 
 def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
-    """Give a new database in memory its schema: a copy takes a tenth of the time that it takes to make one."""
+    """Copy the schema into a new database in memory, which takes a tenth of the time of creating it."""
     with closing(apsw.Connection(MEMORY)) as made:
         made.deserialize("main", _serialize_schema(known))
         with connection.raw.backup("main", made, "main") as copying:
@@ -270,7 +278,7 @@ def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
 
 @lru_cache(1)
 def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
-    """A database with nothing in it but the schema."""
+    """Return an empty database with the schema, serialized."""
     connection = Connection(MEMORY)
     with closing(connection.raw):
         _migrate(connection, MEMORY, known)
@@ -278,7 +286,7 @@ def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
 
 
 def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> None:
-    """Apply what is missing; refuse a schema that is newer than this program, or not the one it knows."""
+    """Apply the pending migrations. Raises `StoreUnavailable` if the schema is of a newer release or differs from the known one."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS holdfast_migrations"
         " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
@@ -294,8 +302,8 @@ def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> N
 
 
 def read_applied_migrations(path: str) -> dict[int, str]:
-    """The migrations that the file at `path` has had, with their checksums; nothing is changed. None without a file."""
-    if path == MEMORY or not os.path.exists(path):  # noqa: PTH110  # as it was spelled
+    """Return the checksums of applied migrations by number, without changing the file; empty if there is no file."""
+    if path == MEMORY or not os.path.exists(path):  # noqa: PTH110  # Path would normalize the path
         return {}
     try:
         with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as raw:

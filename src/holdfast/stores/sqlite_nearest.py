@@ -1,8 +1,9 @@
-"""Nearest vectors in SQLite, of very many: sketches in memory say which may be near, and those are compared exactly.
+"""Nearest-vector search in SQLite for large spaces: sketches in memory select candidates, which are then compared exactly.
 
-A scan reads every vector, 1.5 KB each: 100,000 take a tenth of a second. Sketches of a space are made with its first searches, in the
-thread that reads, which scan meanwhile. A log of the vectors that changed keeps them up to date. Triggers write it, so it has the changes of every process.
-It is a bounded list of numbers and no part of the schema: it can be dropped at any time, and then the sketches are made again.
+A scan reads every vector of 1.5 KB; 100,000 take a tenth of a second. The sketches of a space are built during its first searches,
+in the reader thread; these searches still scan. A log of changed vectors keeps the sketches up to date. Triggers write the log, so
+it contains the changes of all processes. It is a bounded list of ids and not part of the schema: if it is dropped, the sketches
+are built again.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from holdfast.recall.arrays import Sketches
 
 LARGE: Final = 20_000
-"""Vectors of a space from which on sketches are quicker than a scan."""
+"""Number of vectors in a space from which sketches are faster than a scan."""
 COMPARED: Final = 3_000
-"""Vectors that are compared exactly."""
+"""Candidates that are compared exactly."""
 KEPT: Final = 1_000_000
-"""Sketches that are kept in memory, of all spaces together: some 104 MB of 384 numbers each."""
+"""Most sketches in memory, over all spaces: about 104 MB for vectors of 384 numbers."""
 LOGGED: Final = 20_000
-"""Changes that the log holds; a reader that has missed more makes its sketches again."""
+"""Changes that the log keeps; a reader that has missed more builds its sketches again."""
 _READ: Final = 5_000
-"""Vectors whose sketches are made by one search, which takes it some 0.2 s."""
+"""Vectors that one search adds to the sketches, which takes about 0.2 s."""
 LOG: Final = f"""
 CREATE TABLE IF NOT EXISTS index_vector_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL) STRICT;
 CREATE TRIGGER IF NOT EXISTS index_vectors_inserted AFTER INSERT ON index_vectors BEGIN
@@ -64,13 +65,13 @@ ORDER BY near DESC, v.id DESC LIMIT ?3"""
 
 
 class _SpaceSketches:
-    """The sketches of a space, and how far they are.
+    """The sketches of a space and their progress.
 
     Attributes:
-        sketches: of the space's vectors.
-        last: number of the last change that they have.
-        reached: documents up to this id have been read.
-        complete: whether all have been read.
+        sketches: the sketches of the space's vectors.
+        last: number of the last logged change that they include.
+        reached: id up to which documents have been read.
+        complete: True if all documents have been read.
     """
 
     def __init__(self, sketches: Sketches, last: int) -> None:
@@ -81,10 +82,10 @@ class _SpaceSketches:
 
 
 class Nearest:
-    """Finds the nearest vectors for one connection to an index, within the transaction that it is asked in.
+    """Finds the nearest vectors on one connection to an index, in the caller's transaction.
 
     Args:
-        raw: the connection.
+        raw: the apsw connection.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -92,10 +93,10 @@ class Nearest:
         self._spaces: OrderedDict[tuple[int, int], _SpaceSketches] = OrderedDict()
         self._made = False
 
-    def rows(self, params: Row) -> list[Any] | None:
-        """Return what the statement `index_nearest` gives for its parameters; None if a scan is as good, or the only way.
+    def find(self, params: Row) -> list[Any] | None:
+        """Return the rows of the statement `index_nearest` for its parameters, or None if the caller should scan.
 
-        With filters it is a scan: of what passes them there may be little among the nearest.
+        Searches with filters are scans, because few of the nearest vectors may pass the filters.
         """
         model, space, channel, *filters, vector, limit = params
         if tuple(filters) != NO_FILTER or channel or limit * 4 > COMPARED or not self.is_logged():
@@ -113,7 +114,7 @@ class Nearest:
         return self._ask(_COMPARE, encode_array(sorted(ids)), vector, limit)
 
     def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:
-        """Bring the sketches of a space up to what it is now; those that are new, by a part of it."""
+        """Return the sketches of a space, brought up to date; incomplete ones grow by up to `_READ` vectors."""
         from holdfast.recall.arrays import Sketches
 
         last = self._ask(_LAST)[0][0]
@@ -129,7 +130,7 @@ class Nearest:
             rows = self._ask(_OF_SPACE, model, space, known.reached, _READ)
             known.sketches.put(*_join_vectors(rows))
             known.complete = len(rows) < _READ
-            # Later documents come by the log.
+            # Documents that are added later arrive through the log.
             known.reached = ENDLESS if known.complete else rows[-1][0]
         self._spaces[model, space] = known
         while sum(len(one.sketches) for one in self._spaces.values()) > KEPT and len(self._spaces) > 1:
@@ -137,7 +138,7 @@ class Nearest:
         return known
 
     def is_logged(self) -> bool:
-        """Return True if changes are logged: not before a writer has made the log."""
+        """Return True if changes are logged, which begins when a writer has created the log."""
         self._made = self._made or self._ask(_MADE)[0][0] == 2
         return self._made
 

@@ -1,4 +1,4 @@
-"""Options in the URL of a server's database (`?pool=10`): which there are, and those that are numbers."""
+"""Options in the URL of a database server, such as `?pool=10`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from typing import Final
 from holdfast.errors import InvalidRequest
 
 MOST_POOL: Final = 1000
-"""Connections that `pool` may allow."""
+"""Highest value of the option `pool`."""
 
 
 def check_options(name: str, given: Collection[str], known: Collection[str]) -> None:
-    """Refuse an option that a store does not have; `name` is told of the store."""
+    """Refuse options that a store does not have.
+
+    Args:
+        name: name of the store, for the message.
+        given: names of the options in the URL.
+        known: names of the options that the store has.
+    """
     unknown = sorted(set(given) - set(known))
     if unknown:
-        there = ", ".join(sorted(known))
-        raise InvalidRequest(f"{name}: {unknown[0]} is no option of this store: it has {there}", param="url")
+        options = ", ".join(sorted(known))
+        raise InvalidRequest(f"{name}: unknown option {unknown[0]}; this store supports {options}", param="url")
 
 
 def parse_pool_size(name: str, options: Mapping[str, str], default: int) -> int:
-    """How many connections there may be, from 1 on. Raises `InvalidRequest`."""
+    """Return the maximum number of connections: the option `pool`, or `default`. Raises `InvalidRequest`."""
     text = options.get("pool")
     if text is None:
         return default

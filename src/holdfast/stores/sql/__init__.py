@@ -1,7 +1,7 @@
-"""What the SQL stores share: named statements (`statements`) and numbered migrations of each dialect.
+"""Named statements (`statements`) and numbered migrations of the SQL stores.
 
-A dialect is a folder with `overrides.sql` and `migrations/`. `holdfast.stores.logic` says what happens in terms of statement
-names; a store brings the driver and runs the steps in a transaction.
+Each dialect is a folder with `overrides.sql` and `migrations/`. `holdfast.stores.logic` describes operations in terms of
+statement names; a store provides the driver and runs the steps in a transaction.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Migration(msgspec.Struct, frozen=True):
     name: str
     sql: str
     checksum: str
-    """Of the text that was applied: an edited migration is refused instead of being taken for the old one."""
+    """SHA-256 of the SQL text, so that a database that was migrated with a different text is refused."""
 
 
 @functools.cache
 def load_migrations(dialect: str) -> tuple[Migration, ...]:
-    """The dialect's migrations, in order."""
+    """Return the dialect's migrations, in order."""
     files = sorted((Path(__file__).parent / dialect / "migrations").glob("[0-9]*.sql"))
     return tuple(_read_migration(file) for file in files)
 

@@ -1,4 +1,4 @@
-"""Where a database is: the URLs of PostgreSQL and MySQL stores, and the files that those of SQLite name."""
+"""URLs of PostgreSQL, MySQL and SQLite stores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.stores.url_options import check_options, parse_pool_size
 
 SSL_MODES = ("disable", "require", "verify-full")
 MEMORY: Final = ":memory:"
-"""What stands for a database in memory where a file's path is meant."""
+"""Used instead of a file path for a database in memory."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A URL of a server's database, taken apart."""
+    """The parsed URL of a database on a server."""
 
     scheme: str
     host: str | None
@@ -29,36 +29,40 @@ class Address(msgspec.Struct, frozen=True):
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """The name: a password must not reach a log."""
+        """Return the name, so that the password does not reach a log."""
         return self.name
 
     @property
     def name(self) -> str:
-        """What may be shown of it."""
+        """The URL without user, password and options, for logs and messages."""
         port = "" if self.port is None else f":{self.port}"
         return f"{self.scheme}://{self.host or ''}{port}/{self.database}"
 
     def pool_size(self, default: int) -> int:
-        """How many connections there may be. Raises `InvalidRequest`."""
+        """Return the maximum number of connections: the option `pool`, or `default`. Raises `InvalidRequest`."""
         return parse_pool_size(self.name, self.options, default)
 
     @property
     def ssl_mode(self) -> str | None:
-        """How the connection is encrypted; None when the URL doesn't say."""
+        """The option `sslmode`, or None if the URL has none."""
         return self.options.get("sslmode")
 
 
 def parse_address(url: str, *, options: Collection[str]) -> Address:
-    """`scheme://user:password@host:port/database?option=value`, taken apart.
+    """Parse `scheme://user:password@host:port/database?option=value`.
+
+    Args:
+        url: the URL of the store.
+        options: names of the options that the store accepts.
 
     Raises:
-        InvalidRequest: it is not one; nothing of the password is told.
+        InvalidRequest: the URL is invalid. The message never contains the password.
     """
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as exc:
-        raise InvalidRequest("the store's URL has a host or port that is none", param="url") from exc
+        raise InvalidRequest("the store's URL has an invalid host or port", param="url") from exc
     database = unquote(parts.path.removeprefix("/"))
     given = parse_qsl(parts.query, keep_blank_values=True)
     address = Address(
@@ -88,11 +92,11 @@ def _decode_part(text: str | None) -> str | None:
 
 
 def _format_example(scheme: str) -> str:
-    return f"{scheme}://user:password@host:port/database is meant"
+    return f"use {scheme}://user:password@host:port/database"
 
 
 def with_pool(address: Address, size: int) -> Address:
-    """The same with so many connections, unless it says how many itself."""
+    """Return the address with `size` as the option `pool`, unless it has that option."""
     return msgspec.structs.replace(address, options={"pool": str(size), **address.options})
 
 
@@ -100,16 +104,16 @@ def with_pool(address: Address, size: int) -> Address:
 
 
 def parse_path(url: str) -> str:
-    """The file that `url` names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+    """Return the path in a URL of SQLite: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
     rest = url.removeprefix("sqlite://")
     if rest in (MEMORY, "/" + MEMORY):
         return MEMORY
     path = rest.removeprefix("/")
     if path == rest or not path or path.endswith("/") or "?" in path or "\0" in path:
         raise InvalidRequest(
-            f"{url!r} is not a store: sqlite:///file.db (relative), sqlite:////path/file.db (absolute)"
-            " or sqlite://:memory: is meant, without options",
+            f"{url!r} is not a store URL: use sqlite:///file.db (relative path), sqlite:////path/file.db (absolute path)"
+            " or sqlite://:memory:, without options",
             param="url",
         )
-    # An absolute path cannot be taken for one of SQLite's own names, like `file:…`.
+    # SQLite cannot mistake an absolute path for one of its special names, such as `file:…`.
     return os.path.abspath(path)  # noqa: PTH100  # Path.resolve would follow links, which SQLite does itself

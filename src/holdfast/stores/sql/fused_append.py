@@ -1,7 +1,7 @@
-"""Several statements of an append as one, that does nothing unless the session is still as it was read.
+"""Combine the statements of an append into one that does nothing if the session has changed since it was read.
 
-Such a statement is its own transaction, so the session may have been read without a lock, and even before: it may be
-remembered from the last append. No I/O here.
+That statement is its own transaction. So the session can be read without a lock, or its row can be remembered from the
+previous append. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql.statements import load_statements
 
 MOST: Final = 12
-"""Statements in one; more go through a transaction."""
+"""Most statements that are combined into one; an append with more runs in a transaction."""
 READS: Final = frozenset({"session_get", "idempotency_get", "log_forward"})
-"""Statements that an append may read with before it is known that the session has not changed."""
+"""Statements that an append may read with before the check that the session has not changed."""
 _FUSIBLE: Final = frozenset(
     {"session_advance", "session_claim", "profile_put", "entry_insert", "view_put", "idempotency_put", "call_insert"}
 )
-"""Statements that may be parts of one: none of them reads what another one writes."""
+"""Statements that can be combined: none of them reads what another one writes."""
 _HEADS: Final = frozenset({"session_advance", "session_claim"})
-"""Those that change the session's own row: of them there is one at most, and it is the guard."""
+"""Statements that change the session's own row. An append has at most one of them, which then serves as the guard."""
 _GUARDED: Final = ("version", "claim_holder", "claim_until", "claim_wanted")
-"""What has to be as it was read: a claim changes without the version."""
+"""Columns that must still have the values that were read. A claim changes without the version."""
 
 _VALUES: Final = re.compile(r"VALUES \(([^()]*)\)")
-# Places in a row of session_rows.
+# Positions in a row of session_rows.
 _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFECYCLE, _CLAIM = (
     5,
     7,
@@ -44,9 +44,12 @@ _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFECYCLE, _CLAIM = 
 
 @cache
 def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
-    """One statement out of several, the first of which updates or locks the session as it was read; a row if it did.
+    """Return one statement that combines several, and that returns a row if it was executed.
 
-    The parameters are those of all, one after the other; what was read stands behind those of the first.
+    The first statement updates or locks the session if it is still as it was read; otherwise nothing is written.
+
+    The parameters are those of all statements, one after the other. The values of `_GUARDED` that were read follow the
+    parameters of the first statement.
     """
     named = load_statements(dialect)
     guard, *rest = names
@@ -65,7 +68,7 @@ def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
 
 
 def _add_guard(sql: str) -> str:
-    """Return an insertion that inserts only if the guard has a row."""
+    """Return an INSERT that does nothing unless the guard returned a row."""
     if "\nSELECT " in sql:
         return sql.replace("\nWHERE ", "\nFROM guard WHERE ", 1)
     return _VALUES.sub(r"SELECT \1 FROM guard", sql, count=1)
@@ -80,7 +83,11 @@ def _shift_params(sql: str, by: int) -> str:
 
 
 class FusedAppend:
-    """What an append of a session has asked to be written, until it is sent in one."""
+    """The statements of one append to a session, collected to be sent as one.
+
+    Args:
+        row: the session's row (`session_rows`) as it was read.
+    """
 
     def __init__(self, row: Row) -> None:
         self._row = row
@@ -90,11 +97,14 @@ class FusedAppend:
         self._parts: list[tuple[str, Row]] = []
 
     def __bool__(self) -> bool:
-        """Whether there is anything to be written."""
+        """Return True if there is anything to write."""
         return bool(self._parts) or self._head[0] != "session_guard"
 
     def can_add(self, step: Query | Many) -> bool:
-        """Whether a statement may be a part. They run in any order: so one that is kept in order is alone."""
+        """Return True if a statement can be added.
+
+        The combined statements run in no fixed order. Model calls must keep theirs, so at most one can be added.
+        """
         more = len(step.rows) if isinstance(step, Many) else 1
         return (
             step.name in _FUSIBLE
@@ -103,7 +113,7 @@ class FusedAppend:
         )
 
     def add(self, step: Query | Many) -> None:
-        """One more statement."""
+        """Add a statement."""
         if isinstance(step, Many):
             self._parts.extend((step.name, row) for row in step.rows)
         elif step.name in _HEADS:
@@ -112,14 +122,14 @@ class FusedAppend:
             self._parts.append((step.name, step.params))
 
     def build(self, dialect: str) -> tuple[str, list[Any]]:
-        """The statement and its parameters."""
+        """Return the combined statement and its parameters."""
         parts = [self._head, *self._parts]
         return fuse_statements(dialect, tuple(name for name, _ in parts)), [
             value for _, params in parts for value in params
         ]
 
     def compute_row(self) -> Row:
-        """The session's row when it is written."""
+        """Return the session's row as it is after the write."""
         row, (name, params) = list(self._row), self._head
         if name == "session_advance":
             row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]
@@ -135,7 +145,7 @@ class FusedAppend:
 
 
 def _compute_lifecycle(row: Row) -> Row:
-    """When a session that was just written to was used, and ended."""
+    """Return the lifecycle columns of a session that was just written to: last use, end, reason, and expiry."""
     used, ttl = row[_UPDATED_AT], row[_TTL]
     _, ended_at, reason, _ = row[_LIFECYCLE]
     ended = (None, None) if row[_STATUS] == "active" else (ended_at, reason)
@@ -143,8 +153,8 @@ def _compute_lifecycle(row: Row) -> Row:
 
 
 class LastKnownRows(SessionCache[Row]):
-    """Rows of `session_rows`."""
+    """The last known rows (`session_rows`) of recently written sessions."""
 
     def keep(self, key: Hashable, row: Row) -> None:
-        """Keep a row until it is taken, or others have come."""
+        """Remember a row until it is taken or evicted."""
         self.put(key, row, sum(len(column or b"") for column in row[_PROFILE]))

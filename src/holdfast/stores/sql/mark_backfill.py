@@ -1,4 +1,4 @@
-"""Marks of entries that were written before there were any: filled in, some at a time, when a database is brought up to date."""
+"""Backfill the marks of entries from before marks existed, in batches, when a database is upgraded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.matching import make_key, make_scope
 
 BATCH: Final = 2000
-"""Entries at a time."""
+"""Entries per batch."""
 Position = tuple[str, int, int]
-"""How far it is: whether at live entries or retired ones, and behind which."""
+"""Progress of the backfill: "live" or "retired" entries, then session and `seq` of the last entry that was marked."""
 START: Final[Position] = ("live", 0, 0)
 
 
 def mark_batch(place: Position) -> Steps[Position | None]:
-    """Mark the next entries behind `place`; where to go on, None when all are done. Entries that have a mark stay as they are."""
+    """Mark the next entries after `place` and return where to continue, or None if all are marked.
+
+    Entries that already have a mark do not change.
+    """
     which, session, seq = place
     rows = yield Query(f"unmarked_{which}", (session, seq, BATCH))
     if not rows:
@@ -30,4 +33,4 @@ def mark_batch(place: Position) -> Steps[Position | None]:
 
 
 BACKFILLS: Final[Mapping[int, tuple[Callable[[Position], Steps[Position | None]], Position]]] = {5: (mark_batch, START)}
-"""What has to be worked out behind a migration, by its number, and where it begins. Run again, it does what is left."""
+"""The backfill that follows a migration, and where it starts, by number of the migration. An interrupted one can be run again."""

@@ -1,8 +1,9 @@
-"""How PostgreSQL compares vectors where it has the extension pgvector: a table of float16 for each dimension, and a graph over it.
+"""Vector search in PostgreSQL with pgvector: for each dimension a table of float16 vectors with an HNSW graph.
 
-`index_vectors` stays what is kept and given back: with the extension gone nothing is lost but speed. What the server finds is
-rated again by those, so similarities are exact. In a small space, of a few sources, or where a space is a small part of all
-there is, every vector is compared: in the graph they would be far between.
+The table `index_vectors` remains the source of truth, so removing the extension costs only speed. The vectors that the server
+finds are scored again with the exact ones, so similarities are exact. Every vector is compared without the graph in a small
+space, for a search in given sources, and in a space that is a small part of the table, because a walk through the graph would
+rarely come across its vectors.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from holdfast.stores.sql.statements import load_statements
 
 ENGINE: Final = "pgvector-hnsw"
 OLDEST: Final = (0, 8)
-"""The first version whose graph goes on until enough pass a filter."""
+"""The first version that supports iterative scans: the walk continues until enough vectors pass the filter."""
 WIDEST: Final = 4000
-"""Numbers of the longest vector that a graph takes."""
+"""Most dimensions that a graph supports."""
 SMALL: Final = 10_000
-"""In a space with at most so many documents all vectors are compared."""
+"""Up to this number of documents in a space, all vectors are compared."""
 SCANNED: Final = 20_000
-"""Vectors that a walk through the graph looks at, at most."""
+"""Most vectors that a walk through the graph visits."""
 FILLING: Final = 500
-"""Vectors that are taken over at once."""
+"""Vectors that are copied into a new table per round trip."""
 _NUMBER_BYTES: Final = 4
 _SETTINGS: Final = (
     ("hnsw.iterative_scan", "relaxed_order"),
@@ -47,40 +48,40 @@ _PASSES: Final = """d.model = $1 AND d.space = $2 AND d.channel = $3
 
 
 class Connection(Protocol):
-    """A connection that runs statements as text."""
+    """A connection that runs SQL text."""
 
     async def fetch(self, sql: str, params: Row) -> Rows:
         """One statement's rows."""
         ...
 
     async def execute(self, sql: str, *, patience: float | None = None) -> None:
-        """Statements without parameters and rows."""
+        """Run statements that have no parameters and return no rows."""
         ...
 
 
-# -- what there is ---------------------------------------------------------------
+# -- the extension ---------------------------------------------------------------
 
 
 class Extension:
-    """What an opened database knows of the extension.
+    """The pgvector extension of an opened database.
 
     Args:
-        changing: makes a transaction that changes the schema, while nobody else does.
+        begin_change: opens a transaction for a schema change that excludes other processes.
     """
 
-    def __init__(self, changing: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
+    def __init__(self, begin_change: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
         self.schema: str | None = None
-        """The one that has it; None: there is none."""
-        self._changing = changing
+        """The schema that contains the extension; None if it is not installed."""
+        self._begin_change = begin_change
         self._prepared: set[int] = set()
 
     async def set_up(self, connection: Connection) -> bool:
-        """Look for it, or make it, and let vectors that are there be compared; whether a connection finds it now."""
+        """Find or install the extension, and create the tables for stored vectors. Return True if `connection` can use it."""
         schema = await _find_schema(connection)
         if schema is None and await connection.fetch(
             "SELECT 1 FROM pg_available_extensions WHERE name = $1", ("vector",)
         ):
-            with suppress(StoreError, Retryable):  # this user may not, or somebody else is at it
+            with suppress(StoreError, Retryable):  # this user has no right to, or another process is doing it
                 await connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
             schema = await _find_schema(connection)
         self.schema = schema
@@ -91,7 +92,7 @@ class Extension:
         return schema is not None
 
     async def configure(self, connection: Connection) -> bool:
-        """Let a connection find it, behind what it finds already; whether there is one."""
+        """Append the extension's schema to the search path of a connection. Return False if there is no extension."""
         if self.schema is None:
             return False
         rows = await connection.fetch("SELECT current_setting('search_path')", ())
@@ -104,20 +105,20 @@ class Extension:
         return True
 
     def needs_table(self, dimensions: int) -> bool:
-        """Whether vectors of so many numbers could be compared, and may not be yet."""
+        """Return True if vectors of this dimension could have a table, but none is known yet."""
         return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._prepared
 
     async def create_table(self, connection: Connection, dimensions: int) -> None:
-        """Let vectors of so many numbers be compared."""
+        """Create the table for vectors of this dimension, unless it exists."""
         if not await _has_table(connection, dimensions):
-            async with self._changing(connection):
+            async with self._begin_change(connection):
                 if not await _has_table(connection, dimensions):
                     await _create_table(connection, dimensions)
         self._prepared.add(dimensions)
 
 
 async def _find_schema(connection: Connection) -> str | None:
-    """The schema that has the extension, of a version that will do."""
+    """Return the schema that contains the extension, or None if there is none or its version is too old."""
     sql = (
         "SELECT n.nspname, x.extversion FROM pg_extension AS x JOIN pg_namespace AS n ON n.oid = x.extnamespace"
         " WHERE x.extname = $1"
@@ -142,7 +143,7 @@ async def _has_table(connection: Connection, dimensions: int) -> bool:
 
 
 async def _create_table(connection: Connection, dimensions: int) -> None:
-    """Make the table for vectors of so many numbers, with those that are there, and a graph over them."""
+    """Create the table for vectors of this dimension, copy the stored vectors into it, and build the graph."""
     table = _format_table_name(dimensions)
     await connection.execute(
         f"CREATE TABLE {table} (id bigint PRIMARY KEY REFERENCES index_vectors (id) ON DELETE CASCADE,"
@@ -165,7 +166,7 @@ async def _create_table(connection: Connection, dimensions: int) -> None:
 
 
 def format_insert(dimensions: int) -> str:
-    """The statement that keeps a vector: its document's id, and the numbers."""
+    """Return the statement that stores a vector; its parameters are the document's id and the numbers."""
     return (
         f"INSERT INTO {_format_table_name(dimensions)} (id, embedding) VALUES ($1, $2::real[]::halfvec)"  # noqa: S608  # a number
         " ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding"
@@ -173,7 +174,7 @@ def format_insert(dimensions: int) -> str:
 
 
 def group_by_dimension(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    """What `format_insert` takes for rows of `index_vector_put`, by dimension."""
+    """Convert rows of `index_vector_put` to parameters of `format_insert`, by dimension. Vectors that are too long are left out."""
     found: dict[int, list[Row]] = {}
     for id_, _, data in rows:
         dimensions = len(data) // _NUMBER_BYTES
@@ -190,13 +191,13 @@ def _unpack_numbers(data: bytes) -> list[float]:
 
 
 async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
-    """See the statement `index_nearest`, whose parameters these are."""
+    """Return ids and similarities of the nearest documents, best first. The parameters are those of `index_nearest`."""
     *_, vector, limit = params
     dimensions = len(vector) // _NUMBER_BYTES
     if dimensions > WIDEST:
         return await _scan_nearest(connection, params)
     given = (*params[:9], _unpack_numbers(vector), limit)
-    # A plan for any filter would read all vectors; the graph is taken only where it is seen that most pass.
+    # A generic plan would read all vectors. The planner uses the graph only if it sees that most vectors pass the filter.
     await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     if params[3] is not None:
         rows = await connection.fetch(_format_source_search(dimensions), given)
@@ -212,7 +213,7 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
 
 
 async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
-    """The same of vectors that are too long to be compared there."""
+    """Return the nearest documents by comparing all vectors here, for dimensions that the server cannot compare."""
     *scope, vector, limit = params
     best: list[tuple[float, int]] = []
     last = -1
@@ -224,7 +225,7 @@ async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
 
 
 async def _is_sparse(connection: Connection, dimensions: int, space: int, limit: int) -> bool:
-    """Whether so few of a graph's vectors are of a space that a walk would not come past enough of them."""
+    """Return True if a space has so small a part of the graph's vectors that a walk would not come across enough of them."""
     sql = (
         "SELECT s.talk_documents, c.reltuples::bigint FROM index_spaces AS s, pg_class AS c"
         " WHERE s.number = $1 AND c.oid = $2::text::regclass"
@@ -247,7 +248,7 @@ def _format_graph_search(dimensions: int) -> str:
 
 
 def _format_exact_search(dimensions: int) -> str:
-    """Plus 0: no order that a graph has."""
+    """Return a search that compares all vectors: `+ 0` keeps the planner from using the order of the graph."""
     return _format_search(
         dimensions, f"index_documents AS d JOIN {_format_table_name(dimensions)} AS n ON n.id = d.id", fence=" + 0"
     )
@@ -265,25 +266,25 @@ def _format_source_search(dimensions: int) -> str:
 
 
 class VectorDatabase(Database, Protocol):
-    """A database that lets the server compare vectors."""
+    """A database whose server can compare vectors."""
 
     async def create_table(self, dimensions: int) -> None:
-        """Let vectors of so many numbers be compared."""
+        """Create the table for vectors of this dimension, unless it exists."""
         ...
 
 
 class PgvectorIndex(LogicIndex):
-    """A handle of one tenant; see `holdfast.recall.base.Index`."""
+    """An index of one tenant (`holdfast.recall.base.Index`) whose vectors the server compares."""
 
     database: VectorDatabase
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        """See `Index.put_vectors`."""
+        """Store vectors, after creating the table for their dimension."""
         await self._prepare(vectors[0].vector if vectors else b"")
         return await super().put_vectors(space, source, model, vectors)
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        """See `Index.similar`."""
+        """Search for similar vectors, after creating the table for their dimension."""
         await self._prepare(vector)
         return await super().similar(lookup, model, vector)
 

@@ -1,4 +1,4 @@
-"""Connections to a database server, opened when they are needed and shared by turns; those that broke are thrown away."""
+"""A pool of connections to a database server. They are opened on demand; broken ones are discarded."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar
 
 IDLE: Final = 300.0
-"""Seconds after which a connection that nobody needed is closed."""
+"""Seconds after which an idle connection is closed."""
 
 
 class Pooled(Protocol):
-    """What a pool asks of a connection."""
+    """A connection that can be pooled."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing is known against it: open, and no transaction left on it."""
+        """True if the connection is open, not known to be broken, and not in a transaction."""
         ...
 
     def kill(self) -> None:
-        """Let go of it at once, whatever it is doing."""
+        """Drop the connection at once, even in the middle of a statement."""
         ...
 
     async def close(self) -> None:
-        """Say goodbye to the server."""
+        """Close the connection in an orderly way, after notifying the server."""
         ...
 
 
@@ -33,19 +33,22 @@ L = TypeVar("L", bound=Pooled)
 
 
 class Pool(Generic[L]):
-    """At most `size` connections. The one that was used last goes first, so that those that are too many grow old."""
+    """A pool of at most `size` connections.
+
+    The most recently used idle connection is used first, so that surplus connections stay idle and are closed.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[L]], size: int) -> None:
         self._connect = connect
         self._size = size
         self._count = 0
-        """Connections, and those that are being opened."""
+        """Number of connections, including those that are being opened."""
         self._idle: list[tuple[float, L]] = []
         self._waiting: deque[asyncio.Future[L | None]] = deque()
         self._closed = False
 
     def take_idle(self) -> L | None:
-        """A connection that nobody uses, if there is one: nobody else's until it is released."""
+        """Return an idle connection for exclusive use until it is released, or None if there is none."""
         while self._idle:
             connection = self._idle.pop()[1]
             if connection.is_usable:
@@ -55,18 +58,18 @@ class Pool(Generic[L]):
         return None
 
     async def acquire(self) -> L:
-        """A connection, as soon as there is one."""
+        """Return a connection; wait for one if all are in use."""
         connection = self.take_idle()
         if connection is not None:
             return connection
         if self._count < self._size:
             self._count += 1
             return await self._open()
-        connection_or_leave = await self._wait()
-        return await self._open() if connection_or_leave is None else connection_or_leave
+        connection_or_none = await self._wait()
+        return await self._open() if connection_or_none is None else connection_or_none
 
     def release(self, connection: L) -> None:
-        """Give a connection back. The longest idle one is closed when it is too old."""
+        """Return a connection to the pool. Close the connection that has been idle longest if its time is up."""
         if self._closed or not connection.is_usable:
             connection.kill()
             self._pass_on(None)
@@ -78,25 +81,25 @@ class Pool(Generic[L]):
             self._idle.pop(0)[1].kill()
 
     def forget_idle(self) -> None:
-        """Throw away the connections that nobody uses: one was found dead, and they are as old."""
+        """Discard all idle connections, because one connection was found dead and these may be dead too."""
         idle, self._idle = self._idle, []
         self._count -= len(idle)
         for _, connection in idle:
             connection.kill()
 
     async def close(self) -> None:
-        """Close the connections; one that is used still goes when it is given back."""
+        """Close the idle connections, and those in use when they are released."""
         self._closed = True
         idle, self._idle = self._idle, []
         self._count -= len(idle)
         await asyncio.gather(*(connection.close() for _, connection in idle))
 
     def kill(self) -> None:
-        """Let go of what is idle without a word, where there is no time for one."""
+        """Drop the idle connections at once, without notifying the server."""
         self.forget_idle()
 
     async def _open(self) -> L:
-        """A new connection, for which there is leave."""
+        """Open a connection that `_count` already includes."""
         try:
             return await self._connect()
         except BaseException:
@@ -104,13 +107,13 @@ class Pool(Generic[L]):
             raise
 
     async def _wait(self) -> L | None:
-        """A connection that somebody releases, or leave to open one."""
+        """Wait for a connection that is released; return None if a new one may be opened instead."""
         waiting: asyncio.Future[L | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
             return await waiting
         except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled():  # it came at the same moment
+            if waiting.done() and not waiting.cancelled():  # it arrived in the same moment
                 self._hand_back(waiting.result())
             raise
 
@@ -121,7 +124,11 @@ class Pool(Generic[L]):
             self.release(connection)
 
     def _pass_on(self, connection: L | None) -> bool:
-        """Give a connection, or leave to open one, to who waits longest; whether somebody did."""
+        """Pass a connection, or None for permission to open one, to the longest waiting caller.
+
+        Returns:
+            False if no caller was waiting.
+        """
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():

@@ -1,12 +1,13 @@
-"""What the databases behind a network connection share: a pool, retries, cancellation, and what is known after a loss.
+"""The base of SQL databases on a server: a pool, retries, cancellation, and recovery from lost connections.
 
-A read or write that was accepted is carried through by a task of its own, so that a caller who gives up never leaves a
-connection in the middle of something: its answer is thrown away, and nobody else can get it.
+Each accepted read or write runs in a task of its own. So a caller that is cancelled never leaves a connection in the middle
+of a statement: the answer is discarded, and no other caller can receive it.
 
-A transaction that the server undid, because of a deadlock, a race or a connection that broke before its end, is run again.
-One whose connection broke while it was being committed may have happened. Then the session tells: nothing was done, and
-nothing can be done any more, when its row can be locked again and has the version that the attempt saw. Else the attempt
-is not run again, except with an idempotency key, which tells as well; the caller hears that the outcome is unknown.
+A transaction is run again if the server undid it (a deadlock, a race) or the connection broke before the commit. If the
+connection broke during the commit, the transaction may have been committed. The session's row shows which: if it can be
+locked again and still has the version that the attempt saw, nothing was written and nothing can be written any more, so the
+attempt is run again. Otherwise it is run again only with an idempotency key, which also shows the outcome. Without one the
+caller gets the error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -29,51 +30,51 @@ from holdfast.stores.sql.pool import Pool, Pooled
 
 T = TypeVar("T")
 ATTEMPTS: Final = 12
-"""Times a transaction is run that the server undid each time."""
+"""Number of times that a transaction is run again if the server undoes it each time."""
 UPGRADING: Final = 3600.0
 """Seconds that one statement of a migration may take."""
 POOL: Final = 10
-"""Connections, unless the URL says otherwise."""
+"""Maximum number of connections, unless the URL has the option `pool`."""
 INDEX_POOL: Final = 4
-"""Connections of an index that is opened for itself, unless the URL says otherwise."""
+"""Maximum number of connections of an index that is opened on its own, unless the URL has the option `pool`."""
 
 
 class Retryable(Exception):  # not an error: an outcome
-    """The server undid the transaction, or nothing of it was begun; running it again may do better."""
+    """The server undid the transaction, or it never began. Running it again may succeed."""
 
 
 class ConnectionLost(Retryable):
-    """The connection broke before anything could have been committed."""
+    """The connection broke before the commit, so nothing was written."""
 
 
 class OutcomeUnknown(Exception):  # not an error: an outcome
-    """The connection broke when it was being committed."""
+    """The connection broke during the commit, so the transaction may or may not have been committed."""
 
 
 class Connection(Pooled, Protocol):
-    """One connection, that runs statements by name.
+    """A connection that runs statements by name.
 
-    Errors come out of it as a `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's own as cause.
+    It raises `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's error as the cause.
     """
 
     async def begin(self, *, writing: bool) -> None:
-        """Open a transaction: one that sees a single moment, or one that writes and locks."""
+        """Begin a transaction: read-only on one snapshot, or, if `writing`, one that writes and locks."""
         ...
 
     async def query(self, name: str, params: Row) -> Rows:
-        """One statement's rows. Outside of a transaction it is one by itself."""
+        """Run a statement and return its rows. Outside a transaction it commits by itself."""
         ...
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """One statement for each row of parameters."""
+        """Run a statement once for each row of parameters."""
         ...
 
     async def commit(self) -> None:
-        """End the transaction; what it did is durable."""
+        """Commit the transaction; its changes are durable then."""
         ...
 
     async def rollback(self) -> None:
-        """End the transaction without its changes."""
+        """End the transaction and discard its changes."""
         ...
 
 
@@ -81,7 +82,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 class Job(Generic[T]):
-    """One operation, and what is known of it over several attempts."""
+    """A read or write, with its state across several attempts."""
 
     __slots__ = ("abandoned", "behind", "guard", "light", "queue", "seen", "single", "steps", "unsure", "writing")
 
@@ -102,21 +103,24 @@ class Job(Generic[T]):
         self.light = light
         self.single = single
         self.abandoned = False
-        """Whether its caller has gone."""
+        """True if the caller was cancelled."""
         self.seen: tuple[int, int] | None = None
-        """The session that the present attempt works on, and its version."""
+        """Primary key and version of the session that the current attempt read."""
         self.guard: tuple[int, int] | None = None
-        """The same of an attempt whose outcome is not known."""
+        """`seen` of an earlier attempt whose outcome is unknown."""
         self.unsure = False
-        """Whether that attempt may have been done: the session is not as that one saw it."""
+        """True if that earlier attempt may have been committed: the session has changed since."""
 
     def note_session(self, rows: Rows) -> None:
-        """Take note of the session that was read."""
+        """Remember which session was read, and compare it with an earlier attempt whose outcome is unknown."""
         self.seen = (rows[0][0], rows[0][5]) if rows else None
         self.unsure = self.guard is not None and self.seen != self.guard
 
     def check_step(self, step: Query | Many | None) -> None:
-        """Raise `OutcomeUnknown` unless `step`, or the end, may follow: a key that was used says what happened."""
+        """Raise `OutcomeUnknown` if an earlier attempt may have been committed and `step` cannot find out.
+
+        Only the look-up of the idempotency key can. None stands for the end of the steps.
+        """
         if self.unsure:
             if step is None or step.name != "idempotency_get":
                 raise OutcomeUnknown
@@ -124,14 +128,20 @@ class Job(Generic[T]):
 
 
 class RemoteDatabase(ABC, Generic[ConnectionT]):
-    """A `holdfast.stores.logic.steps.Database` on a server."""
+    """A `holdfast.stores.logic.steps.Database` on a server.
+
+    Args:
+        name: address of the server without credentials, for messages.
+        statements: compiled statements by name.
+        size: maximum number of connections.
+    """
 
     _closed = True
-    """Until it is made."""
+    """True until `__init__` has finished."""
 
     def __init__(self, name: str, statements: Mapping[str, str], size: int) -> None:
         self._name = self._place = name
-        """What is told of the server: where it is to whoever opens it, and later to nobody."""
+        """Name of the server in messages. The opener sees its address; after `open`, `_name` no longer contains it."""
         self._statements = statements
         self._pool: Pool[ConnectionT] = Pool(self._connect, size)
         self._turnstile = Turnstile()
@@ -141,11 +151,11 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     async def _connect(self) -> ConnectionT:
-        """A new connection; `ConnectionLost` when trying again may help."""
+        """Open a connection. Raises `ConnectionLost` if another attempt may succeed."""
 
     @abstractmethod
     async def _upgrade_schema(self, connection: ConnectionT, job: Job[None], attempt: int) -> None:
-        """Bring the schema up to date, or refuse it."""
+        """Bring the schema up to date, or refuse the database."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -158,7 +168,6 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             raise
 
     async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> T:
-        """See `Database.read`."""
         return await self._run_shielded(Job(steps, writing=False, single=single))
 
     async def write(
@@ -170,11 +179,11 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         behind: Sequence[Hashable] = (),
         light: bool = False,
     ) -> T:
-        """See `Database.write`. What was removed leaves the server's files as the server sees fit."""
+        """Run `steps` in a transaction and return their result. `scrub` has no effect: servers clean their files themselves."""
         return await self._run_shielded(Job(steps, writing=True, queue=queue, behind=behind, light=light))
 
     async def close(self) -> None:
-        """Finish what was accepted, then close the connections."""
+        """Finish the accepted reads and writes, then close the connections."""
         if not self._closed:
             self._closed = True
             if self._jobs:
@@ -182,7 +191,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         await self._pool.close()
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        """Say that the database was forgotten."""
+        """Warn that the database was never closed."""
         if not self._closed:
             _warn(f"unclosed store {self._place}", ResourceWarning, source=self)
             self._pool.kill()
@@ -192,11 +201,11 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
     async def _run_shielded(
         self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]] | None = None
     ) -> T:
-        """What `job` gives, carried through also when the caller gives up once it has begun.
+        """Run `job` and return its result; an attempt that has begun continues even if the caller is cancelled.
 
         Args:
-            job: what is to be done.
-            once: one attempt at it, where that is not to run its steps.
+            job: the read or write.
+            once: makes one attempt; by default `_run_once`, which runs the steps of `job`.
         """
         if self._closed:
             raise StoreClosed
@@ -211,7 +220,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             raise
 
     async def _run_in_turn(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
-        """Run `job` when it is its turn: writers of one row don't take connections to wait for each other."""
+        """Run `job` when its turn comes, so that writers of one row do not occupy connections while they wait."""
         if job.queue is None:
             return await self._run_with_retries(job, once)
         entered: list[Hashable] = []
@@ -225,7 +234,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 self._turnstile.leave(queue)
 
     async def _run_with_retries(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
-        """Run `job` until it is done, refused, or has been undone too often."""
+        """Run `job` until it succeeds, fails, or has been undone too often."""
         attempt, give_up = 0, monotonic() + RECONNECTING
         while True:
             if job.abandoned:
@@ -255,7 +264,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return StoreUnavailable(f"{self._name} {why}") if job.guard is None else make_unknown_outcome(self._name)
 
     def _forget_server_state(self) -> None:
-        """A connection was lost: the others, and what is remembered, may be of a server that is no more."""
+        """Discard idle connections and remembered rows after a loss: the server behind them may have been replaced."""
         self._pool.forget_idle()
 
     async def _connection(self) -> ConnectionT:
@@ -269,7 +278,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             raise StoreUnavailable(f"{self._name}: all connections were busy for {PATIENCE:.0f} seconds") from exc
 
     async def _run_once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
-        """One attempt at `job`."""
+        """Make one attempt at `job`."""
         job.seen, job.unsure = None, False
         if job.single:
             return await self._run_steps(connection, job)
@@ -288,7 +297,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return result
 
     async def _run_steps(self, connection: ConnectionT, job: Job[T]) -> T:
-        """Run the steps of `job`, answering their statements; in a write, what is to be changed is locked first."""
+        """Run the steps of `job` and return their result. A write locks the rows that it is going to change."""
         steps, rows = job.steps(), cast(Rows, ())
         try:
             step = next(steps)
@@ -314,7 +323,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
 
 async def run_steps(connection: Connection, steps: Steps[T]) -> T:
-    """What steps that nobody else can be in the way of do on a connection."""
+    """Run steps on a connection and return their result, without locks and retries."""
     rows = cast(Rows, ())
     try:
         step = next(steps)
@@ -332,7 +341,7 @@ async def run_steps(connection: Connection, steps: Steps[T]) -> T:
 
 @contextmanager
 def forbid_retries(name: str) -> Iterator[None]:
-    """Where one attempt has to do: what may be tried again is an error."""
+    """Raise `StoreUnavailable` instead of `Retryable`, for callers that make a single attempt."""
     try:
         yield
     except Retryable as exc:

@@ -1,8 +1,8 @@
-"""Named statements of the SQL stores, compiled for each dialect when the first store of it is opened.
+"""Named statements of the SQL stores, compiled for a dialect when its first store is opened.
 
-`common.sql` declares every statement with its named parameters, and has the text of those that two dialects or more share; a
-dialect's `overrides.sql` has the text of the others. Compiling replaces `:name` by the driver's own placeholder, so that a caller
-passes a plain tuple, in the order of the declared parameters, and nothing is done for each call.
+`common.sql` declares every statement with its named parameters, and contains the text of statements that at least two dialects
+share. A dialect's `overrides.sql` contains the text of the others. Compiling replaces `:name` with the driver's placeholder. So
+callers pass a plain tuple in the order of the declared parameters, and a call needs no further work.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _PARAMETER: Final = re.compile(r"(?P<listed>\bIN\s+|\bARRAY)?(?<!:):(?P<name>[a-
 _UPSERT: Final = re.compile(r"ON CONFLICT \((\w+)[^)]*\) DO (?:NOTHING|UPDATE\s+SET (.*))$", re.DOTALL)
 _EXCLUDED: Final = re.compile(r"\bexcluded\.(\w+)")
 LISTS: Final = frozenset({"ints", "texts", "names", "hashes"})
-"""Types of parameters that are JSON arrays."""
+"""Parameter types that are JSON arrays."""
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How a database writes what a statement leaves open; `{}` is the placeholder of a parameter."""
+    """The syntax of a database for what the shared statements leave open. `{}` is the placeholder of a parameter."""
 
     placeholder: str
-    """Of the parameter with the number that is filled in."""
+    """Placeholder of a parameter; `{}` is its number."""
     types: Mapping[str, str] = {}
-    """A parameter of a declared type; types that are missing need nothing."""
+    """Casts by declared type; types that are missing need no cast."""
     lists: Mapping[str, str] = {}
-    """What stands after IN or ARRAY for a list of a declared type."""
+    """The expression after IN or ARRAY, by declared type of the list."""
     on_duplicate_key: bool = False
-    """Whether upserts are MySQL's."""
+    """Whether upserts are written as in MySQL."""
 
 
 def _format_json_table(column: str, value: str = "one") -> str:
@@ -84,17 +84,17 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A statement as it is written."""
+    """A statement as it is written in a file, before it is compiled."""
 
     parameters: Mapping[str, str]
-    """Names in order, each with its type, or an empty one."""
+    """Names in order, each with its type; the type is empty if none is declared."""
     text: str
-    """Empty where only dialects have one."""
+    """Empty if each dialect has its own text."""
 
 
 @cache
 def read_declarations(file: str) -> Mapping[str, Declaration]:
-    """Return the statements of a file of this folder, by name."""
+    """Return the statements of a file in this folder, by name."""
     parts = _HEADER.split((Path(__file__).parent / file).read_text("utf-8"))[1:]
     return {
         name: Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
@@ -109,7 +109,7 @@ def _parse_parameters(signature: str) -> dict[str, str]:
 
 @cache
 def load_statements(dialect: str) -> Mapping[str, str]:
-    """Return the statements of a dialect by name, with its placeholders."""
+    """Return the compiled statements of a dialect, by name."""
     common, own = read_declarations("common.sql"), read_declarations(f"{dialect}/overrides.sql")
     texts = {name: one.text for name, one in (*common.items(), *own.items()) if one.text}
     parameters = {name: one.parameters for name, one in (*own.items(), *common.items())}
@@ -122,7 +122,7 @@ def load_statements(dialect: str) -> Mapping[str, str]:
 
 
 def _expand(text: str, texts: Mapping[str, str]) -> str:
-    """Return a text with those that it names filled in."""
+    """Replace each `{name}` in a text with the text of that statement."""
     return _FRAGMENT.sub(lambda found: texts[found[1]], text)
 
 

@@ -1,4 +1,4 @@
-"""Which migrations a database still needs, and which databases are refused."""
+"""Pending migrations of a database, and databases that are refused."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.sql import Migration
 
 TABLE: Final = "holdfast_migrations"
-"""Where a database says what was applied to it: number, name and checksum."""
+"""The table of applied migrations: number, name and checksum."""
 
 
 def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, str]) -> tuple[Migration, ...]:
-    """Those of `known` that are missing.
+    """Return the migrations that have not been applied yet, in order.
 
     Args:
-        place: which database, for the message.
-        known: all there are, in order.
-        applied: checksums by number.
+        place: name of the database, for messages.
+        known: all migrations of this release, in order.
+        applied: checksums of the applied migrations, by number.
 
     Raises:
-        StoreUnavailable: the schema is newer than this program, or not the one it knows.
+        StoreUnavailable: the database has migrations of a newer release, or different ones under the same numbers.
     """
     newest = known[-1].number
     if applied and max(applied) > newest:
@@ -30,10 +30,12 @@ def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, s
         )
     for migration in known:
         if applied.get(migration.number, migration.checksum) != migration.checksum:
-            raise StoreUnavailable(f"{place} has another schema {migration.number} than this release knows")
+            raise StoreUnavailable(
+                f"{place} has a migration {migration.number} that differs from the one of this release"
+            )
     return tuple(migration for migration in known if migration.number not in applied)
 
 
 def make_foreign_error(place: str) -> StoreUnavailable:
-    """The error for a database that is not ours."""
-    return StoreUnavailable(f"{place} is a database of another program: it has tables, and none of Holdfast's")
+    """Return the error for a database that belongs to another program."""
+    return StoreUnavailable(f"{place} belongs to another program: it has tables, but none of Holdfast's")
