@@ -25,13 +25,13 @@ from holdfast.engine.tenancy import Tenants
 from holdfast.engine.write_steps import add_steps, write_steps
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.hooks.registry import ENDS, F, Hook, Hooks
-from holdfast.hooks.registry import callback as as_hook
+from holdfast.hooks.registry import make_callback_hook as as_hook
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, index_settings
 from holdfast.indexes.tenants import Indexes
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.lifecycle.sweeper import Swept
+from holdfast.lifecycle.sweeper import SweepResult
 from holdfast.limits import CACHE_BYTES
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import Model, PromptCounter
@@ -264,7 +264,7 @@ class Holdfast(Sessions):
         engine.recalling["conversation"] = recall_conversations
         engine.recalling["memory"] = recall_memories
         if self.tool_registry.kernels is not None:
-            engine.life.on_over = self.tool_registry.kernels.over
+            engine.life.on_end = self.tool_registry.kernels.over
         return engine
 
     def _make_tenant_engine(self, tenant: str) -> Engine:
@@ -437,10 +437,10 @@ class Holdfast(Sessions):
         """
         self.hooks.add(hook)
 
-    async def sweep(self) -> Swept:
+    async def sweep(self) -> SweepResult:
         """End what has expired, now, and tell hooks of what is due; what was done. It happens by itself, too."""
         swept = await self.engine.sweeper.sweep()
-        await self.engine.teller.idle()
+        await self.engine.hook_dispatcher.wait_until_idle()
         return swept
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.cli import commands
 from holdfast.cli.transcript_files import TextQuery, fold_text
 from holdfast.holdfast import Holdfast
-from holdfast.hooks.transcript_files import file_name
+from holdfast.hooks.transcript_files import make_file_name
 from holdfast.hooks.transcripts import Transcripts
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
@@ -128,7 +128,7 @@ def test_which_transcript_is_meant(written: Path) -> None:
     assert (missing.exit_code, missing.stderr.count("no transcript of session 'nobody'")) == (1, 1)
     for user in ("ada", "bob"):
         header = {"type": "session", "version": 1, "id": "Same", "user_id": user}
-        (written / file_name("default", user, "Same")).write_text(json.dumps(header) + "\n")
+        (written / make_file_name("default", user, "Same")).write_text(json.dumps(header) + "\n")
     several = transcripts("show", "Same", "--dir", str(written))
     assert (several.exit_code, several.stderr.count("several transcripts of session")) == (1, 1)
     assert told("show", "Same", "--user", "bob", "--dir", str(written))["user_id"] == "bob"

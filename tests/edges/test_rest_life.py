@@ -47,7 +47,7 @@ async def test_close_answers_the_session_and_again(place: str) -> None:
         assert (whole["status"], whole["end_reason"], len(whole["messages"])) == ("closed", "close", 1)
         await appended(served, user("more"))
         assert (await served.http.get(path("s"))).json()["status"] == "active"
-        await served.hf.engine.teller.idle()
+        await served.hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("close", "s")]
         assert (await served.http.post(path("none", "close"))).status_code == 404
         assert (await served.http.get(path("s", "close"))).status_code == 405
@@ -80,7 +80,7 @@ async def test_a_turn_opens_an_expired_session_again(place: str) -> None:
         await served.chat("first")
         later(served, HOUR)
         assert (await served.chat("second"))["status"] == 200
-        await served.hf.engine.teller.idle()
+        await served.hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("ttl", "s")]
         assert [text for _, text in await served.log()] == ["first", "one", "second", "two"]
         assert (await served.http.get(path("s"))).json()["status"] == "active"
@@ -150,7 +150,7 @@ async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:
         for name in "abc":
             await created(served, name)
         await served.http.post(path("c", "close"))
-        await served.hf.engine.teller.idle()
+        await served.hf.engine.hook_dispatcher.wait_until_idle()
         lines = (await served.http.get("/metrics")).text.splitlines()
         assert 'holdfast_sessions_ended_total{reason="cap"} 2.0' in lines
         assert 'holdfast_sessions_ended_total{reason="close"} 1.0' in lines

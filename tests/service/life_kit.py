@@ -15,7 +15,7 @@ from holdfast.errors import SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.hooks.registry import ENDS
-from holdfast.lifecycle.hook_delivery import Patience
+from holdfast.lifecycle.hook_delivery import DeliverySchedule
 from holdfast.lifecycle.settings import LifeSettings
 from tests.clocks import Clock
 
@@ -101,10 +101,10 @@ class Ear:
         self.texts.append(texts)
 
 
-def patience(hf: Holdfast, **changes: Any) -> Patience:
+def patience(hf: Holdfast, **changes: Any) -> DeliverySchedule:
     """Change how long telling hooks may take."""
-    hf.engine.teller.patience = msgspec.structs.replace(hf.engine.teller.patience, **changes)
-    return hf.engine.teller.patience
+    hf.engine.hook_dispatcher.schedule = msgspec.structs.replace(hf.engine.hook_dispatcher.schedule, **changes)
+    return hf.engine.hook_dispatcher.schedule
 
 
 async def due(hf: Holdfast) -> list[tuple[str, ...]]:
@@ -116,4 +116,4 @@ async def ended(hf: Holdfast, name: str = "a") -> None:
     """A session that is closed, and its hooks told as far as they let themselves be."""
     await talk(hf, name)
     await hf.close_session(ref(name))
-    await hf.engine.teller.idle()
+    await hf.engine.hook_dispatcher.wait_until_idle()

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import AmbiguousSession, InvalidRequest, SessionExists, SessionNotFound, StaleSession
-from holdfast.lifecycle.expiry import touch_every
+from holdfast.lifecycle.expiry import compute_touch_interval
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
@@ -169,7 +169,7 @@ async def test_a_message_opens_an_expired_session_again_or_a_new_one(place: str,
         for number, way in enumerate(ways, 1):
             clock.now += 1000
             await way()
-            await hf.engine.teller.idle()
+            await hf.engine.hook_dispatcher.wait_until_idle()
             expected = number if place == MEMORY or number < 3 else number - 1  # to ask for a session is no message
             assert len(ear.heard) == expected, number
         assert set(ear.heard) == {("ttl", "a")}
@@ -224,7 +224,7 @@ async def test_an_import_over_an_expired_session_is_told_of_its_end(tmp_path: Pa
         await talk(hf, "a", "old")
         clock.now += 1000
         await hf.store.replace(NewSession(id="a", user_id="default", timestamp=clock.now), [])
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert (ear.heard, ear.texts) == ([("ttl", "a")], [["old"]])
         assert await state(hf, "a") == "active"
         assert await hf.engine.life.store.active() == 1
@@ -331,7 +331,7 @@ async def test_use_does_not_open_what_has_ended(tmp_path: Path, clock: Clock) ->
 
 
 def test_notes_of_use_are_a_second_apart() -> None:
-    assert [touch_every(ttl) for ttl in (0, 1000, 100_000, DAY)] == [1000, 1000, 1000, DAY // 100]
+    assert [compute_touch_interval(ttl) for ttl in (0, 1000, 100_000, DAY)] == [1000, 1000, 1000, DAY // 100]
 
 
 def test_a_strategy_and_a_budget_are_for_sessions_without_an_agent() -> None:

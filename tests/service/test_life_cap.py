@@ -21,7 +21,7 @@ async def test_the_fourth_of_three_takes_the_place_of_the_first(place: str, cloc
             await talk(hf, name)
             clock.now += 1
         assert [await state(hf, name) for name in "abcd"] == [over(place), "active", "active", "active"]
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("cap", "a")]
 
 
@@ -101,7 +101,7 @@ async def test_what_has_expired_goes_before_what_has_not(place: str, clock: Cloc
         await hf.create("short", ttl=10)
         clock.now += 10
         await talk(hf, "new")
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("ttl", "short")]
         assert await state(hf, "long") == "active"
 

@@ -37,7 +37,7 @@ async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
             assert await session.close() == closed
             await session.append("more")
             assert (await session.info()).status == "active"
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert (ear.heard, ear.texts) == ([("close", "a")], [["hello"]])
 
 
@@ -51,7 +51,7 @@ async def test_delete_is_told_with_the_session_whole_and_then_it_is_gone(place: 
         assert await state(hf, "a") == "gone"
         assert not await hf.delete(ref("a"))
         assert not await hf.delete(ref("unknown"))
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert (ear.heard, ear.texts) == ([("delete", "a")], [["hello"]])
         assert await hf.engine.life.store.tenants() == ()
 

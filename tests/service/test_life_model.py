@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.holdfast import Holdfast
-from holdfast.lifecycle.expiry import touch_every
+from holdfast.lifecycle.expiry import compute_touch_interval
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -155,7 +155,7 @@ class Lives(RuleBasedStateMachine):
             return
         self._run(self._looked(name))
         own = TTL if one.ttl is None else one.ttl
-        if one.active and own and self.clock.now - one.used >= touch_every(own):
+        if one.active and own and self.clock.now - one.used >= compute_touch_interval(own):
             one.used = self.clock.now
 
     async def _looked(self, name: str) -> None:

@@ -57,7 +57,7 @@ async def test_a_refused_import_leaves_what_has_expired(tmp_path: Path, clock: C
             under(hf, _Full)
         with pytest.raises(HoldfastError):
             await hf.import_({"object": "session", "schema": 1, "messages": [bad]}, session_id="a", replace=True)
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert (await state(hf, "a"), ear.calls) == ("closed", [])
         assert [entry.message.text for entry in await hf.store.entries(ref("a"))] == ["precious"]
 
@@ -180,7 +180,7 @@ async def test_a_close_waits_for_the_turn_under_way(tmp_path: Path, clock: Clock
             assert not closing.done()
             turn.add("thought")
         assert (await closing).status == "closed"
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert (ear.texts, await state(hf, "a")) == ([["think", "thought"]], "closed")
 
 

@@ -127,11 +127,11 @@ async def test_an_end_of_the_old_one_is_not_told_with_the_new_one(url: str) -> N
         session = await hf.session("x")
         await session.append("old talk")
         await session.close()
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         await hf.delete(session.ref)
         await (await hf.session("x")).append("new talk, still going on")
         clock.now += 3_600_000
         await hf.sweep()
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert told == [["old talk"]]
         assert await hf.store.endings(due=clock.now + 10**12) == ()

@@ -57,12 +57,12 @@ async def test_a_matching_fork_expires_by_itself_and_counts() -> None:
             await (await hf.session(name)).append(LOG)
             clock.now += 1
         await fork_for_request(hf.engine, await hf.store.get(SessionRef("default", "parent")), 4, new_id="fork")
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("cap", "other")]
         clock.now += 1_800_000
         await (await hf.session("fork")).append("still there")
         clock.now += 1_800_000
         await hf.sweep()
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("cap", "other"), ("ttl", "parent")]
         assert await status(hf, "fork") == "active"

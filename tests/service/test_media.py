@@ -15,8 +15,8 @@ from holdfast.domain.history import again
 from holdfast.domain.messages import GENESIS, Message, chain, former_chains
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
-from holdfast.hooks.registry import ENDS, callback
-from holdfast.hooks.transcript_files import entry_line
+from holdfast.hooks.registry import ENDS, make_callback_hook
+from holdfast.hooks.transcript_files import encode_entry
 from holdfast.limits import MEDIA_CACHE_BYTES
 from holdfast.media.store import MediaCache
 from holdfast.models import OpenAIModel
@@ -242,11 +242,11 @@ async def test_hooks_get_marks_unless_they_ask_for_more() -> None:
     async def read(ended: Any, reason: str) -> None:
         told.extend([[one.message async for one in ended.entries(media=media)] for media in (False, True)])
 
-    async with holdfast.open("sqlite://:memory:", hooks=[callback(read, "read", ENDS)]) as hf:
+    async with holdfast.open("sqlite://:memory:", hooks=[make_callback_hook(read, "read", ENDS)]) as hf:
         session = await hf.session("s")
         await session.append(SEE)
         await session.close()
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
     marked, read_whole = told
     assert message_to(read_whole[0]) == SEE
     assert "[image/png, 640x480, 20 kB, sha256:" in message_to(marked[0])["content"][1]["image_url"]["url"]
@@ -258,7 +258,7 @@ async def test_what_transcripts_write_down_has_marks() -> None:
         session = await hf.session("s")
         await session.append(SEE)
         (entry,) = await hf.store.entries(session.ref)
-        line = entry_line(entry)
+        line = encode_entry(entry)
         assert len(line) < 600
         assert b"[image/png, 640x480, 20 kB, sha256:" in line
 

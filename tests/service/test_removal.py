@@ -94,14 +94,14 @@ async def test_a_canary_is_in_no_file(tmp_path: Path, leave: Callable[..., Any],
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", life=STILL, hooks=keepers) as hf:
         await told(hf, "s")
         for keeper in keepers:
-            await keeper.settled()
+            await keeper.wait_until_settled()
         places = {name.partition("/")[0] for name in found(tmp_path)}
         assert {"chat.db.artifacts"} <= places
         assert ("transcripts" in places) == hooks
         await leave(hf)
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         for keeper in keepers:
-            await keeper.settled()
+            await keeper.wait_until_settled()
         await hf.store.ping()
         assert found(tmp_path) == set()
     assert found(tmp_path) == set()
@@ -161,7 +161,7 @@ async def test_a_receipt_of_what_hooks_are_still_to_be_told_of(clock: Clock) -> 
         assert (receipt.pending_deliveries, receipt.messages, receipt.retired, receipt.artifacts) == (1, 3, 2, 1)
         with pytest.raises(SessionNotFound):
             await hf.store.get(SessionRef("ada", "s"))
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert told_of == ["s delete"]
         assert await hf.remove(SessionRef("ada", "s")) is None
 
@@ -203,10 +203,10 @@ async def test_a_user_takes_along_what_hooks_were_still_to_be_told(tmp_path: Pat
         await hf.sweep()
         await told(hf, "deleted")
         await hf.delete(SessionRef("ada", "deleted"))
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert sorted(await all_sessions(hf, "ada")) == ["deleted", "expired"]
         receipt = await hf.delete_user("ada")
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         # On a disk the one that expired was still there under its name: now its deletion is to be told.
         kept = [] if ":memory:" in url else ["expired"]
         assert (receipt.sessions, receipt.messages, receipt.pending_deliveries) == (2, 6, len(kept))
@@ -234,7 +234,7 @@ async def test_a_deletion_that_is_just_being_told_is_left_to_it(hf: holdfast.Hol
     assert (first.sessions, first.pending_deliveries) == (1, 1)
     assert (again.sessions, again.pending_deliveries) == (0, 1)
     hook.open.set()
-    await hf.engine.teller.idle()
+    await hf.engine.hook_dispatcher.wait_until_idle()
     assert hook.heard == [("s", "delete")]
     assert await hf.delete_user("ada") == Receipt()
 
@@ -249,7 +249,7 @@ async def test_transcripts_go_also_when_their_session_is_gone(tmp_path: Path, cl
             await told(hf, name)
         await told(hf, "a", user_id="bob")
         await told(hf, "a", user_id="default")
-        await keeper.settled()
+        await keeper.wait_until_settled()
         clock.now += 2000
         await hf.sweep()
         assert len(names(folder)) == 5
@@ -333,7 +333,7 @@ async def test_what_is_kept_for_long_enough_goes_whole(tmp_path: Path, clock: Cl
         await told(hf, "s")
         await hf.close_session(SessionRef("ada", "s"))
         await _forget_shared(hf)
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
     assert len(found(tmp_path)) >= 2 + hooks
     keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
     async with holdfast.open(url, clock=clock, tenant="a", life=settings, hooks=keepers) as hf:

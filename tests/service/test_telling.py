@@ -41,10 +41,10 @@ async def test_functions_are_told(clock: Clock) -> None:
 
         await ended(hf)
         assert told == [("first", "a", "close", ["hello"]), ("second", "default", "close", ["hello"])]
-        assert hf.engine.teller.outcomes[f"{__name__}.test_functions_are_told.<locals>.first", "told"] == 1
+        assert hf.engine.hook_dispatcher.outcomes[f"{__name__}.test_functions_are_told.<locals>.first", "told"] == 1
         await talk(hf, "b")
         await hf.delete(ref("b"))
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert [name for name, *_ in told] == ["first", "second", "first"]
 
 
@@ -105,7 +105,7 @@ async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: C
         await talk(hf, "closed")
         await hf.close_session(ref("closed"))
         await hf.delete(ref("capped"))
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         heard = {reason: [name for _, name in ear.heard] for reason, ear in ears.items()}
         assert heard == {"ttl": ["expired"], "cap": ["capped"], "delete": ["capped"], "close": ["closed"]}
         assert sorted(everybody.heard) == [
@@ -159,7 +159,7 @@ async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, cl
         (left,) = await hf.engine.life.store.endings(due=2**50)
         assert (left.hooks, left.attempts) == (("wrong", "gone", "hangs"), 1)
         assert left.error == "wrong: ValueError: no; gone: it was cancelled; hangs: it took more than 0.05 s"
-        outcomes = hf.engine.teller.outcomes
+        outcomes = hf.engine.hook_dispatcher.outcomes
         assert dict(outcomes.keys()) == {
             "slow": "told",
             "wrong": "failed",
@@ -208,7 +208,7 @@ async def test_no_turn_waits_for_a_hook(tmp_path: Path, clock: Clock) -> None:
         await session.delete()
         assert not heard
         release.set()
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         assert heard["delete"] == 1
 
 

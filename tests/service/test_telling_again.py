@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import HookFailed
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.lifecycle.hook_delivery import Patience
+from holdfast.lifecycle.hook_delivery import DeliverySchedule
 from tests.clocks import Clock
 from tests.service.life_kit import DAY, Ear, due, ended, file, life, patience, ref, state, talk
 from tests.waiting import until
@@ -78,7 +78,7 @@ async def test_a_deleted_session_waits_for_its_last_hook(tmp_path: Path, clock: 
         hf.add_hook(ear)
         await talk(hf, "a", "secret plans")
         await hf.delete(ref("a"))
-        await hf.engine.teller.idle()
+        await hf.engine.hook_dispatcher.wait_until_idle()
         await talk(hf, "a", "another life")
         clock.now += 10_000
         await hf.sweep()
@@ -98,18 +98,18 @@ async def test_it_is_given_up_in_the_end(tmp_path: Path, clock: Clock, caplog: p
         await talk(hf, "a")
         await hf.delete(ref("a"))
         for _ in range(5):
-            await hf.engine.teller.idle()
+            await hf.engine.hook_dispatcher.wait_until_idle()
             clock.now += DAY
             await hf.sweep()
         assert len(ear.calls) == 3
         assert "given up" in caplog.text
-        assert hf.engine.teller.outcomes["ear", "given_up"] == 1
+        assert hf.engine.hook_dispatcher.outcomes["ear", "given_up"] == 1
         assert (await due(hf), await hf.engine.life.store.tenants()) == ([], ())
 
 
 def test_the_tries_take_a_week() -> None:
     """Seven days of them, at the pauses there are."""
-    told = Patience()
+    told = DeliverySchedule()
     pauses = [told.pauses[min(number, len(told.pauses) - 1)] for number in range(told.attempts - 1)]
     assert 7 * DAY <= sum(pauses) < 7.1 * DAY
     assert told.claim > told.call * 1000
@@ -141,7 +141,7 @@ async def test_a_hook_that_is_configured_no_more_is_forgotten_after_a_day(
             clock.now += 600_000
         assert await due(hf) == []
         assert "hook 'old' is configured no more" in caplog.text
-        assert hf.engine.teller.outcomes["old", "dropped"] == 1
+        assert hf.engine.hook_dispatcher.outcomes["old", "dropped"] == 1
 
 
 async def test_another_process_goes_on_where_one_stopped(tmp_path: Path, clock: Clock) -> None:

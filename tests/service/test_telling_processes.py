@@ -80,7 +80,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
             clock.now += 200_000
             await hf.sweep()
             again = reason == "delete" and await hf.delete(ref("a"))
-            await hf.engine.teller.idle()
+            await hf.engine.hook_dispatcher.wait_until_idle()
             assert await due(hf) == []
             assert {what for ear in (one, two) for what, _ in ear.heard} <= {reason, "ttl"}
             for ear in (one, two):
@@ -115,7 +115,7 @@ async def _until_death(
                 await hf.sweep()
             else:
                 await hf.delete(ref("a"))
-            await hf.engine.teller.idle()
+            await hf.engine.hook_dispatcher.wait_until_idle()
         except Crashed:
             pass
         died = live._fate["left"] <= 0
@@ -150,7 +150,7 @@ async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) 
         clock.now += 1000
         await asyncio.gather(*(talk(hf, f"s{at}") for at in range(number) for hf in (one, two)))
         for hf in (one, two):
-            await hf.engine.teller.idle()
+            await hf.engine.hook_dispatcher.wait_until_idle()
         heard = Counter(name for ear in ears for _, name in ear.heard)
         assert heard == {f"s{at}": 2 for at in range(number)}
         assert len({delivery for ear in ears for _, _, delivery, _ in ear.calls}) == 2 * number

@@ -67,7 +67,7 @@ async def test_what_is_everybodys_is_shared() -> None:
     async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one:
         assert (one.roster, one.hooks, one.clock) == (hf.roster, hf.hooks, hf.clock)
         assert one.engine.sweeper is hf.engine.sweeper
-        assert one.engine.teller is hf.engine.teller
+        assert one.engine.hook_dispatcher is hf.engine.hook_dispatcher
         assert one.engine.life.ended is hf.engine.life.ended
         assert one.engine.compactor.outcomes is hf.engine.compactor.outcomes
         assert one.engine.scoring.counts is hf.engine.scoring.counts

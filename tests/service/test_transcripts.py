@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef
-from holdfast.hooks.registry import notify_observers
-from holdfast.hooks.transcript_files import Read, session_from
+from holdfast.hooks.registry import observe_store
+from holdfast.hooks.transcript_files import ParsedTranscript, parse_transcript
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.off_loop import run_in_thread
 from holdfast.secrets import Pattern, make_redactor
@@ -35,9 +35,9 @@ async def test_a_header_then_an_entry_a_line(tmp_path: Path) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store, agent="helper")
         await say(store, user("Hi", timestamp=NOW + 5))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await say(store, assistant("Hello", metadata={"source": "llm"}), user("And?"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
     header, *entries = lines(tmp_path / "t" / "s1.jsonl")
     assert (
         header.items()
@@ -68,7 +68,7 @@ async def test_ids_of_a_speaker_and_a_message_stand_where_others_look_for_them(t
         await make(store)
         metadata = {"user": "ada", "message_id": "m1", "source_plugin": "whatsapp"}
         await say(store, user("Hi", metadata=metadata))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
     entry = lines(tmp_path / "t" / "s1.jsonl")[1]
     assert entry.items() >= {"sender_id": "ada", "message_id": "m1", "source_plugin": "whatsapp"}.items()
 
@@ -82,7 +82,7 @@ async def test_sessions_have_files_of_their_own_that_nobody_else_may_read(tmp_pa
         other = store.for_tenant("acme")
         await make(other)
         await say(other, user("I am 4"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         paths = [transcripts.path("default", ref.user_id, ref.id) for ref in refs]
         paths.append(transcripts.path("acme", "default", "s1"))
     assert [told(path)[1:] for path in paths] == [[f"I am {at}"] for at in range(5)]
@@ -104,15 +104,15 @@ WHOLE = (
 )
 
 
-def live(read: Read) -> list[Message]:
+def live(read: ParsedTranscript) -> list[Message]:
     """The messages that had not left the live path."""
     both = zip(read.session.messages, read.session.fields, strict=True)
     return [message for message, fields in both if "retired_by" not in fields]
 
 
-def back(path: Path) -> Read:
+def back(path: Path) -> ParsedTranscript:
     with path.open("rb") as file:
-        return session_from(file, "unnamed")
+        return parse_transcript(file, "unnamed")
 
 
 async def test_a_session_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_a_session_comes_back_as_it_was(tmp_path: Path) -> None:
             "metadata": {"source": "message", "n": 1},
         }
         await say(store, *(NewEntry(message=message, tokens=7, timestamp=NOW, **own) for message in WHOLE))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         stored = await store.entries(REF)
     read = back(tmp_path / "t" / "s1.jsonl")
     assert read.session.messages == WHOLE
@@ -150,8 +150,8 @@ async def test_what_is_said_comes_back_whatever_it_is(steps: list[tuple[str, int
                 next_seq = (await store.get(REF)).tail.next_seq
                 await say(store, user(text), retire_from=max(0, next_seq - back_by))
                 if settles:
-                    await transcripts.settled()
-            await transcripts.settled()
+                    await transcripts.wait_until_settled()
+            await transcripts.wait_until_settled()
             stored = [entry.message for entry in await store.entries(REF)]
             path = transcripts.path("default", "default", "s1")
             before, read = path.read_bytes(), back(path)
@@ -190,16 +190,16 @@ def hasty(inner: Store, reads: list[int]) -> Store:
 async def test_what_is_retired_while_a_transcript_is_written_is_told(tmp_path: Path, at: int) -> None:
     transcripts = Transcripts(tmp_path / "t")
     reads: list[int] = []
-    store = notify_observers(hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
+    store = observe_store(hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
     await make(store)
     await say(store, user("one"))
-    await transcripts.settled()
+    await transcripts.wait_until_settled()
     reads.append(at)
     await say(store, assistant("two"), user("three"))
-    await transcripts.settled()
+    await transcripts.wait_until_settled()
     reads.clear()
     await say(store, assistant("last"))
-    await transcripts.settled()
+    await transcripts.wait_until_settled()
     path = tmp_path / "t" / "s1.jsonl"
     before, read = path.read_bytes(), back(path)
     await transcripts(await end(store, "close"))
@@ -213,20 +213,20 @@ async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), user("three"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await say(store, assistant("other two"), retire_from=1)
         await say(store, user("last"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         assert told(path) == ["[s1]", "one", "two", "three", "(1 by 3)", "other two", "last"]
         # Without an entry in its place, and then once more.
         await say(store, retire_from=4)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await say(store, retire_from=3)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path)[-2:] == ["(4 by 5)", "(3 by 5)"]
         await say(store, user("anew"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path)[-3:] == ["(4 by 5)", "(3 by 5)", "anew"]
         read = back(path)
         assert [message.text for message in live(read)] == ["one", "anew"]
@@ -242,7 +242,7 @@ async def test_sixteen_first_appends_at_once_make_one_header_and_sixteen_entries
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
     found = lines(tmp_path / "t" / "s1.jsonl")
     assert [line["type"] for line in found] == ["session", *["entry"] * 16]
     assert [line["seq"] for line in found[1:]] == list(range(16))
@@ -254,9 +254,9 @@ async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> 
         await make(store)
         for at in range(0, 900, 300):
             await say(store, *(user(f"{at + more}") for more in range(300)))
-            await transcripts.settled()
+            await transcripts.wait_until_settled()
         await say(store, *(user(f"again {at}") for at in range(450)), retire_from=10)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         assert told(path) == [
             "[s1]",
@@ -358,12 +358,12 @@ async def test_a_torn_line_is_cut_off(tmp_path: Path, torn: str) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         with path.open("a") as file:
             file.write(torn)
         await say(store, user("three"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path) == ["[s1]", "one", "two", "three"]
 
 
@@ -374,14 +374,14 @@ async def test_a_file_that_was_cut_anywhere_is_completed(tmp_path: Path, size: i
         async with kept(folder) as (store, transcripts):
             await make(store)
             await say(store, user("one"), assistant("two"))
-            await transcripts.settled()
+            await transcripts.wait_until_settled()
             path = folder / "t" / "s1.jsonl"
             os.truncate(path, size)
             if reason:
                 await transcripts(await end(store, "close"))
             else:
                 await say(store, user("three"))
-                await transcripts.settled()
+                await transcripts.wait_until_settled()
             assert told(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
             assert list(path.parent.iterdir()) == [path]
 
@@ -391,7 +391,7 @@ async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Pa
     async with kept(tmp_path, url=url) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
     # A crash between the store's write and the file's.
     store = await open_store(url, tenant="default")
     await say(store, user("two"))
@@ -399,10 +399,10 @@ async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Pa
     path = tmp_path / "t" / "s1.jsonl"
     assert told(path) == ["[s1]", "one"]
     async with kept(tmp_path, url=url) as (store, transcripts):
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path) == ["[s1]", "one", "two"]
         await say(store, user("three"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
     assert told(path) == ["[s1]", "one", "two", "three"]
 
 
@@ -421,7 +421,7 @@ async def test_secrets_do_not_reach_the_disk(tmp_path: Path) -> None:
             NewEntry(message=Message(role="assistant", content=None, tool_calls=(call,)), tokens=1, timestamp=NOW),
             result("c1", "hunter7"),
         )
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await transcripts(await end(store, "close"))
         path = tmp_path / "t" / "s1.jsonl"
         _, first, second, third = lines(path)

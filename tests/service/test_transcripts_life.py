@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import EndReason
 from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
 from holdfast.hooks import EndedSession
-from holdfast.hooks.transcript_files import earlier_name, file_name, session_from
+from holdfast.hooks.transcript_files import make_earlier_name, make_file_name, parse_transcript
 from holdfast.hooks.transcripts import Transcripts, hold_file
 from holdfast.stores import open_store
 from holdfast.stores.sessions import NewSession
@@ -32,9 +32,9 @@ async def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("my PIN is 4711", metadata={"user": "4711"}), assistant("noted"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await store.erase(REF, 0)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         assert told(path) == ["[s1]", "[erased]", "noted"]
         assert not any(says(one.read_text("utf-8"), "4711") for one in path.parent.iterdir())
@@ -46,8 +46,8 @@ async def test_an_erasure_is_carried_through_after_a_crash(tmp_path: Path) -> No
     async with kept(tmp_path, url=url) as (store, transcripts):
         await make(store)
         await say(store, user("my PIN is 4711"), assistant("noted"))
-        await transcripts.settled()
-        transcripts.changing("default", REF, "erased")  # and nothing after it: the process ends
+        await transcripts.wait_until_settled()
+        transcripts.before_change("default", REF, "erased")  # and nothing after it: the process ends
         assert len(list((tmp_path / "t").iterdir())) == 2
     (tmp_path / "t" / "s1.jsonl.part").write_text("4711")
     store = await open_store(url, tenant="default")
@@ -56,7 +56,7 @@ async def test_an_erasure_is_carried_through_after_a_crash(tmp_path: Path) -> No
     path = tmp_path / "t" / "s1.jsonl"
     assert b"4711" in path.read_bytes()
     async with kept(tmp_path, url=url) as (_, transcripts):
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
     assert told(path) == ["[s1]", "[erased]", "noted"]
     assert list(path.parent.iterdir()) == [path]
 
@@ -66,7 +66,7 @@ async def test_pins_are_in_the_file(tmp_path: Path) -> None:
         await make(store)
         await say(store, user("one"), assistant("two"))
         await store.annotate(REF, 0, pinned=True)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert [line.get("pinned") for line in lines(tmp_path / "t" / "s1.jsonl")] == [None, True, None]
 
 
@@ -74,10 +74,10 @@ async def test_a_session_that_was_replaced_leaves_nothing_behind(tmp_path: Path)
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), user("three"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         new = NewSession(id="s1", user_id="default", timestamp=NOW + 60_000)
         await store.replace(new, [user("other"), assistant("words")])
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         assert told(path) == ["[s1]", "other", "words"]
         assert list(path.parent.iterdir()) == [path]
@@ -88,12 +88,12 @@ async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one", timestamp=1), assistant("two", timestamp=2))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         inner = store.inner  # type: ignore[attr-defined]
         new = NewSession(id="s1", user_id="default", timestamp=NOW)
         await inner.replace(new, [user("other", timestamp=1), assistant("words", timestamp=3)])
         await say(store, user("more"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]", "other", "words", "more"]
 
 
@@ -116,7 +116,7 @@ async def test_an_end_puts_right_what_changed_meanwhile(tmp_path: Path) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), state_delta={"step": 1})
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await store.rate(REF, {0: 0.5})
         await say(store, state_delta={"step": 2})
         await transcripts(await end(store, "close"))
@@ -128,15 +128,15 @@ async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         await transcripts(await end(store, "delete", withdrawn=True))
         assert list((tmp_path / "t").iterdir()) == []
         # And one that goes without being told of.
         await make(store)
         await say(store, user("two"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert await store.remove(REF)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert list((tmp_path / "t").iterdir()) == []
 
 
@@ -148,7 +148,7 @@ async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: P
             await say(store, user("one"))
             deleted = asyncio.ensure_future(transcripts(await end(store, "delete", withdrawn=True)))
         await deleted
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert list(path.parent.iterdir()) == []
 
 
@@ -156,11 +156,11 @@ async def test_a_later_session_of_the_name_has_a_file_of_its_own(tmp_path: Path)
     async with kept(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         late = await end(store, "ttl", withdrawn=True)
         await make(store, timestamp=NOW + 1)
         await say(store, user("another"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         first = path.with_name(f"s1@{NOW}.jsonl")
         assert (told(first), told(path)) == (["[s1]", "one"], ["[s1]", "another"])
@@ -176,7 +176,7 @@ async def test_forgetting_tells_how_many_files_went(tmp_path: Path) -> None:
         for at in range(2):
             await make(store, timestamp=NOW + at)
             await say(store, user("one"))
-            await transcripts.settled()
+            await transcripts.wait_until_settled()
             await end(store, "ttl" if at else "cap", withdrawn=True)
         assert await transcripts.forget("default", "default", "s1") == 2
         assert await transcripts.forget("default", "default", "s1") == 0
@@ -232,18 +232,18 @@ async def test_a_failure_is_told_without_content_and_made_good(
     caplog.set_level(logging.WARNING, logger="holdfast.transcripts")
     async with kept(tmp_path, pause=3600.0) as (store, transcripts):
         await make(store)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         path.mkdir()
         await say(store, user("my PIN is 4711"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         (record,) = caplog.records
         assert record.fields == {"session_id": "s1", "error": "Is a directory"}  # type: ignore[attr-defined]
         with pytest.raises(HookFailed, match="could not be written: Is a directory"):
             await transcripts(await end(store, "close"))
         path.rmdir()
         await say(store, user("two"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path) == ["[s1]", "my PIN is 4711", "two"]
     assert "4711" not in caplog.text
 
@@ -254,17 +254,17 @@ async def test_what_failed_is_tried_again_by_itself_and_at_the_end(tmp_path: Pat
         await make(store)
         path.mkdir()
         await say(store, user("one"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path.rmdir()
         await until(path.exists)
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path) == ["[s1]", "one"]
     async with kept(tmp_path / "b", pause=3600.0) as (store, transcripts):
         await make(store)
         path = tmp_path / "b" / "t" / "s1.jsonl"
         path.mkdir()
         await say(store, user("one"))
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         path.rmdir()
     assert told(path) == ["[s1]", "one"]
 
@@ -276,7 +276,7 @@ async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path
         async with hold_file(path) as file:
             await say(store, user("one"))
             assert file.size == 0
-        await transcripts.settled()
+        await transcripts.wait_until_settled()
         assert told(path) == ["[s1]", "one"]
         async with hold_file(path):
             with pytest.raises(HookFailed, match="somebody else"):
@@ -301,7 +301,7 @@ async def test_the_disk_is_waited_for_as_configured(tmp_path: Path, monkeypatch:
             synced.clear()
             await make(store)
             await say(store, user("one"))
-            await transcripts.settled()
+            await transcripts.wait_until_settled()
             at_once = bool(synced)
             synced.clear()
             await transcripts(await end(store, "close"))
@@ -321,8 +321,8 @@ OWNERS = st.one_of(st.just("default"), st.sampled_from(["ada", "Ada", "default/s
 
 @given(st.lists(st.tuples(OWNERS, OWNERS, IDS), unique=True, min_size=2, max_size=20))
 def test_no_two_sessions_share_a_file(sessions: list[tuple[str, str, str]]) -> None:
-    names = [file_name(*session) for session in sessions]
-    folded = {name.casefold() for name in names} | {earlier_name(name, 5).casefold() for name in names}
+    names = [make_file_name(*session) for session in sessions]
+    folded = {name.casefold() for name in names} | {make_earlier_name(name, 5).casefold() for name in names}
     assert len(folded) == 2 * len(sessions)
     for name in names:
         assert name.isascii()
@@ -335,9 +335,9 @@ def test_no_two_sessions_share_a_file(sessions: list[tuple[str, str, str]]) -> N
 
 @pytest.mark.parametrize("name", ["s1", "sess_0123456789abcdef", "support-42", "a.b_c-d", "0"])
 def test_a_safe_id_is_the_name(name: str) -> None:
-    assert file_name("default", "default", name) == f"{name}.jsonl"
-    assert file_name("default", "ada", name) != f"{name}.jsonl"
-    assert file_name("acme", "default", name) != f"{name}.jsonl"
+    assert make_file_name("default", "default", name) == f"{name}.jsonl"
+    assert make_file_name("default", "ada", name) != f"{name}.jsonl"
+    assert make_file_name("acme", "default", name) != f"{name}.jsonl"
 
 
 # -- what others wrote ---------------------------------------------------------
@@ -358,7 +358,7 @@ not JSON, with a secret in it
 
 
 def test_a_transcript_with_nothing_but_the_plain_fields_is_read() -> None:
-    read = session_from(FOREIGN.encode().splitlines(keepends=True), "unnamed")
+    read = parse_transcript(FOREIGN.encode().splitlines(keepends=True), "unnamed")
     session = read.session
     assert (session.id, session.agent, session.user_id, read.unreadable, read.blank) == ("7d4e", "ana", None, 4, 1)
     assert [(message.role, message.text) for message in session.messages] == [
@@ -373,5 +373,5 @@ def test_a_transcript_with_nothing_but_the_plain_fields_is_read() -> None:
 
 
 def test_a_transcript_without_a_header_is_named_after_its_file() -> None:
-    read = session_from([b'{"type":"entry","timestamp":1,"role":"user","content":"Hi"}\n'], "unnamed")
+    read = parse_transcript([b'{"type":"entry","timestamp":1,"role":"user","content":"Hi"}\n'], "unnamed")
     assert (read.session.id, len(read.session.messages)) == ("unnamed", 1)

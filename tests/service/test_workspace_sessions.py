@@ -98,7 +98,7 @@ async def test_an_end_without_changes_commits_nothing_and_is_told_once(tmp_path:
         await (await hf.session("s", agent="writer")).close()
         await hf.sweep()
         assert [commit.subject for commit in (await of(hf, "writer").history()).commits] == ["workspace init"]
-        assert hf.engine.teller.outcomes["workspace_git", "told"] == 1
+        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] == 1
 
 
 async def test_tenants_have_their_own(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ async def test_without_git_sessions_end_and_it_is_said_once(
             await session.close()
         await hf.delete(SessionRef("default", "c"))
         await hf.sweep()
-        assert hf.engine.teller.outcomes["workspace_git", "told"] >= 3
-        assert not hf.engine.teller.outcomes["workspace_git", "failed"]
+        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] >= 3
+        assert not hf.engine.hook_dispatcher.outcomes["workspace_git", "failed"]
     warnings = [record.getMessage() for record in caplog.records if "git" in record.getMessage()]
     assert len(warnings) == 1
     assert "install git" in warnings[0]
@@ -139,7 +139,7 @@ async def test_a_secret_does_not_hold_up_an_end(tmp_path: Path, caplog: pytest.L
         session = await hf.session("s", agent="writer")
         await hf.delete(SessionRef("default", "s"))
         await hf.sweep()
-        assert hf.engine.teller.outcomes["workspace_git", "told"] == 1
+        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] == 1
         assert "MEMORY.md, line 2 (rule aws_access_key)" in caplog.text
         assert KEY not in caplog.text
         assert await told(workspace) == []
@@ -156,7 +156,7 @@ async def test_what_may_be_otherwise_later_is_told_again(tmp_path: Path) -> None
         (tmp_path / "ws").write_text("in the way")
         await (await hf.session("s", agent="writer")).close()
         await hf.sweep()
-        assert hf.engine.teller.outcomes["workspace_git", "failed"] == 1
+        assert hf.engine.hook_dispatcher.outcomes["workspace_git", "failed"] == 1
         (tmp_path / "ws").unlink()
         await of(hf, "writer").write("a.md", "x")
         clock.now += 10_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.domain.session import Ending, EndReason, NewEntry, Session, SessionRef
 from holdfast.hooks import EndedSession
-from holdfast.hooks.registry import notify_observers
+from holdfast.hooks.registry import observe_store
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -29,7 +29,7 @@ async def kept(
     transcripts = Transcripts(folder / "t", **settings)
     store = await open_store(url, tenant="default")
     try:
-        yield notify_observers(store, [transcripts]), transcripts
+        yield observe_store(store, [transcripts]), transcripts
     finally:
         await transcripts.close()
         await store.close()

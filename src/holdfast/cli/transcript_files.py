@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
-from holdfast.hooks.transcript_files import RETIRED, line_from, lines_of, message_of
+from holdfast.hooks.transcript_files import RETIRED, parse_line, read_lines, to_message
 from holdfast.wire.openai import message_from
 
 CONTEXT_CHARACTERS: Final = 60
@@ -46,7 +46,7 @@ class TranscriptEntry(NamedTuple):
     def message(self) -> Message | None:
         """The message, or None if the entry is not a valid one."""
         try:
-            return message_from(message_of(self.data))
+            return message_from(to_message(self.data))
         except InvalidMessage:
             return None
 
@@ -61,8 +61,8 @@ def read_entries(path: Path, *, retired: bool = False) -> Iterator[TranscriptEnt
     firsts, ends = _read_retired_ranges(path)
     with path.open("rb") as file:
         at = -1
-        for line in lines_of(file):
-            data = line_from(line)
+        for line in read_lines(file):
+            data = parse_line(line)
             if data is None or data["type"] != "entry":
                 continue
             seq = data.get("seq")
@@ -78,7 +78,7 @@ def _read_retired_ranges(path: Path) -> tuple[list[int], list[int]]:
     firsts: list[int] = []
     ends: list[int] = []
     with path.open("rb") as file:
-        records = (line_from(line) for line in lines_of(file) if line.startswith(RETIRED))
+        records = (parse_line(line) for line in read_lines(file) if line.startswith(RETIRED))
         for first, end in sorted((data["from"], data["by"]) for data in records if data is not None):
             if ends and first <= ends[-1]:
                 ends[-1] = max(ends[-1], end)

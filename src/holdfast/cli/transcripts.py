@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.transcript_files import TextMatch
     from holdfast.holdfast import Holdfast
-    from holdfast.hooks.transcript_files import Read
+    from holdfast.hooks.transcript_files import ParsedTranscript
 
 MAX_LISTED = 1000
 MAX_MATCHES = 500
@@ -85,10 +85,10 @@ class TranscriptHeading(NamedTuple):
 
 def read_heading(path: Path) -> TranscriptHeading:
     """Read the heading from the first line of a transcript. The default id is the file name."""
-    from holdfast.hooks.transcript_files import line_from, lines_of
+    from holdfast.hooks.transcript_files import parse_line, read_lines
 
     with path.open("rb") as file:
-        data = line_from(next(lines_of(file), b"")) or {}
+        data = parse_line(next(read_lines(file), b"")) or {}
     values = {name: data[name] if isinstance(data.get(name), str) else None for name in _HEADING_KEYS}
     return TranscriptHeading(
         path, values["id"] or path.stem, values["user_id"], values["agent_id"] or None, values["source_plugin"]
@@ -327,15 +327,15 @@ _SKIP_REASONS = {
 
 async def _import_file(hf: Holdfast, file: Path, user: str | None, before: int) -> _FileResult:
     from holdfast.domain.session import DEFAULT_USER, SessionRef
-    from holdfast.hooks.transcript_files import earlier_id, lines_of, session_from
+    from holdfast.hooks.transcript_files import derive_session_id, parse_transcript, read_lines
     from holdfast.sessions.exporting import import_session
 
     try:
         with file.open("rb") as opened:
-            read = session_from(lines_of(opened), file.stem, now=hf.clock())
+            read = parse_transcript(read_lines(opened), file.stem, now=hf.clock())
         session = read.session
         owner = user or session.user_id or DEFAULT_USER
-        ref = SessionRef(owner, earlier_id(file.name, session.id or file.stem))
+        ref = SessionRef(owner, derive_session_id(file.name, session.id or file.stem))
         outcome = "other tenant" if read.tenant not in ("", hf.tenant) else await _check_newer(hf, ref, read)
         if outcome is None:
             arrival = await import_session(hf.engine, ref, session)
@@ -346,7 +346,7 @@ async def _import_file(hf: Holdfast, file: Path, user: str | None, before: int) 
     return _FileResult(str(file), ref.id, ref.user_id, outcome, messages, read.retired, read.unreadable, read.blank)
 
 
-async def _check_newer(hf: Holdfast, ref: Any, read: Read) -> str | None:
+async def _check_newer(hf: Holdfast, ref: Any, read: ParsedTranscript) -> str | None:
     """Return `newer` if the stored session is newer than the file."""
     try:
         session = await hf.store.get(ref)

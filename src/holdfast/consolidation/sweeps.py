@@ -39,7 +39,7 @@ from holdfast.consolidation.proposals import Proposer, Proposing
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import HoldfastError, InvalidRequest, StaleMemories
-from holdfast.lifecycle.sweeper import Pace
+from holdfast.lifecycle.sweeper import SweepPace
 from holdfast.limits import DIARY_KEPT, MEMORIES_AT_ONCE, MERGES_ASKED, PAGE
 from holdfast.memory.memories import random_id
 from holdfast.memory.owner_caches import Promoted
@@ -488,7 +488,7 @@ class Dreaming:
         dreams.on_dreamt.append(files.dreamt)
         return dreams, files
 
-    def pace(self, pace: Pace) -> Pace:
+    def pace(self, pace: SweepPace) -> SweepPace:
         """A pace of sweeps at which dreams come in time: four within the interval, at least."""
         if not self.settings.enabled:
             return pace

@@ -25,11 +25,11 @@ from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLock
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.hooks.registry import Hooks
 from holdfast.indexes.service import IndexService
-from holdfast.lifecycle.expiry import Life, expire_sessions
-from holdfast.lifecycle.hook_delivery import Teller
+from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
+from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.removal import Receipt, remove_stored_session
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.lifecycle.sweeper import Pace, Sweeper
+from holdfast.lifecycle.sweeper import Sweeper, SweepPace
 from holdfast.limits import INDEX_SECONDS
 from holdfast.liveness import new_holder
 from holdfast.matching.retries import Retries, Unheard
@@ -104,8 +104,12 @@ class Engine:
         self.warm = (cache or SessionCache()).open_tenant()
         self.passages = PassageTables(self.warm)
         self.hooks = hooks
-        self.teller: Teller = Teller(hooks, clock, holder) if of is None else of.teller
-        self.life = Life(store, life or LifeSettings(), hooks, self.teller, clock, forget=self.forget)
+        self.hook_dispatcher: HookDispatcher = (
+            HookDispatcher(hooks, clock, holder) if of is None else of.hook_dispatcher
+        )
+        self.life = SessionLifecycle(
+            store, life or LifeSettings(), hooks, self.hook_dispatcher, clock, forget=self.forget
+        )
         self.store = expire_sessions(store, self.life)
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None
@@ -142,29 +146,31 @@ class Engine:
         self.passages.forget(ref)
 
     def _sweeper(self, holder: str) -> Sweeper:
-        pace = self.dreaming.pace(Pace())
-        return Sweeper(self.life, self.teller, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace)
+        pace = self.dreaming.pace(SweepPace())
+        return Sweeper(
+            self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
+        )
 
     def start(self) -> None:
         """Begin with what is done in the background."""
         if self.life.settings.sweep:
-            self.teller.start(self.life.store)
+            self.hook_dispatcher.start(self.life.store)
             self.sweeper.start()
 
-    def shelf(self, life: Life) -> ArtifactService:
+    def shelf(self, life: SessionLifecycle) -> ArtifactService:
         """The artifacts of the tenant whose life it is."""
         return self.artifacts if life is self.life else self.artifacts.of(life.store)
 
-    async def take_away(self, life: Life, ref: SessionRef) -> Receipt | None:
+    async def take_away(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
         """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""
         return await remove_stored_session(life, self.shelf(life), self.hooks.keepers, ref)
 
-    async def _clean(self, life: Life, now: int) -> None:
+    async def _clean(self, life: SessionLifecycle, now: int) -> None:
         await self.shelf(life).sweep(now)
         dreams = self.dreams if life is self.life else self.dreaming.of(life.store)[0]
         await self.dreaming.due(dreams, life.store.tenant, now)
 
-    async def _retire(self, life: Life, ref: SessionRef) -> bool:
+    async def _retire(self, life: SessionLifecycle, ref: SessionRef) -> bool:
         receipt = await self.take_away(life, ref)
         return receipt is not None and bool(receipt.sessions)
 
@@ -177,12 +183,12 @@ class Engine:
         if self.life.durable:
             return
         memory = self.warm.get(ref)
-        if memory is not None and not self.life.expired(memory.session):
+        if memory is not None and not self.life.is_expired(memory.session):
             return
         try:
             await self.store.get(ref)
         except SessionNotFound:
-            old = self.life.lapsed(ref)
+            old = self.life.get_lapsed(ref)
             if old is None:
                 raise
             new = NewSession(
@@ -250,7 +256,7 @@ class Engine:
         if ends:
             await self.life.shut_down()
         if self._of is None:
-            await self.teller.close()
+            await self.hook_dispatcher.close()
 
 
 _KEPT_AS: Final = "holdfast:marker"

@@ -10,7 +10,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import CHILD, PARENT, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
-from holdfast.lifecycle.removal import Receipt, receipt_of
+from holdfast.lifecycle.removal import Receipt, make_receipt
 from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate_unchanged_sessions
@@ -100,7 +100,7 @@ async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
                 held = await engine.artifacts.held(ending.ref)
                 gone = await store.remove(ending.ref)
                 await engine.artifacts.discard(held)
-                total += Receipt() if gone is None else receipt_of(gone)
+                total += Receipt() if gone is None else make_receipt(gone)
             await store.forget_ending(ending.id)
     return total
 

@@ -84,7 +84,7 @@ class Tenants:
         if served is None or (served.users and not ends):  # somebody came in between
             return
         del self._served[tenant]
-        self._own.life.let_go(tenant)
+        self._own.life.release_tenant(tenant)
         try:
             await served.engine.close(ends=ends)
         except Exception as exc:  # noqa: BLE001 - one that does not close must not keep the others from it

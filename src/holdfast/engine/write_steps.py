@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.engine.redacting_store import redact
-from holdfast.hooks.registry import Observer, notify_observers
+from holdfast.hooks.registry import Observer, observe_store
 from holdfast.indexes.tenants import Indexes
 from holdfast.indexes.tombstones import mark_removals
 from holdfast.media.store import refer_to_media
@@ -50,7 +50,7 @@ def write_steps(
         # Secrets are refused or masked before anything else sees the text.
         steps.append(partial(redact, guard=guard))
     # Transcripts and the like learn what was written, and what is about to change.
-    steps.append(partial(notify_observers, observers=observers))
+    steps.append(partial(observe_store, observers=observers))
     # The index takes in what is new in the background, and loses what is erased before the write returns.
     steps.append(partial(mark_removals, clock=clock) if indexes is None else indexes.follow)
     return steps

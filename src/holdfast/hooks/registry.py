@@ -111,16 +111,16 @@ class Observer(Protocol):
         """It is told from now on, of this store; in a running event loop. What cannot be used is told here, by raising."""
         ...
 
-    def appended(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
+    def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
         """Entries were written. Returns at once and never raises: what takes time is done later, in a task of its own."""
         ...
 
-    def changing(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Something is about to change; `changed` follows, unless the process ends before. As `appended`."""
+    def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
+        """Something is about to change; `after_change` follows, unless the process ends before. As `on_append`."""
         ...
 
-    def changed(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """It has changed, or that has failed: the store says which. As `appended`."""
+    def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
+        """It has changed, or that has failed: the store says which. As `on_append`."""
         ...
 
     async def close(self) -> None:
@@ -128,14 +128,14 @@ class Observer(Protocol):
         ...
 
 
-Told = Callable[[EndedSession, EndReason], Any]
-"""A function that is told: `callback(session, reason)`, plain or async."""
-F = TypeVar("F", bound=Told)
+HookFunction = Callable[[EndedSession, EndReason], Any]
+"""A function that is told: `make_callback_hook(session, reason)`, plain or async."""
+F = TypeVar("F", bound=HookFunction)
 ENDS: Final[frozenset[EndReason]] = frozenset({"ttl", "cap", "delete", "close"})
 """What a hook is told of unless it says otherwise: all but `shutdown`, which ends no session."""
 
 
-class Callback:
+class CallbackHook:
     """A function as a hook. A plain one is called in a thread; `anyio.from_thread.run` awaits from there.
 
     Args:
@@ -144,7 +144,7 @@ class Callback:
         reasons: see `Hook`.
     """
 
-    def __init__(self, function: Told, name: str, reasons: frozenset[EndReason]) -> None:
+    def __init__(self, function: HookFunction, name: str, reasons: frozenset[EndReason]) -> None:
         self.name = name
         self.reasons = reasons
         self._function = function
@@ -176,7 +176,7 @@ class Hooks:
         Raises:
             InvalidRequest: its name is none, or taken, or a reason is unknown; or there are too many.
         """
-        _check(getattr(hook, "name", None), getattr(hook, "reasons", ()))
+        _check_hook(getattr(hook, "name", None), getattr(hook, "reasons", ()))
         if hook.name in self._hooks:
             raise InvalidRequest(
                 f"a hook {hook.name!r} is registered already: give this one another name", param="name"
@@ -201,16 +201,16 @@ class Hooks:
         """Those that keep something of sessions elsewhere."""
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Keeper))
 
-    def wanting(self, reason: EndReason) -> tuple[str, ...]:
+    def get_names_for(self, reason: EndReason) -> tuple[str, ...]:
         """The names of those that are told of ends for that reason, in order."""
         return tuple(name for name, hook in self._hooks.items() if reason in hook.reasons)
 
-    def on_add(self, heard: Callable[[], None]) -> None:
+    def add_listener(self, heard: Callable[[], None]) -> None:
         """Call `heard` whenever a hook has come."""
         self._heard.append(heard)
 
 
-def callback(function: Told, name: str | None, reasons: Collection[EndReason]) -> Callback:
+def make_callback_hook(function: HookFunction, name: str | None, reasons: Collection[EndReason]) -> CallbackHook:
     """A function as a hook, under its qualified name unless another one is given.
 
     Raises:
@@ -225,12 +225,12 @@ def callback(function: Told, name: str | None, reasons: Collection[EndReason]) -
         raise InvalidRequest(message, param="callback") from exc
     except ValueError:  # a function of an extension, which does not tell
         pass
-    name = _name_of(function) if name is None else name
-    _check(name, reasons)
-    return Callback(function, name, frozenset(reasons))
+    name = _derive_name(function) if name is None else name
+    _check_hook(name, reasons)
+    return CallbackHook(function, name, frozenset(reasons))
 
 
-def _name_of(function: Told) -> str:
+def _derive_name(function: HookFunction) -> str:
     qualified = getattr(function, "__qualname__", None)
     if not isinstance(qualified, str) or "<lambda>" in qualified:
         raise InvalidRequest(
@@ -240,7 +240,7 @@ def _name_of(function: Told) -> str:
     return f"{getattr(function, '__module__', None) or ''}.{qualified}"
 
 
-def _check(name: object, reasons: Collection[object]) -> None:
+def _check_hook(name: object, reasons: Collection[object]) -> None:
     try:
         size = len(name.encode()) if isinstance(name, str) else 0
     except UnicodeEncodeError:
@@ -290,22 +290,22 @@ class ObservedStore(StoreWrapper):
         # A retirement may come without an entry.
         if write.entries or write.retire_from is not None:
             for observer in self._observers:
-                observer.appended(self.tenant, ref, appended)
+                observer.on_append(self.tenant, ref, appended)
         return appended
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         """See `Store.replace`."""
-        with self._changing(new.ref, "replaced"):
+        with self._report_change(new.ref, "replaced"):
             return await self.inner.replace(new, entries, **more)
 
     async def annotate(self, ref: SessionRef, seq: int, **changes: Any) -> Entry:
         """See `Store.annotate`."""
-        with self._changing(ref, "annotated"):
+        with self._report_change(ref, "annotated"):
             return await self.inner.annotate(ref, seq, **changes)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         """See `Store.erase`."""
-        with self._changing(ref, "erased"):
+        with self._report_change(ref, "erased"):
             return await self.inner.erase(ref, seq, tokens=tokens)
 
     async def remove(
@@ -314,22 +314,22 @@ class ObservedStore(StoreWrapper):
         """See `Store.remove`."""
         if ref.withdrawn:
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
-        with self._changing(ref, "deleted"):
+        with self._report_change(ref, "deleted"):
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
 
     @contextmanager
-    def _changing(self, ref: SessionRef, how: Change) -> Iterator[None]:
+    def _report_change(self, ref: SessionRef, how: Change) -> Iterator[None]:
         """Something that was written changes: told before it, since the process may end in between, and behind it."""
         for observer in self._observers:
-            observer.changing(self.tenant, ref, how)
+            observer.before_change(self.tenant, ref, how)
         try:
             yield
         finally:
             for observer in self._observers:
-                observer.changed(self.tenant, ref, how)
+                observer.after_change(self.tenant, ref, how)
 
 
-def notify_observers(store: Store, observers: Sequence[Observer]) -> Store:
+def observe_store(store: Store, observers: Sequence[Observer]) -> Store:
     """The store, told of to observers; each of them may read from it from now on. The same store when there are none."""
     for observer in observers:
         observer.begin(store)

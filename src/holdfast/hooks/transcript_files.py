@@ -36,7 +36,7 @@ DEFAULT: Final = "default"
 SUFFIX: Final = ".jsonl"
 
 
-def file_name(tenant: str, user_id: str, session_id: str) -> str:
+def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
     """The name of a session's file: `<session id>.jsonl` where that is safe, else one with a digest that nobody else has.
 
     >>> file_name("default", "default", "support-42")
@@ -49,7 +49,7 @@ def file_name(tenant: str, user_id: str, session_id: str) -> str:
     return make_safe_name(session_id, tenant, user_id, session_id) + SUFFIX
 
 
-def earlier_name(name: str, created_at: int, number: int = 1) -> str:
+def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
     """Where a file goes whose session has given up its name to another one.
 
     Args:
@@ -64,7 +64,7 @@ def earlier_name(name: str, created_at: int, number: int = 1) -> str:
     return f"{name.removesuffix(SUFFIX)}@{created_at}{again}{SUFFIX}"
 
 
-def earlier_id(name: str, session_id: str) -> str:
+def derive_session_id(name: str, session_id: str) -> str:
     """The id under which the session of a file is put up again: of one that gave up its name to another, a new one.
 
     >>> earlier_id("support-42.jsonl", "support-42"), earlier_id("support-42@1760000000000.jsonl", "support-42")
@@ -74,8 +74,8 @@ def earlier_id(name: str, session_id: str) -> str:
     return f"{session_id}@{moment}" if at and moment.replace("-", "").isdigit() else session_id
 
 
-def earlier_names(name: str) -> str:
-    """The pattern of all names that `earlier_name` makes of one."""
+def make_earlier_pattern(name: str) -> str:
+    """The pattern of all names that `make_earlier_name` makes of one."""
     return f"{name.removesuffix(SUFFIX)}@*{SUFFIX}"
 
 
@@ -96,7 +96,7 @@ _NO_TEXT: Final = frozenset(
 _encode = msgspec.json.Encoder().encode
 
 
-class Retired(NamedTuple):
+class Retirement(NamedTuple):
     """That entries left the live path."""
 
     first: int
@@ -108,17 +108,19 @@ class Retired(NamedTuple):
 # -- out ---------------------------------------------------------------------
 
 
-def header_start(session: Session) -> bytes:
+def encode_header_start(session: Session) -> bytes:
     """How the first line of a session's file begins, and that of no later session of the name."""
-    return _encode({"type": "session", "version": VERSION, "timestamp": moment(session.created_at)})[:-1] + b","
+    return (
+        _encode({"type": "session", "version": VERSION, "timestamp": format_timestamp(session.created_at)})[:-1] + b","
+    )
 
 
-def header_line(session: Session, redactor: Redactor | None = None) -> bytes:
+def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
     """The first line of a session's file: the session without its log."""
     data = {
         "type": "session",
         "version": VERSION,
-        "timestamp": moment(session.created_at),
+        "timestamp": format_timestamp(session.created_at),
         "id": session.id,
         "agent_id": session.agent or "",
         "source_plugin": SOURCE,
@@ -135,12 +137,12 @@ def header_line(session: Session, redactor: Redactor | None = None) -> bytes:
     return _encode({**data, **told, **ttl}) + b"\n"
 
 
-def entry_line(entry: Entry, redactor: Redactor | None = None) -> bytes:
+def encode_entry(entry: Entry, redactor: Redactor | None = None) -> bytes:
     """An entry's line."""
     data = entry_to(entry)
     data.pop("retired_by", None)
     extra = {name: data.pop(name) for name in entry.message.extra if name in _LINE_FIELDS}
-    line = {"type": "entry", "timestamp": moment(data.pop("timestamp")), "role": data.pop("role")}
+    line = {"type": "entry", "timestamp": format_timestamp(data.pop("timestamp")), "role": data.pop("role")}
     if isinstance(data.get("content"), list):
         data = {"content": entry.message.text, "parts": data.pop("content"), **data}
     metadata = entry.metadata or {}
@@ -149,15 +151,15 @@ def entry_line(entry: Entry, redactor: Redactor | None = None) -> bytes:
             data[name] = metadata[of]
     if extra:
         data["extra"] = extra
-    return _encode({**line, **(_redact(data, redactor) if redactor else data)}) + b"\n"
+    return _encode({**line, **(_redact_fields(data, redactor) if redactor else data)}) + b"\n"
 
 
-def make_retired_line(retired: Retired) -> bytes:
+def encode_retirement(retired: Retirement) -> bytes:
     """The line that says that entries left the live path."""
     return _encode({"type": "retired", "from": retired.first, "by": retired.by}) + b"\n"
 
 
-class Walk:
+class RetirementTracker:
     """Goes through a log's entries in order, retired ones included, and notices where some were retired.
 
     Args:
@@ -165,28 +167,28 @@ class Walk:
         told: what is known of retirements by entries that come.
     """
 
-    def __init__(self, before: Iterable[Entry] = (), told: Retired | None = None) -> None:
+    def __init__(self, before: Iterable[Entry] = (), told: Retirement | None = None) -> None:
         self._told = told
         self._first: dict[int, int] = {}
         for entry in before:
             if entry.retired_by is not None:
                 self._first[entry.retired_by] = entry.seq
 
-    def over(self, entry: Entry) -> Iterator[Retired]:
+    def track(self, entry: Entry) -> Iterator[Retirement]:
         """What is to be said before an entry."""
-        yield from self.behind(entry.seq)
+        yield from self.list_before(entry.seq)
         if entry.retired_by is not None:
             self._first.setdefault(entry.retired_by, entry.seq)
 
-    def behind(self, next_seq: int) -> Iterator[Retired]:
+    def list_before(self, next_seq: int) -> Iterator[Retirement]:
         """What is to be said before an entry that is still to come, if there is one."""
         first = self._first.pop(next_seq, None)
         known = self._told.first if self._told and self._told.by == next_seq else None
         if first is not None and (known is None or first < known):
-            yield Retired(first, next_seq)
+            yield Retirement(first, next_seq)
 
 
-def moment(timestamp: int) -> str | int:
+def format_timestamp(timestamp: int) -> str | int:
     """Milliseconds since the epoch as RFC 3339, UTC; as they are where that has no such year.
 
     >>> moment(1760000000123)
@@ -198,20 +200,20 @@ def moment(timestamp: int) -> str | int:
         return timestamp
 
 
-def _redact(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+def _redact_fields(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     """A line's fields without secrets; the arguments of calls are JSON inside of JSON."""
     told = {}
     for name, value in data.items():
         if name in _NO_TEXT:
             told[name] = value
         elif name == "tool_calls":
-            told[name] = [_call_redacted(call, redactor) for call in value]
+            told[name] = [_redact_call(call, redactor) for call in value]
         else:
             told[name] = redactor.redacted_value(value, name=name, media=True)
     return told
 
 
-def _call_redacted(call: Any, redactor: Redactor) -> Any:
+def _redact_call(call: Any, redactor: Redactor) -> Any:
     inside = call.get("function")
     if not isinstance(inside, dict) or not isinstance(inside.get("arguments"), str):
         return redactor.redacted_value(call)
@@ -225,7 +227,7 @@ def _call_redacted(call: Any, redactor: Redactor) -> Any:
 # -- in ----------------------------------------------------------------------
 
 
-def line_from(line: bytes) -> dict[str, Any] | None:
+def parse_line(line: bytes) -> dict[str, Any] | None:
     """The object in a line of a transcript; None when it is none."""
     if len(line) > RECORDING_LINE_BYTES:
         return None
@@ -234,14 +236,14 @@ def line_from(line: bytes) -> dict[str, Any] | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     known = isinstance(data, dict) and data.get("type") in {"session", "entry", "retired"}
-    return data if known and (data["type"] != "retired" or _is_retired(data)) else None
+    return data if known and (data["type"] != "retired" or _is_retirement(data)) else None
 
 
-def _is_retired(data: Mapping[str, Any]) -> bool:
+def _is_retirement(data: Mapping[str, Any]) -> bool:
     return all(isinstance(data.get(name), int) and data[name] >= 0 for name in ("from", "by"))
 
 
-def timestamp_of(value: Any) -> int | None:
+def parse_timestamp(value: Any) -> int | None:
     """A line's time in milliseconds since the epoch: written as RFC 3339, milliseconds or seconds; None: it is none.
 
     >>> timestamp_of("2025-10-09T08:53:20.123Z"), timestamp_of(1760000000), timestamp_of("soon")
@@ -263,7 +265,7 @@ def timestamp_of(value: Any) -> int | None:
     return number if number >= 0 else None
 
 
-class Read(NamedTuple):
+class ParsedTranscript(NamedTuple):
     """What a transcript says, and what in it could not be read."""
 
     session: Imported
@@ -279,7 +281,7 @@ class Read(NamedTuple):
     """Lines with nothing in them."""
 
 
-def lines_of(file: BinaryIO) -> Iterator[bytes]:
+def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a transcript; of one that is too long to be read only its beginning."""
     while line := file.readline(RECORDING_LINE_BYTES + 1):
         part = line
@@ -288,7 +290,7 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def session_from(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> Read:
+def parse_transcript(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> ParsedTranscript:
     """The session in a transcript. What was retired is in it when the log is whole; else it is the live path alone.
 
     Args:
@@ -303,10 +305,10 @@ def session_from(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> Re
     entries: list[dict[str, Any]] = []
     unreadable = blank = 0
     for line in lines:
-        data = line_from(line)
+        data = parse_line(line)
         if not line.strip():
             blank += 1
-        elif data is None or (data["type"] == "entry" and not _sound(data)):
+        elif data is None or (data["type"] == "entry" and not _is_valid_entry(data)):
             unreadable += 1
         elif data["type"] == "session":
             header = header or data
@@ -314,41 +316,41 @@ def session_from(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> Re
             data.pop("retired_by", None)
             entries.append(data)
         else:
-            _retire(entries, data)
+            _mark_retired(entries, data)
     gone = sum("retired_by" in entry for entry in entries)
     live = [entry for entry in entries if "retired_by" not in entry]
     whole = [entry.get("seq") for entry in entries] == list(range(len(entries)))
-    session = import_from(_export(header, entries if whole else live, session_id), now=now, own=True)
-    times = [timestamp_of(data.get("timestamp")) for data in (live[-1:] or [header])]
+    session = import_from(_to_export(header, entries if whole else live, session_id), now=now, own=True)
+    times = [parse_timestamp(data.get("timestamp")) for data in (live[-1:] or [header])]
     tenant = header.get("tenant")
-    return Read(session, tenant if isinstance(tenant, str) else "", times[0] or 0, gone, unreadable, blank)
+    return ParsedTranscript(session, tenant if isinstance(tenant, str) else "", times[0] or 0, gone, unreadable, blank)
 
 
-def _retire(entries: Iterable[dict[str, Any]], data: Mapping[str, Any]) -> None:
+def _mark_retired(entries: Iterable[dict[str, Any]], data: Mapping[str, Any]) -> None:
     for entry in entries:
         if "retired_by" not in entry and entry.get("seq", -1) >= data["from"]:
             entry["retired_by"] = data["by"]
 
 
-def _export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], session_id: str) -> dict[str, Any]:
+def _to_export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], session_id: str) -> dict[str, Any]:
     """A transcript as an export says it."""
     version = header.get("version", VERSION)
     if version != VERSION:
         raise InvalidRequest(f"version is {version!r:.80}: this release reads transcripts of version {VERSION}")
     data = {name: header.get(name) for name in ("id", "user_id", "system_messages", "state", "metadata", "ttl")}
     data |= {"id": data["id"] or session_id, "agent": header.get("agent_id") or None}
-    created_at = timestamp_of(header.get("timestamp"))
+    created_at = parse_timestamp(header.get("timestamp"))
     past = {} if created_at is None else {"object": "session", "created_at": created_at}
-    return {**data, **past, "messages": [message_of(entry) for entry in entries]}
+    return {**data, **past, "messages": [to_message(entry) for entry in entries]}
 
 
-def message_of(data: Mapping[str, Any]) -> dict[str, Any]:
+def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
     """An entry's line as a message with Holdfast's own fields."""
     message = {name: value for name, value in data.items() if name not in _LINE_FIELDS}
     message |= data["extra"] if isinstance(data.get("extra"), dict) else {}
     if isinstance(data.get("parts"), list):
         message["content"] = data["parts"]
-    message["timestamp"] = timestamp_of(data.get("timestamp"))
+    message["timestamp"] = parse_timestamp(data.get("timestamp"))
     if "metadata" not in data:
         found = {of: data[name] for name, of in _FROM_METADATA.items() if isinstance(data.get(name), str)}
         message |= {"metadata": found} if found else {}
@@ -358,9 +360,9 @@ def message_of(data: Mapping[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _sound(data: Mapping[str, Any]) -> bool:
+def _is_valid_entry(data: Mapping[str, Any]) -> bool:
     try:
-        message = message_of(data)
+        message = to_message(data)
         message_from(message)
         own_fields(message, voice=False)
         old_fields(message, "message")
@@ -374,18 +376,18 @@ _CHUNK: Final = 64 * 1024
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-class End(NamedTuple):
+class TranscriptEnd(NamedTuple):
     """Where a transcript ends."""
 
     seq: int = -1
     """Of the last entry; -1 where there is none."""
     entry: dict[str, Any] | None = None
     """That entry's line."""
-    retired: Retired | None = None
+    retired: Retirement | None = None
     """What is said behind it: the earliest one, where there are several."""
 
 
-class Strange(Exception):
+class UnexpectedContent(Exception):
     """The file is not the session's, or damaged."""
 
 
@@ -401,7 +403,7 @@ class TranscriptFile:
         self._file = descriptor
 
     @classmethod
-    def locked(cls, path: Path) -> Self | None:
+    def open_locked(cls, path: Path) -> Self | None:
         """The file at `path`, made if there is none; None while somebody else has it. Raises `OSError`."""
         try:
             descriptor = os.open(path, _FLAGS, 0o600)
@@ -409,7 +411,7 @@ class TranscriptFile:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(path, _FLAGS, 0o600)
         try:
-            if not _lock(descriptor) or not _stands_at(path, descriptor):
+            if not _lock(descriptor) or not _is_at(path, descriptor):
                 os.close(descriptor)
                 return None
         except BaseException:
@@ -425,12 +427,12 @@ class TranscriptFile:
     def close(self) -> None:
         """Let others have it; a file with nothing in it goes."""
         try:
-            if self.size == 0 and _stands_at(self.path, self._file):
+            if self.size == 0 and _is_at(self.path, self._file):
                 self.path.unlink(missing_ok=True)
         finally:
             os.close(self._file)
 
-    def end(self, start: bytes) -> End | None:
+    def end(self, start: bytes) -> TranscriptEnd | None:
         """Where it ends, found from its last lines alone; None where it is empty. A line that was not written to its end is cut off.
 
         Args:
@@ -439,26 +441,26 @@ class TranscriptFile:
         Raises:
             Strange: it begins otherwise, or its end makes no sense.
         """
-        end = self._whole_lines()
+        end = self._measure_whole_lines()
         if end < self.size:
             os.ftruncate(self._file, end)
         if end == 0:
             return None
         if os.pread(self._file, len(start), 0) != start:
-            raise Strange
-        retired: Retired | None = None
-        for line in self._backwards(end):
-            data = line_from(line)
+            raise UnexpectedContent
+        retired: Retirement | None = None
+        for line in self._read_lines_backwards(end):
+            data = parse_line(line)
             match data:
                 case {"type": "retired", "from": first, "by": by}:
-                    retired = Retired(min(first, retired.first if retired else first), by)
+                    retired = Retirement(min(first, retired.first if retired else first), by)
                 case {"type": "entry", "seq": int(seq)}:
-                    return End(seq, data, retired)
+                    return TranscriptEnd(seq, data, retired)
                 case {"type": "session"}:
-                    return End(retired=retired)
+                    return TranscriptEnd(retired=retired)
                 case _:
-                    raise Strange
-        raise Strange
+                    raise UnexpectedContent
+        raise UnexpectedContent
 
     def append(self, data: bytes) -> None:
         """Write behind its end."""
@@ -468,7 +470,7 @@ class TranscriptFile:
         """Return when what was written survives the machine."""
         os.fsync(self._file)
 
-    def begins(self, start: bytes) -> bool:
+    def has_start(self, start: bytes) -> bool:
         """Whether it is the session's whose file begins so, or nobody's yet."""
         there = os.pread(self._file, len(start), 0)
         return start.startswith(there)
@@ -476,20 +478,20 @@ class TranscriptFile:
     def created_at(self) -> int:
         """When the session was made that it is of, by its first line; 0 where that does not say. Milliseconds since the epoch."""
         with self.path.open("rb") as file:
-            header = line_from(file.readline(_CHUNK * 1024)) or {}
-        return timestamp_of(header.get("timestamp")) or 0
+            header = parse_line(file.readline(_CHUNK * 1024)) or {}
+        return parse_timestamp(header.get("timestamp")) or 0
 
     def move_away(self) -> None:
         """Give its name to another session's file."""
         created_at, number = self.created_at(), 1
-        while (path := self.path.with_name(earlier_name(self.path.name, created_at, number))).exists():
+        while (path := self.path.with_name(make_earlier_name(self.path.name, created_at, number))).exists():
             number += 1
         self.path.rename(path)
 
     def remove(self) -> None:
         """Remove it, and what a crash may have left of its next version."""
         self.path.unlink(missing_ok=True)
-        part_of(self.path).unlink(missing_ok=True)
+        make_part_path(self.path).unlink(missing_ok=True)
 
     def read(self, size: int, at: int) -> bytes:
         """At most `size` bytes from `at` on; fewer at its end only."""
@@ -499,7 +501,7 @@ class TranscriptFile:
         """Cut it to `size` bytes."""
         os.ftruncate(self._file, size)
 
-    def _whole_lines(self) -> int:
+    def _measure_whole_lines(self) -> int:
         """Bytes up to and with the last line's end."""
         at = self.size
         while at > 0:
@@ -510,7 +512,7 @@ class TranscriptFile:
             at = begin
         return 0
 
-    def _backwards(self, end: int) -> Iterator[bytes]:
+    def _read_lines_backwards(self, end: int) -> Iterator[bytes]:
         """Its lines, the last one first."""
         part, step = b"", _CHUNK
         while end > 0:
@@ -522,7 +524,7 @@ class TranscriptFile:
             yield part
 
 
-class Revision:
+class FileRevision:
     """Makes a file say what it is fed, from its beginning, and nothing else.
 
     As long as the file says so already nothing is written; where it ends it goes on. Where it says something else a new file takes
@@ -535,7 +537,7 @@ class Revision:
         self._new: int | None = None
         self._part: Path | None = None
 
-    def feed(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """What comes next."""
         if self._new is None:
             there = self._file.read(len(data), self._at)
@@ -543,7 +545,7 @@ class Revision:
                 self._file.append(data[len(there) :])
                 self._at += len(data)
                 return
-            self._begin()
+            self._start_new_file()
         assert self._new is not None
         _write(self._new, data, self._at)
         self._at += len(data)
@@ -571,16 +573,16 @@ class Revision:
             self._part.unlink(missing_ok=True)
         self._new = self._part = None
 
-    def _begin(self) -> None:
+    def _start_new_file(self) -> None:
         """A new file, with what is right of the old one."""
         # Nobody else makes one: the file is locked. What a crash left there is overwritten.
-        self._part = part_of(self._file.path)
+        self._part = make_part_path(self._file.path)
         self._new = os.open(self._part, _FLAGS | os.O_TRUNC, 0o600)
         for at in range(0, self._at, _CHUNK):
             _write(self._new, self._file.read(min(_CHUNK, self._at - at), at), at)
 
 
-def part_of(path: Path) -> Path:
+def make_part_path(path: Path) -> Path:
     """Where the next version of a file is made."""
     return path.with_name(path.name + PART)
 
@@ -612,7 +614,7 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _stands_at(path: Path, descriptor: int) -> bool:
+def _is_at(path: Path, descriptor: int) -> bool:
     """Whether the name still means that file, and not one that took its place."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))

@@ -27,20 +27,20 @@ from holdfast.hooks.registry import Change, EndedSession
 from holdfast.hooks.transcript_files import (
     PART,
     SUFFIX,
-    End,
-    Retired,
-    Revision,
-    Strange,
+    FileRevision,
+    Retirement,
+    RetirementTracker,
+    TranscriptEnd,
     TranscriptFile,
-    Walk,
-    earlier_name,
-    earlier_names,
-    entry_line,
-    file_name,
-    header_line,
-    header_start,
-    make_retired_line,
-    moment,
+    UnexpectedContent,
+    encode_entry,
+    encode_header,
+    encode_header_start,
+    encode_retirement,
+    format_timestamp,
+    make_earlier_name,
+    make_earlier_pattern,
+    make_file_name,
     sync_folder,
 )
 from holdfast.off_loop import run_in_thread
@@ -69,7 +69,7 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
     """
     pause, longest = _PAUSES
     until = time.monotonic() + patience
-    while (file := await run_in_thread(TranscriptFile.locked, path)) is None:
+    while (file := await run_in_thread(TranscriptFile.open_locked, path)) is None:
         if time.monotonic() > until:
             raise HookFailed(f"the transcript is being written by somebody else for {patience:g} s")
         await asyncio.sleep(pause)
@@ -80,24 +80,24 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
         await run_in_thread(file.close)
 
 
-class _Header(msgspec.Struct):
+class _HeaderOwner(msgspec.Struct):
     """Whose a file is, as its first line says."""
 
     tenant: str
     user_id: str
 
 
-def owner_of(path: Path) -> tuple[str, str] | None:
+def read_owner(path: Path) -> tuple[str, str] | None:
     """Tenant and user of the session that a file is of; None where that cannot be told."""
     try:
         with path.open("rb") as file:
-            header = msgspec.json.decode(file.readline(), type=_Header)
+            header = msgspec.json.decode(file.readline(), type=_HeaderOwner)
     except (OSError, msgspec.MsgspecError):
         return None
     return header.tenant, header.user_id
 
 
-async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
+async def append_new_entries(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
     """Write what came since: costs what is written, at any length of the session.
 
     Args:
@@ -109,19 +109,19 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
     Raises:
         Strange: the file is another session's, or its end is not what the store has there.
     """
-    end = await run_in_thread(file.end, header_start(session))
+    end = await run_in_thread(file.end, encode_header_start(session))
     if end is None:
-        await run_in_thread(lambda: file.append(header_line(session, redactor)))
-        end = End()
-    await _check(end, store, session.ref)
+        await run_in_thread(lambda: file.append(encode_header(session, redactor)))
+        end = TranscriptEnd()
+    await _check_end(end, store, session.ref)
     after, known = end.seq, end.retired
     while True:
         page = await store.entries(session.ref, start=after + 1, limit=PAGE, retired=True)
         # Read behind the page: what its entries retired while they were read is seen.
-        walk, known = Walk(await _find_retired(after, store, session.ref), known), None
+        walk, known = RetirementTracker(await _find_retired(after, store, session.ref), known), None
         next_seq = page[-1].seq + 1 if page else after + 1
         last = len(page) < PAGE
-        data = await run_in_thread(_told, walk, page, next_seq if last else None, redactor)
+        data = await run_in_thread(_encode_lines, walk, page, next_seq if last else None, redactor)
         if data:
             await run_in_thread(file.append, data)
         if last:
@@ -129,12 +129,12 @@ async def go_on(file: TranscriptFile, store: Store, session: Session, redactor: 
         after = page[-1].seq
 
 
-async def _check(end: End, store: Store, ref: SessionRef) -> None:
-    """Raise `Strange` unless the store has what a file ends with."""
+async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
+    """Raise `UnexpectedContent` unless the store has what a file ends with."""
     if end.seq >= 0:
         found = await store.entries(ref, start=end.seq, limit=1, retired=True)
-        if not found or not _same(found[0], end):
-            raise Strange
+        if not found or not _is_same_entry(found[0], end):
+            raise UnexpectedContent
 
 
 async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
@@ -149,24 +149,26 @@ async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
     return [entry for entry in (*left, *before) if (entry.retired_by or 0) > seq]
 
 
-def _same(entry: Entry, end: End) -> bool:
+def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
     """Whether an entry is the one that the file ends with."""
     told = end.entry or {}
     said = (told.get("seq"), told.get("timestamp"), told.get("turn_id"), told.get("role"))
-    return said == (entry.seq, moment(entry.timestamp), entry.turn_id, entry.message.role)
+    return said == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)
 
 
-def _told(walk: Walk, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None) -> bytes:
+def _encode_lines(
+    walk: RetirementTracker, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
+) -> bytes:
     """The lines of some entries. Args: `next_seq`: what comes behind the log, where this is its end."""
     lines: list[bytes] = []
     for entry in page:
-        lines += [make_retired_line(retired) for retired in walk.over(entry)]
-        lines.append(entry_line(entry, redactor))
-    behind: Sequence[Retired] = [] if next_seq is None else list(walk.behind(next_seq))
-    return b"".join((*lines, *map(make_retired_line, behind)))
+        lines += [encode_retirement(retired) for retired in walk.track(entry)]
+        lines.append(encode_entry(entry, redactor))
+    behind: Sequence[Retirement] = [] if next_seq is None else list(walk.list_before(next_seq))
+    return b"".join((*lines, *map(encode_retirement, behind)))
 
 
-async def revise(
+async def revise_file(
     file: TranscriptFile, session: Session, log: Log, redactor: Redactor | None, *, sync: bool = False
 ) -> None:
     """Make the file say what the store does, from its first line to its last; nothing is written where it does already.
@@ -178,29 +180,33 @@ async def revise(
         redactor: takes secrets out.
         sync: whether it has to survive the machine.
     """
-    revision = Revision(file)
+    revision = FileRevision(file)
     try:
-        await run_in_thread(lambda: revision.feed(header_line(session, redactor)))
-        walk, page, next_seq = Walk(), [], 0
+        await run_in_thread(lambda: revision.write(encode_header(session, redactor)))
+        walk, page, next_seq = RetirementTracker(), [], 0
         async for entry in log(0):
             page.append(entry)
             next_seq = entry.seq + 1
             if len(page) == PAGE:
-                await run_in_thread(_feed, revision, walk, page, None, redactor)
+                await run_in_thread(_write_page, revision, walk, page, None, redactor)
                 page = []
-        await run_in_thread(_feed, revision, walk, page, next_seq, redactor)
+        await run_in_thread(_write_page, revision, walk, page, next_seq, redactor)
         await run_in_thread(lambda: revision.finish(sync=sync))
     finally:
         await run_in_thread(revision.close)
 
 
-def _feed(
-    revision: Revision, walk: Walk, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
+def _write_page(
+    revision: FileRevision,
+    walk: RetirementTracker,
+    page: Sequence[Entry],
+    next_seq: int | None,
+    redactor: Redactor | None,
 ) -> None:
-    revision.feed(_told(walk, page, next_seq, redactor))
+    revision.write(_encode_lines(walk, page, next_seq, redactor))
 
 
-def log_of(store: Store, ref: SessionRef) -> Log:
+def make_log_reader(store: Store, ref: SessionRef) -> Log:
     """A session's log, read page by page."""
 
     async def entries(start: int) -> AsyncIterator[Entry]:
@@ -218,9 +224,9 @@ FSYNC: Final = ("never", "end", "always")
 """When what was written has to survive the machine: when the system sees fit, when its session has ended, at once."""
 _STALE: Final = ".stale"
 _WORKERS: Final = 4
-_LOOKED_AT: Final = 100
+_RECENT_PAGE: Final = 100
 """Sessions that are looked at together for what a crash left behind."""
-_ROUNDS: Final = 100
+_RECENT_PAGES: Final = 100
 """How often, at most."""
 _LONGEST_PAUSE: Final = 60.0
 _SERIOUS: Final[dict[str | None, int]] = {None: 0, "annotated": 1, "erased": 1, "replaced": 2, "deleted": 3}
@@ -232,7 +238,7 @@ class _Key(NamedTuple):
     ref: SessionRef
 
 
-class _Stale(msgspec.Struct, frozen=True):
+class _StaleNote(msgspec.Struct, frozen=True):
     """What is noted on the disk before something changes that is in a file already."""
 
     tenant: str
@@ -273,7 +279,7 @@ class Transcripts:
         self._pause = pause
         self._store: Store | None = None
         self._mine = secrets.token_hex(4)
-        self._behind: OrderedDict[_Key, Change | None] = OrderedDict()
+        self._lagging: OrderedDict[_Key, Change | None] = OrderedDict()
         self._changing: Counter[_Key] = Counter()
         self._busy: set[_Key] = set()
         self._failures: dict[_Key, int] = {}
@@ -287,7 +293,7 @@ class Transcripts:
 
     def path(self, tenant: str, user_id: str, session_id: str) -> Path:
         """Where the transcript of a session is, or would be."""
-        return self.folder / file_name(tenant, user_id, session_id)
+        return self.folder / make_file_name(tenant, user_id, session_id)
 
     # -- as an observer ------------------------------------------------------
 
@@ -300,24 +306,24 @@ class Transcripts:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise StoreUnavailable(f"transcripts cannot be written to {self.folder}: {exc.strerror or exc}") from exc
-        self._start(self._recovered(store))
+        self._start(self._recover(store))
 
-    def appended(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
+    def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
         """See `Observer.appended`."""
         self._note(_Key(tenant, ref), None)
 
-    def changing(self, tenant: str, ref: SessionRef, how: Change) -> None:
+    def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
         """See `Observer.changing`. What the file must not keep is noted on the disk, since the process may end before it is gone."""
         path = self.path(tenant, ref.user_id, ref.id)
         try:
             self._changing[_Key(tenant, ref)] += 1
             if path.exists():
-                note = msgspec.json.encode(_Stale(tenant, ref.user_id, ref.id, how))
-                self._stale(path).write_bytes(note)
+                note = msgspec.json.encode(_StaleNote(tenant, ref.user_id, ref.id, how))
+                self._make_stale_path(path).write_bytes(note)
         except OSError as exc:
             _log_failure("could not be noted as stale", ref, exc)
 
-    def changed(self, tenant: str, ref: SessionRef, how: Change) -> None:
+    def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
         """See `Observer.changed`."""
         key = _Key(tenant, ref)
         self._changing[key] -= 1
@@ -325,7 +331,7 @@ class Transcripts:
             del self._changing[key]
         self._note(key, how)
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Return when every file is up to date, but for those that failed."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
@@ -336,7 +342,7 @@ class Transcripts:
             timer.cancel()
             self._note(key, how)
         self._waiting.clear()
-        await self.settled()
+        await self.wait_until_settled()
         for timer, _ in self._waiting.values():
             timer.cancel()
         if self._waiting:
@@ -356,32 +362,32 @@ class Transcripts:
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             # A task of its own: what writes to a file is not to be cancelled in the middle. Of a very long session it may
             # outlive its caller's patience; then the next try finds it here.
-            task = self._ends[ended.delivery_id] = self._start(self._ended(ended))
+            task = self._ends[ended.delivery_id] = self._start(self._handle_end(ended))
         try:
             await asyncio.shield(task)
         finally:
             if task.done():
                 self._ends.pop(ended.delivery_id, None)
 
-    async def _ended(self, ended: EndedSession) -> None:
+    async def _handle_end(self, ended: EndedSession) -> None:
         session = ended.session
         path = self.path(session.tenant, session.user_id, session.id)
         # Its name may be another session's by now, and its file another one.
-        moved = path.with_name(earlier_name(path.name, session.created_at))
+        moved = path.with_name(make_earlier_name(path.name, session.created_at))
         try:
-            if await run_in_thread(moved.exists) or not await self._concluded(path, ended):
-                await self._concluded(moved, ended)
+            if await run_in_thread(moved.exists) or not await self._complete_or_remove(path, ended):
+                await self._complete_or_remove(moved, ended)
         except OSError as exc:
             raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
 
-    async def _concluded(self, path: Path, ended: EndedSession) -> bool:
+    async def _complete_or_remove(self, path: Path, ended: EndedSession) -> bool:
         """Complete or remove a file; False, and nothing done, when it is another session's."""
         sync = self._fsync != "never"
         async with hold_file(path) as file:
-            if not await run_in_thread(file.begins, header_start(ended.session)):
+            if not await run_in_thread(file.has_start, encode_header_start(ended.session)):
                 return False
             if ended.reason != "delete":
-                await revise(file, ended.session, partial(_entries, ended), self._redactor, sync=sync)
+                await revise_file(file, ended.session, partial(_entries, ended), self._redactor, sync=sync)
                 return True
             await run_in_thread(file.remove)
         if sync:
@@ -396,7 +402,7 @@ class Transcripts:
         path = self.path(tenant, user_id, session_id)
 
         def remove() -> int:
-            files = [one for one in (path, *path.parent.glob(earlier_names(path.name))) if one.exists()]
+            files = [one for one in (path, *path.parent.glob(make_earlier_pattern(path.name))) if one.exists()]
             for one in files:
                 one.unlink(missing_ok=True)
             return len(files)
@@ -410,7 +416,7 @@ class Transcripts:
         """
 
         def remove() -> int:
-            files = [one for one in self.folder.glob(f"*{SUFFIX}") if owner_of(one) == (tenant, user_id)]
+            files = [one for one in self.folder.glob(f"*{SUFFIX}") if read_owner(one) == (tenant, user_id)]
             for one in files:
                 one.unlink(missing_ok=True)
             return len(files)
@@ -424,7 +430,7 @@ class Transcripts:
             timer, earlier = self._waiting.pop(key)
             timer.cancel()
             how = max(how, earlier, key=_SERIOUS.__getitem__)
-        self._behind[key] = max(how, self._behind.get(key), key=_SERIOUS.__getitem__)
+        self._lagging[key] = max(how, self._lagging.get(key), key=_SERIOUS.__getitem__)
         if self._workers < _WORKERS:
             self._workers += 1
             self._start(self._work())
@@ -432,10 +438,10 @@ class Transcripts:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._discard_task)
         return task
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _discard_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waits for it is told; nobody may
@@ -443,8 +449,8 @@ class Transcripts:
     async def _work(self) -> None:
         """Bring files up to date until none is behind that nobody works at."""
         try:
-            while (key := next((one for one in self._behind if one not in self._busy), None)) is not None:
-                await self._work_at(key, self._behind.pop(key))
+            while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
+                await self._work_at(key, self._lagging.pop(key))
         finally:
             self._workers -= 1
 
@@ -460,8 +466,8 @@ class Transcripts:
 
     def _put_off(self, key: _Key, how: Change | None, exc: Exception) -> None:
         _log_failure("could not be written", key.ref, exc)
-        if key in self._behind:  # noted again meanwhile: it is tried again once
-            how = max(how, self._behind.pop(key), key=_SERIOUS.__getitem__)
+        if key in self._lagging:  # noted again meanwhile: it is tried again once
+            how = max(how, self._lagging.pop(key), key=_SERIOUS.__getitem__)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(_LONGEST_PAUSE, self._pause * 2 ** min(failures, 16))
@@ -477,12 +483,12 @@ class Transcripts:
         if self._store is None:
             return
         path = self.path(key.tenant, key.ref.user_id, key.ref.id)
-        while not await self._brought_up(path, self._store.for_tenant(key.tenant), key.ref, how):
+        while not await self._try_update(path, self._store.for_tenant(key.tenant), key.ref, how):
             pass
-        if how is not None and key not in self._behind and key not in self._changing:
-            await run_in_thread(partial(self._stale(path).unlink, missing_ok=True))
+        if how is not None and key not in self._lagging and key not in self._changing:
+            await run_in_thread(partial(self._make_stale_path(path).unlink, missing_ok=True))
 
-    async def _brought_up(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
+    async def _try_update(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
         """Bring it up to date; False when an earlier session's had to go first, and it is to be tried again."""
         async with hold_file(path) as file:
             # Behind the lock: what is deleted meanwhile is deleted from the file when it is free.
@@ -494,20 +500,20 @@ class Transcripts:
                 return True  # or it was withdrawn, and its end is told
             if how not in {None, "replaced"} and not file.size:
                 return True
-            if not await run_in_thread(file.begins, header_start(session)):
+            if not await run_in_thread(file.has_start, encode_header_start(session)):
                 await run_in_thread(file.remove if how in {"replaced", "deleted"} else file.move_away)
                 return False
-            if how is None and await self._gone_on(file, store, session):
+            if how is None and await self._append_new(file, store, session):
                 return True
             sync = self._fsync != "never"
-            await revise(file, session, log_of(store, ref), self._redactor, sync=sync)
+            await revise_file(file, session, make_log_reader(store, ref), self._redactor, sync=sync)
             return True
 
-    async def _gone_on(self, file: TranscriptFile, store: Store, session: Session) -> bool:
+    async def _append_new(self, file: TranscriptFile, store: Store, session: Session) -> bool:
         """Whether what came since was written; not when the file's end is not what the store has there."""
         try:
-            await go_on(file, store, session, self._redactor)
-        except Strange:
+            await append_new_entries(file, store, session, self._redactor)
+        except UnexpectedContent:
             return False
         if self._fsync == "always":
             await run_in_thread(file.sync)
@@ -516,66 +522,66 @@ class Transcripts:
 
     # -- after a crash -------------------------------------------------------
 
-    async def _recovered(self, store: Store) -> None:
+    async def _recover(self, store: Store) -> None:
         """Note what was left behind: what is marked as stale, and the files of those sessions that were written to last."""
         try:
-            await run_in_thread(self._swept)
-            for key, how in await run_in_thread(self._left_stale):
+            await run_in_thread(self._remove_parts)
+            for key, how in await run_in_thread(self._take_over_stale_notes):
                 self._note(key, how)
             async for tenant in iterate_tenants(store):
-                await self._looked_back(store.for_tenant(tenant))
+                await self._check_recent_sessions(store.for_tenant(tenant))
         except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, brings a file up to date
             _log.warning("transcripts could not be looked through", extra={"fields": {"error": type(exc).__name__}})
 
-    async def _looked_back(self, store: Store) -> None:
+    async def _check_recent_sessions(self, store: Store) -> None:
         after: SessionRef | None = None
-        for _ in range(_ROUNDS):
-            page = await store.list(limit=_LOOKED_AT, after=after)
-            late = await run_in_thread(self._late, page.sessions)
+        for _ in range(_RECENT_PAGES):
+            page = await store.list(limit=_RECENT_PAGE, after=after)
+            late = await run_in_thread(self._find_late, page.sessions)
             for session in late:
                 self._note(_Key(store.tenant, session.ref), None)
             if not late or not page.has_more:
                 return
             after = page.sessions[-1].ref
 
-    def _late(self, sessions: Sequence[Session]) -> list[Session]:
+    def _find_late(self, sessions: Sequence[Session]) -> list[Session]:
         """Those whose file lacks the last entry. One without a file is written when it goes on, or ends."""
-        return [session for session in sessions if self._lacks(session)]
+        return [session for session in sessions if self._is_late(session)]
 
-    def _lacks(self, session: Session) -> bool:
+    def _is_late(self, session: Session) -> bool:
         path = self.path(session.tenant, session.user_id, session.id)
         try:
-            file = TranscriptFile.locked(path) if _begins(path, session) else None
+            file = TranscriptFile.open_locked(path) if _is_file_of(path, session) else None
             if file is None:  # there is none, or somebody writes to it
                 return False
             try:
-                end = file.end(header_start(session))
+                end = file.end(encode_header_start(session))
             finally:
                 file.close()
-        except (Strange, OSError):
+        except (UnexpectedContent, OSError):
             return True
         return end is None or end.seq < session.tail.next_seq - 1
 
-    def _swept(self) -> None:
+    def _remove_parts(self) -> None:
         """Remove versions of files that were never finished: what has been erased since may stand in them."""
         for part in self.folder.glob(f"*{PART}"):
-            file = TranscriptFile.locked(part.with_suffix(""))
+            file = TranscriptFile.open_locked(part.with_suffix(""))
             if file is not None:
                 part.unlink(missing_ok=True)
                 file.close()
 
-    def _left_stale(self) -> list[tuple[_Key, Change]]:
+    def _take_over_stale_notes(self) -> list[tuple[_Key, Change]]:
         found = []
         for path in sorted(self.folder.glob(f"*{_STALE}")):
             try:
-                note = msgspec.json.decode(path.read_bytes(), type=_Stale)
+                note = msgspec.json.decode(path.read_bytes(), type=_StaleNote)
             except (OSError, msgspec.MsgspecError):
                 continue
             found.append((_Key(note.tenant, SessionRef(note.user_id, note.id)), note.how))
-            path.rename(self._stale(self.path(note.tenant, note.user_id, note.id)))
+            path.rename(self._make_stale_path(self.path(note.tenant, note.user_id, note.id)))
         return found
 
-    def _stale(self, path: Path) -> Path:
+    def _make_stale_path(self, path: Path) -> Path:
         """Where this process notes that a file is stale."""
         return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
 
@@ -584,9 +590,9 @@ def _entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
     return ended.entries(start=start, retired=True)
 
 
-def _begins(path: Path, session: Session) -> bool | None:
+def _is_file_of(path: Path, session: Session) -> bool | None:
     """Whether the file at `path` is of this session; None: nothing stands there."""
-    start = header_start(session)
+    start = encode_header_start(session)
     try:
         with path.open("rb") as file:
             there = file.read(len(start))

@@ -82,8 +82,8 @@ class Webhook:
         redactor: Redactor | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._url, self._where = _address(url)
-        self._keys = keys_of(secret)
+        self._url, self._where = _parse_url(url)
+        self._keys = parse_secret(secret)
         if timeout <= 0 or (max_history is not None and max_history < 1):
             raise InvalidRequest("timeout must be above 0, and max_history at least 1", param="webhooks")
         self.name = name or f"webhook.{hashlib.sha256(url.encode()).hexdigest()[:16]}"
@@ -107,9 +107,9 @@ class Webhook:
         """
         if self._gone:
             return
-        said, truncated = await self._said(ended)
-        body = await anyio.to_thread.run_sync(partial(self._body, ended, said, truncated=truncated))
-        status, response = await self._post(body, self._signed(body, ended.delivery_id))
+        said, truncated = await self._collect_messages(ended)
+        body = await anyio.to_thread.run_sync(partial(self._build_body, ended, said, truncated=truncated))
+        status, response = await self._post(body, self._build_headers(body, ended.delivery_id))
         if status == GONE:
             self._gone = True
             fields = {"webhook": self._where, "status": status}
@@ -120,7 +120,7 @@ class Webhook:
 
     # -- what is sent --------------------------------------------------------
 
-    async def _said(self, ended: EndedSession) -> tuple[list[bytes], bool]:
+    async def _collect_messages(self, ended: EndedSession) -> tuple[list[bytes], bool]:
         """The newest messages that may be sent, as JSON, and whether there were more than there is room for."""
         said: deque[bytes] = deque()
         page: list[Entry] = []
@@ -128,7 +128,7 @@ class Webhook:
 
         async def take() -> None:
             nonlocal size, truncated
-            for record in await anyio.to_thread.run_sync(self._records, page):
+            for record in await anyio.to_thread.run_sync(self._encode_records, page):
                 said.append(record)
                 size += len(record) + 1
                 while (over := size > WEBHOOK_BYTES) or (self._max_history and len(said) > self._max_history):
@@ -143,17 +143,21 @@ class Webhook:
         await take()
         return list(said), truncated
 
-    def _records(self, entries: list[Entry]) -> list[bytes]:
+    def _encode_records(self, entries: list[Entry]) -> list[bytes]:
         records = contents(entries)
         if self._redactor:
             records = [self._redactor.redacted_value(record) for record in records]
         return [msgspec.json.encode(record) for record in records]
 
-    def _body(self, ended: EndedSession, said: list[bytes], *, truncated: bool) -> bytes:
+    def _build_body(self, ended: EndedSession, said: list[bytes], *, truncated: bool) -> bytes:
         session = ended.session
         payload = {
             "agent_id": session.id,
-            **(self._redactor.redacted_value(_read_known(session)) if self._redactor else _read_known(session)),
+            **(
+                self._redactor.redacted_value(_read_agora_fields(session))
+                if self._redactor
+                else _read_agora_fields(session)
+            ),
             "start_ts": session.created_at // 1000,
             "stop_ts": ended.ended_at // 1000,
             "session_id": session.id,
@@ -172,7 +176,7 @@ class Webhook:
         }
         return msgspec.json.encode(notice)
 
-    def _signed(self, body: bytes, delivery_id: str) -> dict[str, str]:
+    def _build_headers(self, body: bytes, delivery_id: str) -> dict[str, str]:
         """The headers of a call: whoever has the secret can tell that it is ours, and of now."""
         timestamp = str(self._clock() // 1000)
         plain, standard = self._keys
@@ -215,7 +219,7 @@ class Webhook:
             raise HookFailed(f"{self._where} could not be reached: {type(exc).__name__}") from exc
 
 
-def keys_of(secret: str) -> tuple[bytes, bytes]:
+def parse_secret(secret: str) -> tuple[bytes, bytes]:
     """The keys that are in a secret: the text itself, and what Standard Webhooks makes of it.
 
     Raises:
@@ -235,7 +239,7 @@ def keys_of(secret: str) -> tuple[bytes, bytes]:
     return plain, decoded
 
 
-def _address(url: str) -> tuple[str, str]:
+def _parse_url(url: str) -> tuple[str, str]:
     """The URL, and what may be told of it: a path or a query may be a secret. Raises `InvalidRequest`."""
     try:
         parts = urlsplit(url)
@@ -249,7 +253,7 @@ def _address(url: str) -> tuple[str, str]:
     return url, f"{parts.scheme}://{host}{port}"
 
 
-def _read_known(session: Session) -> dict[str, Any]:
+def _read_agora_fields(session: Session) -> dict[str, Any]:
     """What Agora's payload has besides, where the session says it: the agent's name, channel and labels."""
     channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
     found: dict[str, Any] = {"name": session.agent} if session.agent else {}

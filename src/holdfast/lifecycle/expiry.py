@@ -21,7 +21,7 @@ from holdfast.domain.artifact import Scope
 from holdfast.domain.session import Ending, EndReason, NewEntry, Removed, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound, StoreError
 from holdfast.hooks.registry import Hooks
-from holdfast.lifecycle.hook_delivery import Teller
+from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SERVED
 from holdfast.repeating import KeyedRepeater
@@ -45,12 +45,12 @@ _RECOUNTED: Final = 60_000
 _REMEMBERED: Final = 10_000
 
 
-def touch_every(ttl: int) -> int:
+def compute_touch_interval(ttl: int) -> int:
     """Milliseconds between two notes of use without a write, of a session that ends after `ttl`; 0: it never does."""
     return max(LEAST_TOUCH, ttl // TOUCHES)
 
 
-class Life:
+class SessionLifecycle:
     """The life of one tenant's sessions, as this process knows it.
 
     Attributes:
@@ -62,7 +62,7 @@ class Life:
         store: the tenant's, as it is: what has expired is active in it.
         settings: how long they live.
         hooks: who wants to be told of ends.
-        teller: who tells them.
+        hook_dispatcher: who tells them.
         clock: milliseconds since the epoch.
         forget: called with a session that ended, so that nothing is remembered of it.
         new_id: makes ids for ends.
@@ -73,7 +73,7 @@ class Life:
         store: Store,
         settings: LifeSettings,
         hooks: Hooks,
-        teller: Teller,
+        hook_dispatcher: HookDispatcher,
         clock: Callable[[], int],
         *,
         forget: Callable[[SessionRef], None],
@@ -85,11 +85,11 @@ class Life:
         self.ended: Counter[EndReason] = Counter()
         self.shortest = settings.session_ttl
         """Milliseconds: the shortest ttl that this process has seen; 0: none yet."""
-        self.on_shorter: Callable[[], None] = _nothing
-        self.on_over: Callable[[Session], None] = _nothing
+        self.on_shorter: Callable[[], None] = _do_nothing
+        self.on_end: Callable[[Session], None] = _do_nothing
         """Called with each session that this process sees end, or give its name to another, of other tenants too."""
         self._hooks = hooks
-        self._teller = teller
+        self._hook_dispatcher = hook_dispatcher
         self._clock = clock
         self._forget = forget
         self._new_id = new_id
@@ -107,64 +107,74 @@ class Life:
         """How many have begun since it was last counted."""
         self._oldest: deque[Session] = deque()
         self._evicting = asyncio.Lock()
-        self._adopted: dict[str, Life] = {}
+        self._adopted: dict[str, SessionLifecycle] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
-    def for_tenant(self, tenant: str) -> Life:
+    def for_tenant(self, tenant: str) -> SessionLifecycle:
         """The life of another tenant's sessions: what is remembered of this one's is apart from it."""
         if tenant == self.store.tenant:
             return self
         if tenant in self._adopted:
             return self._adopted[tenant]
         store = self.store.for_tenant(tenant)
-        other = Life(store, self.settings, self._hooks, self._teller, self._clock, forget=_nothing, new_id=self._new_id)
-        other.ended, other.on_over = self.ended, self.on_over
+        other = SessionLifecycle(
+            store,
+            self.settings,
+            self._hooks,
+            self._hook_dispatcher,
+            self._clock,
+            forget=_do_nothing,
+            new_id=self._new_id,
+        )
+        other.ended, other.on_end = self.ended, self.on_end
         return other
 
-    def adopt(self, other: Life) -> None:
-        """From now on `other` is the life of its tenant's sessions here: somebody remembers more of them. See `let_go`."""
-        other.ended, other.on_over = self.ended, self.on_over
-        other.on_shorter = lambda: self.heed(other.shortest)
+    def adopt(self, other: SessionLifecycle) -> None:
+        """From now on `other` is the life of its tenant's sessions here: somebody remembers more of them. See `release_tenant`."""
+        other.ended, other.on_end = self.ended, self.on_end
+        other.on_shorter = lambda: self.note_ttl(other.shortest)
         self._adopted[other.store.tenant] = other
 
-    def let_go(self, tenant: str) -> None:
+    def release_tenant(self, tenant: str) -> None:
         """Nobody remembers anything of that tenant's sessions any more."""
         self._adopted.pop(tenant, None)
 
     # -- expiry ------------------------------------------------------------
 
-    def expired(self, session: Session) -> bool:
+    def is_expired(self, session: Session) -> bool:
         """Whether a session that is active by its row was idle for too long. One with a turn under way was not."""
-        self.heed(session.ttl)
-        return not self.settings.still and self._overdue(session)
+        self.note_ttl(session.ttl)
+        return not self.settings.still and self._is_overdue(session)
 
-    def _overdue(self, session: Session) -> bool:
+    def _is_overdue(self, session: Session) -> bool:
         return session.expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
 
-    def heed(self, ttl: int | None) -> None:
+    def note_ttl(self, ttl: int | None) -> None:
         """Take note of a session's own ttl, and tell `on_shorter` when none was as short."""
         if ttl and not 0 < self.shortest <= ttl:
             self.shortest = ttl
             self.on_shorter()
 
-    def when(self) -> dict[str, int]:
+    def get_expiry_filters(self) -> dict[str, int]:
         """What a store has to know to tell what has expired: `now` and `ttl`."""
         return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
 
-    def seen(self, session: Session) -> Session:
+    def apply_expiry(self, session: Session) -> Session:
         """The session as it is to be seen: closed when it has expired. For stores where it stays."""
-        if not self.expired(session):
+        if not self.is_expired(session):
             return session
-        return msgspec.structs.replace(session, status="closed", ended_at=self._end_of(session), end_reason="ttl")
+        return msgspec.structs.replace(
+            session, status="closed", ended_at=self._compute_expiry_time(session), end_reason="ttl"
+        )
 
-    def _end_of(self, session: Session) -> int:
+    def _compute_expiry_time(self, session: Session) -> int:
         """When a session that has expired did so."""
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         return session.accessed_at + own
 
-    def tells(self, reason: EndReason) -> bool:
+    def has_hooks_for(self, reason: EndReason) -> bool:
         """Whether anybody wants to be told of ends for that reason."""
-        return bool(self._hooks.wanting(reason))
+        return bool(self._hooks.get_names_for(reason))
 
     def begin_use(self, ref: SessionRef) -> None:
         """Note that a turn of a session runs: until `end_use` it neither expires nor is evicted, however long that takes.
@@ -174,7 +184,7 @@ class Life:
         turns = self._using.get(ref, 0)
         self._using[ref] = turns + 1
         if self.shortest and not turns:
-            self._noting.begin(ref, touch_every(self.shortest))
+            self._noting.begin(ref, compute_touch_interval(self.shortest))
 
     def end_use(self, ref: SessionRef) -> None:
         """Note that a turn of a session has ended."""
@@ -192,31 +202,36 @@ class Life:
             own = self.settings.session_ttl if session.ttl is None else session.ttl
             if not own:
                 return 0
-            await self.use(session)
+            await self.record_use(session)
         except SessionNotFound:
             return 0
         except StoreError as exc:
             _log.warning("the use of session %r could not be noted", ref.id, exc_info=exc)
             return LEAST_TOUCH
-        return touch_every(own)
+        return compute_touch_interval(own)
 
-    def in_use(self, ref: SessionRef) -> bool:
+    def is_in_use(self, ref: SessionRef) -> bool:
         """Whether a turn of the session is under way in this process."""
         return ref in self._using
 
-    async def use(self, session: Session) -> None:
-        """Take note that an active session is in use without a write; seldom enough to be no burden (`touch_every`)."""
+    async def record_use(self, session: Session) -> None:
+        """Take note that an active session is in use without a write; seldom enough to be no burden (`compute_touch_interval`)."""
         ref, now = session.ref, self._clock()
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         last = max(session.accessed_at, self._touched.get(ref, 0))
-        if not own or now - last < touch_every(own) or session.status == "closed" or self.expired(session):
+        if (
+            not own
+            or now - last < compute_touch_interval(own)
+            or session.status == "closed"
+            or self.is_expired(session)
+        ):
             return
-        _put(self._touched, ref, now, _REMEMBERED)
+        _remember(self._touched, ref, now, _REMEMBERED)
         await self.store.touch(ref, timestamp=now)
 
-    def served(self, ref: SessionRef) -> None:
+    def record_served(self, ref: SessionRef) -> None:
         """Somebody has written to a session here."""
-        _put(self._served, ref, None, SERVED)
+        _remember(self._served, ref, None, SERVED)
 
     # -- ends --------------------------------------------------------------
 
@@ -239,35 +254,35 @@ class Life:
             )
             return False
         gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
-        ending = self._ending(session, reason, withdrawn=gone)
+        ending = self._make_ending(session, reason, withdrawn=gone)
         if reason == "delete" and (session.damaged or not ending.hooks):  # hooks are given whole sessions
             did = await self.store.remove(session.ref) is not None
         else:
-            did = await self._ended(ending, idle_since)
+            did = await self._record_end_shielded(ending, idle_since)
         if did:
-            self.over(session, reason)
+            self.note_end(session, reason)
         return did
 
-    async def _ended(self, ending: Ending, idle_since: int | None) -> bool:
+    async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
         if ending.withdrawn and not ending.hooks:  # two writes, and nobody would find what lies between them
-            task = asyncio.ensure_future(self._put_out(ending, idle_since))
+            task = asyncio.ensure_future(self._record_end(ending, idle_since))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
             return await asyncio.shield(task)
-        return await self._put_out(ending, idle_since)
+        return await self._record_end(ending, idle_since)
 
-    async def _put_out(self, ending: Ending, idle_since: int | None) -> bool:
+    async def _record_end(self, ending: Ending, idle_since: int | None) -> bool:
         try:
             did = await self.store.end(ending, idle_since=idle_since)
         except SessionNotFound:
             return False
         if did and ending.hooks:
-            self._teller.soon(self.store, ending)
+            self._hook_dispatcher.enqueue(self.store, ending)
         elif did and ending.withdrawn:
             await self.store.remove(ending.ref)
         return did
 
-    def _ending(self, session: Session, reason: EndReason, *, withdrawn: bool) -> Ending:
+    def _make_ending(self, session: Session, reason: EndReason, *, withdrawn: bool) -> Ending:
         now = self._clock()
         return Ending(
             id=self._new_id(),
@@ -276,42 +291,42 @@ class Life:
             identity=session.identity,
             withdrawn=withdrawn,
             reason=reason,
-            ended_at=min(now, self._end_of(session)) if reason == "ttl" else now,
-            due_at=now + self._teller.patience.claim,
-            hooks=self._hooks.wanting(reason),
+            ended_at=min(now, self._compute_expiry_time(session)) if reason == "ttl" else now,
+            due_at=now + self._hook_dispatcher.schedule.claim,
+            hooks=self._hooks.get_names_for(reason),
         )
 
-    def over(self, session: Session, reason: EndReason) -> None:
+    def note_end(self, session: Session, reason: EndReason) -> None:
         """What this process knows of a session that has just ended."""
         ref = session.ref
         self._forget(ref)
-        self.on_over(session)
+        self.on_end(session)
         self._served.pop(ref, None)
         self._touched.pop(ref, None)
         self.ended[reason] += 1
         if session.status == "active" and self._count is not None:
             self._count -= 1
         if not self.durable and reason in ("ttl", "cap"):
-            _put(self._lapsed, ref, session, _REMEMBERED)
+            _remember(self._lapsed, ref, session, _REMEMBERED)
 
     async def expire(self, session: Session) -> bool:
         """End a session that was idle for too long, unless somebody has used it since; whether this call did."""
         return await self.end(session, "ttl", idle_since=session.accessed_at)
 
-    def replaced(self, session: Session) -> Ending | None:
+    def make_expiry_ending(self, session: Session) -> Ending | None:
         """How a session ends when another one takes its name; None: it has not expired, or nobody wants to be told."""
-        told = self._overdue(session) and self.tells("ttl")
-        return self._ending(session, "ttl", withdrawn=True) if told else None
+        told = self._is_overdue(session) and self.has_hooks_for("ttl")
+        return self._make_ending(session, "ttl", withdrawn=True) if told else None
 
-    def tell(self, session: Session, ending: Ending) -> None:
+    def notify_of_end(self, session: Session, ending: Ending) -> None:
         """A session has ended so, in somebody else's write: hooks are told, in the background."""
-        self.over(session, ending.reason)
-        self._teller.soon(self.store, ending)
+        self.note_end(session, ending.reason)
+        self._hook_dispatcher.enqueue(self.store, ending)
 
     async def close(self, ref: SessionRef) -> Session:
         """End a session because somebody asks; as it is then. One that has ended stays as it is. Raises `SessionNotFound`."""
         session = (await self.store.get(ref)).require_intact()
-        if self.expired(session):
+        if self.is_expired(session):
             await self.expire(session)
             if not self.durable:
                 raise SessionNotFound(ref.id)
@@ -327,7 +342,7 @@ class Life:
             session = await self.store.get(ref)
         except SessionNotFound:
             return False
-        if not self.durable and self.expired(session):
+        if not self.durable and self.is_expired(session):
             await self.expire(session)
             return False
         return await self.end(session, "delete")
@@ -336,24 +351,24 @@ class Life:
         """Tell hooks that asked for it of the sessions that were served here; they stay as they are."""
         self._noting.close()
         await asyncio.gather(*self._background, return_exceptions=True)
-        for ref in tuple(self._served) if self.tells("shutdown") else ():
+        for ref in tuple(self._served) if self.has_hooks_for("shutdown") else ():
             try:
                 session = await self.store.get(ref)
-                if session.status == "closed" or self.expired(session):
+                if session.status == "closed" or self.is_expired(session):
                     continue
-                ending = self._ending(session, "shutdown", withdrawn=False)
+                ending = self._make_ending(session, "shutdown", withdrawn=False)
                 await self.store.record_ending(ending)
             except SessionNotFound:
                 continue
-            self._teller.soon(self.store, ending)
+            self._hook_dispatcher.enqueue(self.store, ending)
 
-    def lapsed(self, ref: SessionRef) -> Session | None:
+    def get_lapsed(self, ref: SessionRef) -> Session | None:
         """A session that time or others have taken out of memory, where nobody has made a new one of its name since."""
         return self._lapsed.get(ref)
 
     # -- the cap -----------------------------------------------------------
 
-    async def counted(self) -> None:
+    async def ensure_counted(self) -> None:
         """Know how many sessions are active, before one more becomes so."""
         if self.settings.max_sessions and self._count is None:
             async with self._evicting:
@@ -369,7 +384,7 @@ class Life:
         """Note that such a write has ended."""
         self._changes -= 1
 
-    def grew(self, ref: SessionRef, by: int = 1) -> None:
+    def adjust_count(self, ref: SessionRef, by: int = 1) -> None:
         """One more session is active, or one less."""
         self._lapsed.pop(ref, None)
         if self._count is not None:
@@ -406,18 +421,18 @@ class Life:
             if self._count is None or self._count <= cap:
                 return 0
             for session in await self.store.idle(now=self._clock(), ttl=self.settings.session_ttl, limit=_CANDIDATES):
-                if session.ref != but and not self.in_use(session.ref):
+                if session.ref != but and not self.is_in_use(session.ref):
                     await self.expire(session)
             number = 0
             while self._count > cap:
-                oldest = await self._next(but)
+                oldest = await self._pick_oldest(but)
                 if oldest is None:
                     await self._recount()
                     break
                 number += await self.end(oldest, "cap", idle_since=oldest.accessed_at)
             return number
 
-    async def _next(self, but: SessionRef | None) -> Session | None:
+    async def _pick_oldest(self, but: SessionRef | None) -> Session | None:
         """The session that was idle longest. Those that were used since they were read stay by `idle_since`."""
         fresh = not self._oldest
         if fresh:
@@ -425,7 +440,7 @@ class Life:
         while True:
             while self._oldest:
                 session = self._oldest.popleft()
-                if session.ref != but and not session.damaged and not self.in_use(session.ref):
+                if session.ref != but and not session.damaged and not self.is_in_use(session.ref):
                     return session
             if fresh:
                 return None
@@ -437,7 +452,7 @@ class Life:
         self._oldest.extend(await self.store.oldest(limit=limit))
 
 
-def _put(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
+def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
     """Keep the `most` newest."""
     known[ref] = value
     known.move_to_end(ref)
@@ -445,21 +460,21 @@ def _put(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most:
         known.popitem(last=False)
 
 
-def _nothing(*_: object) -> None:
+def _do_nothing(*_: object) -> None:
     """Nobody has to know."""
 
 
 T = TypeVar("T")
-_OF_A_SESSION: Final = frozenset(
+_SESSION_METHODS: Final = frozenset(
     {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch"}
     | {"media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
 )
 """Methods that are about one session and do not give it: in memory one that has expired is looked for first."""
-_SWEPT: Final = 100
+_EXPIRE_BATCH: Final = 100
 
 
-def expire_sessions(store: Store, life: Life) -> Store:
+def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
     """`store`, whose sessions end when it is time; see `ExpiringStore`."""
     kind: Any = ExpiringStore  # it is a store by what it passes on, which a type checker cannot see
     made: Store = kind(store, life)
@@ -477,7 +492,7 @@ class ExpiringStore(StoreWrapper):
         life: of that tenant's sessions.
     """
 
-    def __init__(self, inner: Store, life: Life) -> None:
+    def __init__(self, inner: Store, life: SessionLifecycle) -> None:
         super().__init__(inner)
         self._life = life
 
@@ -490,55 +505,57 @@ class ExpiringStore(StoreWrapper):
 
     async def get(self, ref: SessionRef) -> Session:
         """See `Store.get`."""
-        return await self._living(await self.inner.get(ref))
+        return await self._resolve_expiry(await self.inner.get(ref))
 
     async def find(self, session_id: str) -> Session:
         """See `Store.find`."""
         try:
-            return await self._living(await self.inner.find(session_id))
+            return await self._resolve_expiry(await self.inner.find(session_id))
         except AmbiguousSession:
             if self._life.durable:
                 raise
-            await self._sweep()
+            await self._expire_all()
             return await self.inner.find(session_id)
 
     async def list(self, **filters: Any) -> SessionPage:
         """See `Store.list`: `now` and `ttl` are what they are here."""
         if not self._life.durable:
-            await self._sweep()
-        page = await self.inner.list(**{**filters, **self._life.when()})
-        return msgspec.structs.replace(page, sessions=tuple(self._life.seen(session) for session in page.sessions))
+            await self._expire_all()
+        page = await self.inner.list(**{**filters, **self._life.get_expiry_filters()})
+        return msgspec.structs.replace(
+            page, sessions=tuple(self._life.apply_expiry(session) for session in page.sessions)
+        )
 
     async def sightings(self, user_id: str, marks: Sequence[bytes], **asked: Any) -> tuple[Sighting, ...]:
         """See `MatchingStore.sightings`."""
         if not self._life.durable:
-            await self._sweep()
+            await self._expire_all()
         return await self.inner.sightings(user_id, marks, **asked)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """See `Store.window`."""
         rows = await self.inner.window(ref, view)
-        session = await self._living(rows.session)
+        session = await self._resolve_expiry(rows.session)
         if session is rows.session:
             return rows
         if not self._life.durable:  # somebody has used it since it was read
             return await self.inner.window(ref, view)
         return msgspec.structs.replace(rows, session=session)
 
-    async def _living(self, session: Session) -> Session:
+    async def _resolve_expiry(self, session: Session) -> Session:
         """The session as it is to be seen. Raises `SessionNotFound`."""
         if self._life.durable:
-            return self._life.seen(session)
-        while self._life.expired(session):
+            return self._life.apply_expiry(session)
+        while self._life.is_expired(session):
             if await self._life.expire(session):
                 raise SessionNotFound(session.id)
             session = await self.inner.get(session.ref)  # ended by others, or used since it was read
         return session
 
-    async def _sweep(self) -> None:
+    async def _expire_all(self) -> None:
         """End all that has expired."""
-        while found := await self.inner.idle(limit=_SWEPT, **self._life.when()):
-            ended = [await self._life.expire(session) for session in found if self._life.expired(session)]
+        while found := await self.inner.idle(limit=_EXPIRE_BATCH, **self._life.get_expiry_filters()):
+            ended = [await self._life.expire(session) for session in found if self._life.is_expired(session)]
             if not any(ended):
                 return
 
@@ -547,27 +564,27 @@ class ExpiringStore(StoreWrapper):
     async def create(self, new: NewSession) -> Session:
         """See `Store.create`."""
         life = self._life
-        await life.counted()
+        await life.ensure_counted()
         life.begin_change()
         try:
             session = await self.inner.create(new)
-            life.grew(new.ref)
+            life.adjust_count(new.ref)
         except SessionExists:
-            if life.durable or not life.expired(old := await self.inner.get(new.ref)):
+            if life.durable or not life.is_expired(old := await self.inner.get(new.ref)):
                 raise
             await life.expire(old)
             session = await self.inner.create(new)
-            life.grew(new.ref)
+            life.adjust_count(new.ref)
         finally:
             life.end_change()
-        life.heed(new.ttl)
+        life.note_ttl(new.ttl)
         await life.evict(but=new.ref)
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `Store.append`. What has expired is ended first; a turn under way keeps its session."""
         life = self._life
-        if not life.in_use(ref) and not life.settings.still:
+        if not life.is_in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)
         life.begin_change()
         try:
@@ -575,24 +592,24 @@ class ExpiringStore(StoreWrapper):
             if appended.reopened:
                 self._count_reopened(ref, appended)
         except SessionExpired as exc:
-            appended = await self._reopened(ref, write, exc.session)
+            appended = await self._append_to_expired(ref, write, exc.session)
             if appended.reopened:
                 self._count_reopened(ref, appended)
         finally:
             life.end_change()
         if appended.replayed:
-            return msgspec.structs.replace(appended, session=await self._living(appended.session))
+            return msgspec.structs.replace(appended, session=await self._resolve_expiry(appended.session))
         if write.entries:
-            life.served(ref)
+            life.record_served(ref)
         if appended.reopened:
             await life.evict(but=ref)
         return appended
 
     def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
-        self._life.grew(ref)
-        self._life.on_over(appended.session)  # it had ended, on whatever server
+        self._life.adjust_count(ref)
+        self._life.on_end(appended.session)  # it had ended, on whatever server
 
-    async def _reopened(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
+    async def _append_to_expired(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
         if ended and not self._life.durable:
             raise SessionNotFound(ref.id)
@@ -605,14 +622,14 @@ class ExpiringStore(StoreWrapper):
     ) -> Session:
         """See `Store.update`. A change of what has expired does not bring it back."""
         old = await self.inner.get(ref)
-        if self._life.expired(old):
+        if self._life.is_expired(old):
             stale = self._life.durable and expect is not None and expect != old.version
             ended = not stale and await self._life.expire(old)
             if ended and not self._life.durable:
                 raise SessionNotFound(ref.id)
             expect = expect + 1 if ended and expect is not None else expect
         changed = await self.inner.update(ref, patch, timestamp=timestamp, expect=expect)
-        return await self._living(changed)
+        return await self._resolve_expiry(changed)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
@@ -628,18 +645,18 @@ class ExpiringStore(StoreWrapper):
             session = None
         did = await remove(ref)
         if did and session is not None and not ref.withdrawn:
-            self._life.over(session, "delete")
+            self._life.note_end(session, "delete")
         return did
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         """See `Store.replace`. Of one that has expired the end is told; it ends with the write that takes its place."""
         life = self._life
-        await life.counted()
+        await life.ensure_counted()
         try:
             old: Session | None = await (self.inner if life.durable else self).get(new.ref)
         except SessionNotFound:
             old = None
-        ending = None if old is None or more.get("fresh") else life.replaced(old)
+        ending = None if old is None or more.get("fresh") else life.make_expiry_ending(old)
         if ending is not None:
             more["ending"] = ending
         life.begin_change()
@@ -648,10 +665,10 @@ class ExpiringStore(StoreWrapper):
             was, now = old is not None and old.status == "active", installed.session.status == "active"
             if installed.ended and old is not None and ending is not None:
                 was = False
-                life.tell(old, ending)
-            life.grew(new.ref, now - was)
+                life.notify_of_end(old, ending)
+            life.adjust_count(new.ref, now - was)
             if old is not None and old.identity != installed.session.identity:
-                life.on_over(old)
+                life.on_end(old)
         finally:
             life.end_change()
         if now and not was:
@@ -662,11 +679,11 @@ class ExpiringStore(StoreWrapper):
 
         def __getattr__(self, name: str) -> Any:
             method = getattr(self.inner, name)
-            if name not in _OF_A_SESSION or self._life.durable:
+            if name not in _SESSION_METHODS or self._life.durable:
                 return method
-            return self._looked_for(method)
+            return self._check_session_first(method)
 
-    def _looked_for(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _check_session_first(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(ref: Scope, *args: Any, **kwargs: Any) -> Any:
             if isinstance(ref, SessionRef):
                 await self.get(ref)

@@ -30,7 +30,7 @@ LEASE: Final = "endings"
 DAY: Final = 86_400_000
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, and how long they wait."""
 
     call: float = 30.0
@@ -70,7 +70,7 @@ class _Failure(NamedTuple):
     """Milliseconds that it asked to be left alone for."""
 
 
-class Teller:
+class HookDispatcher:
     """Tells the hooks of one `Holdfast`, of all tenants that it ends sessions of.
 
     Attributes:
@@ -91,10 +91,10 @@ class Teller:
         clock: Callable[[], int],
         holder: str,
         *,
-        patience: Patience | None = None,
+        patience: DeliverySchedule | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.patience = patience or Patience()
+        self.schedule = patience or DeliverySchedule()
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._hooks = hooks
         self._clock = clock
@@ -113,7 +113,7 @@ class Teller:
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
-        hooks.on_add(self._wake.set)
+        hooks.add_listener(self._wake.set)
 
     @property
     def pending(self) -> int:
@@ -123,17 +123,17 @@ class Teller:
     def start(self, store: Store) -> None:
         """Look from now on for ends of a tenant that are due."""
         self._stores[store.tenant] = store
-        self._loop = asyncio.ensure_future(self._look())
+        self._loop = asyncio.ensure_future(self._poll())
 
-    def soon(self, store: Store, ending: Ending) -> None:
+    def enqueue(self, store: Store, ending: Ending) -> None:
         """Tell of an end that this process has recorded, or claimed, in the background."""
         self._stores.setdefault(store.tenant, store)
         if len(self._waiting) < WAITING and not self._closed:
             self._waiting.append((store, ending))
             self._mine.add(ending.id)
-            self._pump()
+            self._start_deliveries()
 
-    async def due(self, store: Store) -> int:
+    async def claim_due(self, store: Store) -> int:
         """Take on the ends of a tenant that are due, and tell of them in the background; how many.
 
         One process at a time claims; telling is nobody's to wait for.
@@ -141,35 +141,35 @@ class Teller:
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
             return 0
-        claim = self.patience.claim
+        claim = self.schedule.claim
         async with self._claiming, acquire_lease(store, LEASE, self._holder, self._clock, length=claim) as lease:
-            return 0 if lease is None else await self._claimed(store, now)
+            return 0 if lease is None else await self._claim_all(store, now)
 
-    async def _claimed(self, store: Store, now: int) -> int:
+    async def _claim_all(self, store: Store, now: int) -> int:
         taken = 0
         while len(self._waiting) < WAITING and (found := await store.endings(due=now, limit=BATCH)):
             for ending in found:
                 claimed = await self._claim(store, ending, now)
                 if claimed is not None:
                     taken += 1
-                    self.soon(store, claimed)
+                    self.enqueue(store, claimed)
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
         """An end, taken on; None when none of its hooks is known here, and it is too early to say that it never will be."""
-        mine = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._forsaken(ending)
+        mine = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
             claimed = await store.settle(
-                ending.id, due_at=now + (self.patience.claim if mine else self.patience.elsewhere)
+                ending.id, due_at=now + (self.schedule.claim if mine else self.schedule.elsewhere)
             )
         except EndingNotFound:  # somebody else is done with it
             return None
         return claimed if mine and ending.id not in self._mine else None
 
-    def _forsaken(self, ending: Ending) -> bool:
-        return self._clock() - max(ending.ended_at, self._since) >= self.patience.unknown
+    def _is_abandoned(self, ending: Ending) -> bool:
+        return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when nobody is being told of anything."""
         while self._running:
             await asyncio.wait(self._running)
@@ -182,8 +182,8 @@ class Teller:
             await asyncio.gather(self._loop, return_exceptions=True)
             self._loop = None
         try:
-            async with asyncio.timeout(self.patience.close):
-                await self.idle()
+            async with asyncio.timeout(self.schedule.close):
+                await self.wait_until_idle()
         except TimeoutError:
             self._waiting.clear()
             _log.warning("%d ends are left to be told of at the next start", len(self._running))
@@ -194,45 +194,45 @@ class Teller:
 
     # -- in the background -------------------------------------------------
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Look again when the next try is due, and now and then for what others left behind."""
         while True:
             self._wake.clear()
             try:
                 for store in tuple(self._stores.values()):
-                    await self.due(store)
+                    await self.claim_due(store)
             except StoreError as exc:
                 _log.warning("it could not be looked for ends that hooks are to be told of", exc_info=exc)
             now = self._clock()
             while self._retries and self._retries[0] <= now:
                 heapq.heappop(self._retries)
-            pause = (self._retries[0] - now) / 1000 if self._retries else self.patience.look
+            pause = (self._retries[0] - now) / 1000 if self._retries else self.schedule.look
             try:
-                async with asyncio.timeout(min(max(pause, 0.05), self.patience.look) if len(self._hooks) else None):
+                async with asyncio.timeout(min(max(pause, 0.05), self.schedule.look) if len(self._hooks) else None):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
-    def _pump(self) -> None:
+    def _start_deliveries(self) -> None:
         while self._waiting and len(self._running) < AT_ONCE:
-            task = asyncio.ensure_future(self._told(*self._waiting.popleft()))
+            task = asyncio.ensure_future(self._deliver(*self._waiting.popleft()))
             self._running.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(self._finish_delivery)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _finish_delivery(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("hooks could not be told of an end; they will be, later", exc_info=task.exception())
-        self._pump()
+        self._start_deliveries()
 
     # -- one end -----------------------------------------------------------
 
-    async def _told(self, store: Store, ending: Ending) -> None:
+    async def _deliver(self, store: Store, ending: Ending) -> None:
         """Tell the hooks of an end that is claimed; what is left is left to be told of later."""
         try:
             if ending.due_at <= self._clock():
                 return  # it waited for so long that it may be somebody else's by now
-            await self._tell_all(store, ending)
+            await self._call_hooks(store, ending)
         except EndingNotFound:
             pass  # somebody else is done with it
         except StoreError as exc:
@@ -240,45 +240,45 @@ class Teller:
         finally:
             self._mine.discard(ending.id)
 
-    async def _tell_all(self, store: Store, ending: Ending) -> None:
+    async def _call_hooks(self, store: Store, ending: Ending) -> None:
         try:
             session = await store.get(ending.ref)
         except SessionNotFound:
-            await self._gone(store, ending)
+            await self._drop_deliveries(store, ending)
             return
         if session.identity != ending.identity:  # another one has the name by now
-            await self._gone(store, ending)
+            await self._drop_deliveries(store, ending)
             return
         failures: list[tuple[str, _Failure]] = []
         for name in ending.hooks:
             hook = self._hooks.get(name)
             if hook is None:
-                if self._forsaken(ending):
+                if self._is_abandoned(ending):
                     _log.warning("hook %r is configured no more: it is not told of the end %s", name, ending.id)
-                    ending = await self._over(store, ending, name, "dropped")
+                    ending = await self._settle_hook(store, ending, name, "dropped")
                 continue
-            ending = await self._kept(store, ending)
-            error = await self._tell(hook, EndedSession(store, session, ending))
+            ending = await self._extend_claim(store, ending)
+            error = await self._call_hook(hook, EndedSession(store, session, ending))
             if error is None:
-                ending = await self._over(store, ending, name, "told")
+                ending = await self._settle_hook(store, ending, name, "told")
             else:
                 failures.append((name, error))
                 self.outcomes[name, "failed"] += 1
-        await self._concluded(store, ending, failures)
+        await self._conclude(store, ending, failures)
 
-    async def _tell(self, hook: Hook, ended: EndedSession) -> _Failure | None:
+    async def _call_hook(self, hook: Hook, ended: EndedSession) -> _Failure | None:
         """Why a hook could not be told; None when it was. One that does not stop when it should is left behind."""
         task = asyncio.ensure_future(hook(ended))
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.patience.call)
+            done, _ = await asyncio.wait({task}, timeout=self.schedule.call)
         except asyncio.CancelledError:
             task.cancel()
             raise
         if not done:
             task.cancel()
             self._strays.add(task)
-            task.add_done_callback(self._stray)
-            return _Failure(f"it took more than {self.patience.call:g} s")
+            task.add_done_callback(self._discard_stray)
+            return _Failure(f"it took more than {self.schedule.call:g} s")
         if task.cancelled():
             return _Failure("it was cancelled")
         error = task.exception()
@@ -286,36 +286,36 @@ class Teller:
             return None
         _log.warning("hook %r failed to be told of the end %s", hook.name, ended.delivery_id, exc_info=error)
         asked = error.retry_after if isinstance(error, HookFailed) else None
-        return _Failure(describe_failure(error), int(1000 * max(0.0, min(asked or 0.0, self.patience.asked))))
+        return _Failure(describe_failure(error), int(1000 * max(0.0, min(asked or 0.0, self.schedule.asked))))
 
-    def _stray(self, task: asyncio.Task[Any]) -> None:
+    def _discard_stray(self, task: asyncio.Task[Any]) -> None:
         self._strays.discard(task)
         if not task.cancelled():
             task.exception()  # it was told that it is too late
 
-    async def _kept(self, store: Store, ending: Ending) -> Ending:
+    async def _extend_claim(self, store: Store, ending: Ending) -> Ending:
         """The end, claimed for long enough to tell one more hook."""
-        now, patience = self._clock(), self.patience
+        now, patience = self._clock(), self.schedule
         if ending.due_at - now > patience.call * 1000 + patience.claim // 3:
             return ending
         return await store.settle(ending.id, due_at=now + patience.claim)
 
-    async def _over(self, store: Store, ending: Ending, name: str, outcome: str) -> Ending:
+    async def _settle_hook(self, store: Store, ending: Ending, name: str, outcome: str) -> Ending:
         """The end without a hook that is not told of it again."""
         self.outcomes[name, outcome] += 1
         return await store.settle(ending.id, delivered=name)
 
-    async def _concluded(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
+    async def _conclude(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
         """Forget an end that everybody was told of, and the session with it that waited for that; or try again later."""
-        if failures and ending.attempts + 1 >= self.patience.attempts:
+        if failures and ending.attempts + 1 >= self.schedule.attempts:
             for name, error in failures:
                 _log.error("hook %r is given up for the end %s, after many tries: %s", name, ending.id, error.why)
-                ending = await self._over(store, ending, name, "given_up")
+                ending = await self._settle_hook(store, ending, name, "given_up")
         if not ending.hooks:
-            await self._forgotten(store, ending)
+            await self._forget(store, ending)
             return
-        pauses = self.patience.pauses
-        pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.patience.elsewhere
+        pauses = self.schedule.pauses
+        pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.elsewhere
         due = self._clock() + int(pause * (1 + _JITTER * self._chance()))
         due = max(due, *(self._clock() + error.asked for _, error in failures)) if failures else due
         told = "; ".join(f"{name}: {error.why}" for name, error in failures) or None
@@ -323,12 +323,12 @@ class Teller:
         heapq.heappush(self._retries, due)
         self._wake.set()
 
-    async def _forgotten(self, store: Store, ending: Ending) -> None:
+    async def _forget(self, store: Store, ending: Ending) -> None:
         if ending.withdrawn:
             await store.remove(ending.ref)
         await store.forget_ending(ending.id)
 
-    async def _gone(self, store: Store, ending: Ending) -> None:
+    async def _drop_deliveries(self, store: Store, ending: Ending) -> None:
         """What was deleted before a hook could be told of it is deleted: that hook hears of the deletion, if it asked for that."""
         for name in ending.hooks:
             _log.warning("hook %r is not told of the end %s: the session was deleted since", name, ending.id)

@@ -11,7 +11,7 @@ from holdfast.domain.artifact import Artifact
 from holdfast.domain.session import Removed, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.registry import Keeper
-from holdfast.lifecycle.expiry import Life, expire_sessions
+from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
 from holdfast.stores.base import Store
 
 _SUMS = tuple(Removed.__struct_fields__)
@@ -54,7 +54,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
-def receipt_of(removed: Removed, **more: int) -> Receipt:
+def make_receipt(removed: Removed, **more: int) -> Receipt:
     """The receipt of one session.
 
     Args:
@@ -65,7 +65,7 @@ def receipt_of(removed: Removed, **more: int) -> Receipt:
 
 
 async def remove_stored_session(
-    life: Life, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
+    life: SessionLifecycle, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
 ) -> Receipt | None:
     """Remove a session and all that belongs to it; what there was, None when there was nothing.
 
@@ -80,11 +80,11 @@ async def remove_stored_session(
     """
     store = expire_sessions(life.store, life)
     held = await artifacts.held(ref)
-    if life.tells("delete"):
-        receipt = await _withdrawn(life, store, ref, held)
+    if life.has_hooks_for("delete"):
+        receipt = await _withdraw(life, store, ref, held)
     else:
         gone = await store.remove(ref)
-        receipt = None if gone is None else receipt_of(gone)
+        receipt = None if gone is None else make_receipt(gone)
     await artifacts.discard(held)
     files = sum([await keeper.forget(store.tenant, ref.user_id, ref.id) for keeper in keepers])
     if receipt is None and not files:
@@ -92,7 +92,7 @@ async def remove_stored_session(
     return (receipt or Receipt()) + Receipt(transcripts=files)
 
 
-async def _withdrawn(life: Life, store: Store, ref: SessionRef, held: Iterable[Artifact]) -> Receipt | None:
+async def _withdraw(life: SessionLifecycle, store: Store, ref: SessionRef, held: Iterable[Artifact]) -> Receipt | None:
     """The receipt of one that is nobody's any more, and goes when hooks were told: what is known of it as it stands."""
     try:
         session = await store.get(ref)

@@ -48,7 +48,7 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
             if name in ("session_ttl", "retention"):
                 found[name] = parse_milliseconds(value, name)
             elif name in _COUNTS:
-                found[name] = _count(value, name, _COUNTS[name])
+                found[name] = _parse_count(value, name, _COUNTS[name])
             else:
                 raise InvalidRequest(f"unknown setting {name!r}; known: {', '.join(SETTINGS)}"[:300], param=name)
         return cls(**found)
@@ -59,7 +59,7 @@ SETTINGS: Final = ("session_ttl", "retention", *_COUNTS)
 """What may be given to `LifeSettings.of`."""
 
 
-def _count(value: Any, name: str, most: int) -> int:
+def _parse_count(value: Any, name: str, most: int) -> int:
     if value is None:
         return 0
     check_whole(value, name, 0, most)

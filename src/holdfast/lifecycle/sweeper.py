@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import HoldfastError, StoreCorrupt
-from holdfast.lifecycle.expiry import Life
-from holdfast.lifecycle.hook_delivery import Teller
+from holdfast.lifecycle.expiry import SessionLifecycle
+from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.stores.lease import Lease, acquire_lease
 from holdfast.stores.walk import is_unchanged, iterate_tenants, iterate_unchanged_sessions
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("holdfast.sweeping")
 LEASE: Final = "sweep"
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
     """How often and how fast is swept."""
 
     step: int = 8
@@ -54,7 +54,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until the first one, at most; a quarter of it at least. Whoever does not live for long sweeps, too."""
 
 
-class Swept(msgspec.Struct, frozen=True):
+class SweepResult(msgspec.Struct, frozen=True):
     """What a sweep did."""
 
     expired: int = 0
@@ -68,9 +68,11 @@ class Swept(msgspec.Struct, frozen=True):
     elsewhere: int = 0
     """Tenants that another process is sweeping."""
 
-    def plus(self, other: Swept) -> Swept:
+    def add(self, other: SweepResult) -> SweepResult:
         """Both together."""
-        return Swept(*(mine + its for mine, its in zip(*map(msgspec.structs.astuple, (self, other)), strict=True)))
+        return SweepResult(
+            *(mine + its for mine, its in zip(*map(msgspec.structs.astuple, (self, other)), strict=True))
+        )
 
 
 class Sweeper:
@@ -81,7 +83,7 @@ class Sweeper:
 
     Args:
         life: of the tenant's own sessions.
-        teller: who tells hooks.
+        hook_dispatcher: who tells hooks.
         clock: milliseconds since the epoch.
         holder: names this process where it sweeps.
         chore: what else is to be done for each tenant now and then, given its life and the time in milliseconds.
@@ -92,24 +94,24 @@ class Sweeper:
 
     def __init__(
         self,
-        life: Life,
-        teller: Teller,
+        life: SessionLifecycle,
+        hook_dispatcher: HookDispatcher,
         clock: Callable[[], int],
         holder: str,
         *,
-        chore: Callable[[Life, int], Awaitable[object]],
-        remove: Callable[[Life, SessionRef], Awaitable[bool]],
-        pace: Pace | None = None,
+        chore: Callable[[SessionLifecycle, int], Awaitable[object]],
+        remove: Callable[[SessionLifecycle, SessionRef], Awaitable[bool]],
+        pace: SweepPace | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._chance = chance
-        self.pace = pace or Pace()
+        self.pace = pace or SweepPace()
         self._chore = chore
         self._remove = remove
         self._chore_due = 0
         self._doing_chores = False
         self._life = life
-        self._teller = teller
+        self._hook_dispatcher = hook_dispatcher
         self._clock = clock
         self._holder = holder
         self._task: asyncio.Task[None] | None = None
@@ -156,51 +158,51 @@ class Sweeper:
             except Exception as exc:  # noqa: BLE001 - the last place: sweeping must not end with one of them
                 _log.error("a sweep failed", exc_info=exc)
 
-    async def sweep(self) -> Swept:
+    async def sweep(self) -> SweepResult:
         """One pass over all that is to be swept; what it did. One at a time in a process: its lease is the same."""
         async with self._sweeping:
             now = self._clock()
             self._doing_chores = now >= self._chore_due
             if self._doing_chores:
                 self._chore_due = now + self.pace.chore
-            swept = await self._tenant(self._life)
+            swept = await self._sweep_tenant(self._life)
             if self._life.settings.all_tenants:
                 async for tenant in iterate_tenants(self._life.store):
                     if tenant != self._life.store.tenant:
-                        swept = swept.plus(await self._tenant(self._life.for_tenant(tenant)))
+                        swept = swept.add(await self._sweep_tenant(self._life.for_tenant(tenant)))
             return swept
 
-    async def _tenant(self, life: Life) -> Swept:
+    async def _sweep_tenant(self, life: SessionLifecycle) -> SweepResult:
         async with acquire_lease(life.store, LEASE, self._holder, self._clock, length=self.pace.lease) as lease:
             if lease is None:
                 await life.evict(recount=True)
-                return Swept(elsewhere=1)
-            expired = await self._expire(life, lease)
+                return SweepResult(elsewhere=1)
+            expired = await self._end_expired(life, lease)
             evicted = await life.evict(recount=True)
-            deleted = await self._retire(life, lease)
+            deleted = await self._delete_retired(life, lease)
             if self._doing_chores:
                 await self._chore(life, self._clock())
-            endings = await self._teller.due(life.store)
-            return Swept(expired, evicted, deleted, endings)
+            endings = await self._hook_dispatcher.claim_due(life.store)
+            return SweepResult(expired, evicted, deleted, endings)
 
-    async def _expire(self, life: Life, lease: Lease) -> int:
+    async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
         """End what has expired, the longest overdue first; how many."""
         number = 0
         while await lease.keep():
-            found = await life.store.idle(limit=self.pace.batch, **life.when())
-            ended = sum(await self._steps(found, lambda session: _expired(life, session)))
+            found = await life.store.idle(limit=self.pace.batch, **life.get_expiry_filters())
+            ended = sum(await self._run_in_steps(found, lambda session: _expire_if_due(life, session)))
             number += ended
             if not ended:  # what is left is in use, or ended by others
                 break
         return number
 
-    async def _retire(self, life: Life, lease: Lease) -> int:
+    async def _delete_retired(self, life: SessionLifecycle, lease: Lease) -> int:
         """Delete what was closed for long enough; how many."""
         age, number = life.settings.retention, 0
         if not age:
             return 0
         waiting: list[Session] = []
-        retired = partial(self._retired, life)
+        retired = partial(self._delete_if_unchanged, life)
         until = self._clock() - age
         async for session in iterate_unchanged_sessions(life.store, until, status="closed"):
             if session.accessed_at > until:  # it was installed since then, with a past
@@ -209,26 +211,26 @@ class Sweeper:
             if len(waiting) == self.pace.batch:
                 if not await lease.keep():
                     return number
-                number += sum(await self._steps(waiting, retired))
+                number += sum(await self._run_in_steps(waiting, retired))
                 waiting.clear()
-        return number + sum(await self._steps(waiting, retired))
+        return number + sum(await self._run_in_steps(waiting, retired))
 
-    async def _retired(self, life: Life, session: Session) -> bool:
+    async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
         """Delete a session, unless it was opened again since it was read."""
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
-    async def _steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
+    async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
         """Do something with each session, some at a time, and leave most of the time to others."""
         loop, did = asyncio.get_running_loop(), list[bool]()
         for at in range(0, len(sessions), self.pace.step):
             began = loop.time()
-            did += await asyncio.gather(*(_unless_damaged(do, one) for one in sessions[at : at + self.pace.step]))
+            did += await asyncio.gather(*(_run_unless_damaged(do, one) for one in sessions[at : at + self.pace.step]))
             took = loop.time() - began
             await asyncio.sleep(max(self.pace.least, took * (1 / self.pace.share - 1)))
         return did
 
 
-async def _unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:
+async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:
     """Do something with a session; a damaged one is skipped and named in the log, so that the others get their turn."""
     try:
         session.require_intact()
@@ -238,5 +240,5 @@ async def _unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Ses
         return False
 
 
-async def _expired(life: Life, session: Session) -> bool:
-    return life.expired(session) and await life.expire(session)
+async def _expire_if_due(life: SessionLifecycle, session: Session) -> bool:
+    return life.is_expired(session) and await life.expire(session)

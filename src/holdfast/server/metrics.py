@@ -126,9 +126,9 @@ class _Ends(Collector):
                 failures.add_metric([code], times)
             for reason, times in sorted(engine.life.ended.items()):
                 ended.add_metric([reason], times)
-            for labels, times in sorted(engine.teller.outcomes.items()):
+            for labels, times in sorted(engine.hook_dispatcher.outcomes.items()):
                 deliveries.add_metric(labels, times)
-            pending.add_metric([], engine.teller.pending)
+            pending.add_metric([], engine.hook_dispatcher.pending)
         yield ended
         yield deliveries
         yield pending

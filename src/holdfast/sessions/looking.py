@@ -165,7 +165,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
     request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
-        await engine.life.use(session)
+        await engine.life.record_use(session)
     past = await _read_past(engine, ref, responder.view_key, look.at_turn) if back else None
     log = DepartureLog(look.trace)
     if past is None:

@@ -184,7 +184,7 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
         turn_id=0,
     )
     session = await _made_with(engine, new, greeting)
-    engine.life.heed(new.ttl)
+    engine.life.note_ttl(new.ttl)
     return session
 
 

@@ -36,7 +36,7 @@ class LibraryTurn:
         self._scope = TurnScope(turn, revive=True)
         await self._scope.__aenter__()
         try:
-            await turn.engine.life.use(turn.session)
+            await turn.engine.life.record_use(turn.session)
             await turn.lock.interruptible(partial(build_prompt, turn))
             self._open = OpenTurn(turn, await prompt_of(turn))
         except BaseException as exc:
