@@ -23,7 +23,7 @@ from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.holdfast import Holdfast
 from holdfast.tools.mcp.connection import Connection
-from holdfast.tools.mcp.servers import told_name
+from holdfast.tools.mcp.servers import make_tool_name
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
 from tests.service.tools_kit import Bench, bench, content, said, shout
@@ -114,12 +114,12 @@ async def test_a_misspelt_tool_is_told() -> None:
 
 def test_names_that_a_provider_takes() -> None:
     """The same each time, never one that is taken, and different names stay different."""
-    assert told_name("", "a b/c.d", ()) == "a_b_c_d"
+    assert make_tool_name("", "a b/c.d", ()) == "a_b_c_d"
     long = "x" * 100
-    named = told_name("server_", long, ())
+    named = make_tool_name("server_", long, ())
     assert len(named) == 64
-    assert named == told_name("server_", long, ()) != told_name("server_", long + "y", ())
-    assert told_name("", "a.b", {"a_b"}) != "a_b"
+    assert named == make_tool_name("server_", long, ()) != make_tool_name("server_", long + "y", ())
+    assert make_tool_name("", "a.b", {"a_b"}) != "a_b"
 
 
 # -- what the model is told ----------------------------------------------------
@@ -191,7 +191,7 @@ async def test_a_server_that_dies_in_a_call() -> None:
     """The call is told to have had an unknown end; the next one starts the server again."""
     async with served([*calls("die"), *calls("shout", text="again")]) as desk:
         await desk.ask("hi", agent="helper")
-        assert "may have done its work or not" in (await result(desk))["error"]
+        assert "may or may not have done its work" in (await result(desk))["error"]
         await desk.ask("hi", agent="helper")
         assert await result(desk) == "AGAIN"
 

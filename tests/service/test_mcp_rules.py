@@ -142,18 +142,18 @@ async def test_one_that_dies_again_and_again_is_started_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though each start succeeds; and why it is away is known."""
-    monkeypatch.setattr(connection, "_FIRST", 0.3)
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.3)
     async with served([], raw(tmp_path / "log", "dies")) as desk:
         await until(lambda: len(times(tmp_path / "log", "started")) >= 3)
         first, second, third = times(tmp_path / "log", "started")[:3]
         assert second - first >= 0.3
         assert third - second >= 0.6
-        await until(lambda: desk.hf.tool_registry.mcp.errors["raw"] == "it went away")
+        await until(lambda: desk.hf.tool_registry.mcp.errors["raw"] == "the connection was lost")
 
 
 async def test_one_that_always_has_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for them now and then."""
-    monkeypatch.setattr(connection, "_BETWEEN", 1000)
+    monkeypatch.setattr(connection, "_RELIST_PAUSE", 1000)
     script = [said(None, *((str(at), "raw_slow", {}) for at in range(3)), ("c", "raw_slow", {})), "x"]
     async with served([*script, said(None, ("d", "raw_asked", {})), "y"], raw(tmp_path / "log", "changes")) as desk:
         await desk.ask("hi", agent="helper")

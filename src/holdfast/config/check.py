@@ -25,7 +25,7 @@ from holdfast.secrets.rules import EXTRA, chosen, installed, unknown
 from holdfast.settings import mask_url
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
-from holdfast.tools.mcp.settings import McpSettings, prefix_of
+from holdfast.tools.mcp.settings import McpSettings, get_tool_prefix
 from holdfast.tools.memory import MEMORY
 from holdfast.tools.search import ALIAS as SEARCH_ALIAS
 from holdfast.tools.search import SEARCH
@@ -239,7 +239,7 @@ def _find_unknown_tools(config: Config) -> Found:
 def _may_be_of_server(config: Config, tool: str) -> bool:
     """Return True if a name may be that of an MCP server, or of one of its tools, which are known only when it runs."""
     named = config.mcp_servers.items()
-    return any(tool == name or tool.startswith(prefix_of(name, one.prefix)) for name, one in named)
+    return any(tool == name or tool.startswith(get_tool_prefix(name, one.prefix)) for name, one in named)
 
 
 def _find_unknown_models(config: Config) -> Found:

@@ -1,6 +1,7 @@
-"""Tools of servers of the Model Context Protocol (MCP), called through its official SDK (extra `mcp`).
+"""Call tools of Model Context Protocol (MCP) servers through the official SDK (extra `mcp`).
 
-settings    how a server is reached, and which of its tools are offered
-connection  one server: started or connected to, kept, called             http  the transport to an address
-servers     all of them, the tools made of theirs, and results
+settings    how to reach a server, and which of its tools to offer
+connection  one server: start or connect, keep the connection, call
+http        transport to a server with a URL
+servers     all servers, the tools made from theirs, and results
 """

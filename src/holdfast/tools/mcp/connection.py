@@ -1,7 +1,8 @@
-"""One MCP server, a program or an address: started or connected to, kept, connected to again, and called.
+"""Connect to one MCP server (a program or a URL), reconnect when the connection is lost, and call its tools.
 
-A program is started in a process group of its own, spoken to line by line, and ended with all that it started. The SDK has such a transport,
-too, but it takes lines without an end, in time that grows with their square, and leaves children alive whose parent ended by itself.
+A program is started in its own process group, spoken to line by line, and ended together with everything that it started. The SDK has
+such a transport too, but it accepts lines of unlimited length, in time that grows with their square, and it leaves children alive whose
+parent ended by itself.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.mcp")
 _GRACE: Final = 2.0
-"""Seconds that a program has to end by itself when its input ends, and again when it is told to."""
+"""Seconds that a program has to end by itself after its input is closed, and again after SIGTERM."""
 _DEAD: Final = 20.0
-"""Seconds for one that was killed to be seen dead: on a machine with much to do that takes a while."""
+"""Seconds to wait for a killed process to be reaped, which takes a while on a busy machine."""
 _POLL: Final = 0.01
 _GONE: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
-"""What a pipe raises whose other end, or whose own, is closed."""
+"""Exceptions that a pipe raises if either end is closed."""
 
 
 @asynccontextmanager
 async def over_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, None]:
-    """Start the program; its messages, and where to send others, as transports of the SDK have them.
+    """Start the program, and yield its read and write streams in the form of the SDK's transports.
 
     Args:
-        settings: of the server: it has a command.
-        errors: what it has as its standard error.
+        settings: of the server, with a `command`.
+        errors: file for the program's standard error.
 
     Raises:
-        OSError: it cannot be started.
-        ValueError: its command or its environment cannot be one.
+        OSError: the program cannot be started.
+        ValueError: the command or the environment is not valid.
     """
     from mcp.client.stdio import get_default_environment
 
@@ -62,23 +63,23 @@ async def over_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, 
         into, read = anyio.create_memory_object_stream[Any](0)
         write, out = anyio.create_memory_object_stream[Any](0)
         async with read, write, anyio.create_task_group() as tasks:
-            tasks.start_soon(_listen, process, into, settings.name)
-            tasks.start_soon(_say, process, out, into)
+            tasks.start_soon(_read_messages, process, into, settings.name)
+            tasks.start_soon(_write_messages, process, out, into)
             try:
                 yield read, write
             finally:
                 tasks.cancel_scope.cancel()
     finally:
-        await _end_surely(process)
+        await _end_shielded(process)
 
 
-async def _listen(process: Process, into: MemoryObjectSendStream[Any], name: str) -> None:
-    """Hand on what it says, until it ends, or says too much at once."""
+async def _read_messages(process: Process, into: MemoryObjectSendStream[Any], name: str) -> None:
+    """Forward messages of the program until its output ends or a message is too large."""
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
     assert process.stdout is not None, "it was started with pipes"
-    lines, told = _Lines(), False
+    lines, has_warned = _Lines(), False
     async with into:
         with suppress(*_GONE):
             async for chunk in process.stdout:
@@ -86,42 +87,47 @@ async def _listen(process: Process, into: MemoryObjectSendStream[Any], name: str
                     try:
                         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                     except ValueError:
-                        if line.strip() and not told:
-                            told = True
-                            _log.warning("an MCP server says what is no message", extra={"fields": {"server": name}})
+                        if line.strip() and not has_warned:
+                            has_warned = True
+                            _log.warning(
+                                "an MCP server sent a line that is not a message of the protocol",
+                                extra={"fields": {"server": name}},
+                            )
                         continue
                     await into.send(SessionMessage(message))
                 if lines.too_long:
                     fields = {"server": name, "most": MCP_MESSAGE_BYTES}
-                    _log.warning("an MCP server's message is too large: it is let go of", extra={"fields": fields})
+                    _log.warning("an MCP server's message is too large: disconnecting", extra={"fields": fields})
                     return
 
 
-async def _say(process: Process, out: MemoryObjectReceiveStream[Any], into: MemoryObjectSendStream[Any]) -> None:
-    """Send it what it is to be told; where it does not listen any more, the connection is over."""
+async def _write_messages(
+    process: Process, out: MemoryObjectReceiveStream[Any], into: MemoryObjectSendStream[Any]
+) -> None:
+    """Send messages to the program. Close the connection if the program no longer reads."""
     assert process.stdin is not None, "it was started with pipes"
     async with out:
         try:
-            async for one in out:
-                line = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for outgoing in out:
+                line = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.stdin.send(line.encode() + b"\n")
         except _GONE:
             await into.aclose()
 
 
 class _Lines:
-    """Lines out of chunks, each put together once."""
+    """Splits chunks into lines, in time linear to their length."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     @property
     def too_long(self) -> bool:
-        """Whether the line that has begun is longer than a message may be."""
+        """True if the unfinished line is longer than a message may be."""
         return len(self._rest) > MCP_MESSAGE_BYTES
 
     def add(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that end in `chunk`."""
+        """Yield the lines that end in `chunk`."""
         first, *others = chunk.split(b"\n")
         self._rest += first
         for next_line in others:
@@ -129,8 +135,8 @@ class _Lines:
             self._rest = bytearray(next_line)
 
 
-async def _end_surely(process: Process) -> None:
-    """End it, also where who waits for that is cancelled meanwhile: anyio's shields do not hold off asyncio's own cancelling."""
+async def _end_shielded(process: Process) -> None:
+    """End the program even if the caller is cancelled. anyio's shields do not hold off asyncio's own cancellation."""
     ending = asyncio.create_task(_end(process))
     with anyio.CancelScope(shield=True):
         try:
@@ -140,100 +146,100 @@ async def _end_surely(process: Process) -> None:
 
 
 async def _end(process: Process) -> None:
-    """End its input, then tell it to end; what is left of it then, and of what it started, is killed."""
+    """Close the input, then send SIGTERM, then kill what is left of the program and of its children."""
     assert process.stdin is not None, "it was started with pipes"
     assert process.stdout is not None, "it was started with pipes"
     try:
         with suppress(*_GONE):
             await process.stdin.aclose()
-        if not await _ended(process):
+        if not await _wait_for_end(process):
             _signal(process, signal.SIGTERM)
-            await _ended(process)
+            await _wait_for_end(process)
     finally:
         _signal(process, signal.SIGKILL)
-    await _ended(process, _DEAD)
-    with anyio.move_on_after(_GRACE), suppress(*_GONE):  # unread, a pipe stays open
+    await _wait_for_end(process, _DEAD)
+    with anyio.move_on_after(_GRACE), suppress(*_GONE):  # an unread pipe stays open
         while True:
             await process.stdout.receive()
 
 
-async def _ended(process: Process, seconds: float = _GRACE) -> bool:
-    """Whether it ends in time. `Process.wait` would wait for its children as well, where they have its pipes."""
+async def _wait_for_end(process: Process, seconds: float = _GRACE) -> bool:
+    """Return True if the process ends in time. `Process.wait` would also wait for children that inherited its pipes."""
     with anyio.move_on_after(seconds):
-        while process.returncode is None:  # noqa: ASYNC110  # nothing tells the end of a process but its `wait`
+        while process.returncode is None:  # noqa: ASYNC110  # a process reports its end only through `wait`
             await anyio.sleep(_POLL)
     return process.returncode is not None
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    """Send a signal to it and to what it started, if there is any of it."""
+    """Send a signal to the process group, if it still exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
-_FIRST, _LONGEST = 1.0, 60.0
-"""Seconds until a server that could not be reached, or went away soon, is tried again; they double. A call tries at once."""
-_BETWEEN: Final = 1.0
-"""Seconds after a server was asked for its tools until it is asked again, however often it tells of others."""
-_SAYS: Final = "; it said: "
-"""Before what a program said on its standard error."""
-_SAID: Final = 2000
-"""Characters of what a program says on its standard error that are told where it cannot be started."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until the next attempt to reach a server that could not be reached, or was lost soon; they double. A call tries at once."""
+_RELIST_PAUSE: Final = 1.0
+"""Minimum seconds between two requests for the list of tools, however often the server announces changes."""
+_QUOTE_PREFIX: Final = "; it said: "
+"""Text before quoted standard error output."""
+_QUOTED_CHARS: Final = 2000
+"""Maximum characters of standard error output that are quoted if a program cannot be started."""
 
 
 class Connection:
-    """One server.
+    """Connection to one MCP server.
 
     Attributes:
-        settings: how it is reached.
-        told: whether it has told its tools, now or before.
-        offered: its tools that are offered, as it told them last; they stay while it is away.
-        error: why it is away; None: it is there, or was not tried yet.
+        settings: how to reach the server.
+        is_listed: True if the server has listed its tools at least once.
+        offered: tools of the server that are offered, as last listed; they are kept while the server is unavailable.
+        error: why the server is unavailable; None if it is available or was not tried yet.
 
     Args:
-        changed: called when its tools have changed.
+        changed: called when the tools have changed.
     """
 
     def __init__(self, settings: McpSettings, changed: Callable[[], None]) -> None:
         self.settings = settings
         self.offered: tuple[Tool, ...] = ()
         self.error: str | None = None
-        self.told = False
+        self.is_listed = False
         self._changed = changed
         self._task: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._lost = asyncio.Event()
-        """Set when the connection that stands is of no use any more."""
-        self._tried = asyncio.Event()
-        """Set when the attempt to connect that runs, or comes next, has ended, either way."""
+        """Set when the current connection is unusable."""
+        self._attempted = asyncio.Event()
+        """Set when the current or next attempt to connect has succeeded or failed."""
         self._wanted = asyncio.Event()
         """Set by a call that cannot wait until the next attempt is due."""
         self._stale = asyncio.Event()
-        """Set when its tools have changed."""
+        """Set when the tools have changed."""
 
     async def open(self) -> None:
-        """Connect; return when that succeeded, or failed for the first time: then it goes on trying.
+        """Connect. Return after the first attempt; if it fails, attempts continue in the background.
 
         Raises:
             MissingExtra: the SDK is not installed.
         """
-        _sdk()
-        self._task = asyncio.create_task(self._keep(), name=f"mcp {self.settings.name}")
-        await self._tried.wait()
+        _import_client()
+        self._task = asyncio.create_task(self._keep_connected(), name=f"mcp {self.settings.name}")
+        await self._attempted.wait()
 
     async def close(self) -> None:
-        """Let go of it; a program is ended."""
+        """Disconnect. A program is ended."""
         task, self._task = self._task, None
         await cancel_task(task)
-        self._tried.set()  # who waits for it waits no more
+        self._attempted.set()  # release the callers that wait for a connection
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Call a tool by the name that the server has for it.
+        """Call a tool by its name on the server.
 
         Raises:
-            ToolFailed: the server is away, went away meanwhile, or refused the call as such.
+            ToolFailed: the server is unavailable, was lost during the call, or refused the call.
         """
-        client = await self._connected()
+        client = await self._get_client()
         from mcp import MCPError
 
         try:
@@ -242,44 +248,44 @@ class Connection:
             if self._is_over(exc):
                 self._lose(client)
                 raise ToolFailed(
-                    f"the connection to MCP server {self.settings.name!r} was lost: the tool may have done its work or not"
+                    f"the connection to MCP server {self.settings.name!r} was lost: the tool may or may not have done its work"
                 ) from exc
             raise ToolFailed(f"MCP server {self.settings.name!r} refused the call: {exc.message}") from exc
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             self._lose(client)
-            raise ToolFailed(f"MCP server {self.settings.name!r} gave no answer: {_why(exc)}") from exc
-        except (RuntimeError, ValueError) as exc:  # what it answered is no result: of no concern to its other calls
-            raise ToolFailed(f"MCP server {self.settings.name!r} gave a wrong answer: {_why(exc)}") from exc
+            raise ToolFailed(f"MCP server {self.settings.name!r} did not answer: {_describe(exc)}") from exc
+        except (RuntimeError, ValueError) as exc:  # an invalid result, which does not concern other calls
+            raise ToolFailed(f"MCP server {self.settings.name!r} gave an invalid answer: {_describe(exc)}") from exc
 
-    async def _connected(self) -> Client:
-        """The client, of a server that is away after one more try. Raises `ToolFailed`."""
+    async def _get_client(self) -> Client:
+        """Return the client, after one more attempt if the server is unavailable. Raise `ToolFailed`."""
         if self._lost.is_set():
             self._lose(self._client)
         if self._client is None:
-            tried = self._tried
+            tried = self._attempted
             self._wanted.set()
             await tried.wait()
         if self._client is None:
-            # What a program says at its end is for whoever runs the server: it may hold secrets, and this goes into the log.
-            why = (self.error or "").partition(_SAYS)[0]
+            # What a program writes when it fails is for the operator of the server: it may hold secrets, and this text goes into the log.
+            why = (self.error or "").partition(_QUOTE_PREFIX)[0]
             raise ToolFailed(f"MCP server {self.settings.name!r} cannot be reached: {why}")
         return self._client
 
     def _lose(self, client: Client | None) -> None:
-        """Give a connection up, unless there is a newer one already: the next call waits for that."""
+        """Give up a connection unless there is a newer one already. The next call waits for a new one."""
         if client is not None and self._client is client:
-            self._client, self._tried = None, asyncio.Event()
+            self._client, self._attempted = None, asyncio.Event()
             self._lost.set()
 
     def _is_over(self, error: Any) -> bool:
-        """Whether an error says that the connection is of no use any more, and not the call."""
+        """Return True if an error means that the connection is unusable, not only that the call failed."""
         from mcp_types import CONNECTION_CLOSED
 
         return error.code == CONNECTION_CLOSED or (self.settings.url is not None and "terminated" in error.message)
 
-    # -- being there -------------------------------------------------------
+    # -- connecting ---------------------------------------------------------
 
-    async def _keep(self) -> None:
+    async def _keep_connected(self) -> None:
         pause, clock = 0.0, asyncio.get_running_loop().time
         while True:
             with suppress(TimeoutError):
@@ -288,99 +294,99 @@ class Connection:
             began = clock()
             try:
                 await self._connect()
-            except Exception as exc:  # noqa: BLE001 - whatever a server does, it is away, and no turn fails for it
-                self.error = _why(exc)
-                fields = {"server": self.settings.name, "error": type(_inner(exc.__cause__ or exc)).__name__}
+            except Exception as exc:  # noqa: BLE001 - whatever goes wrong, the server counts as unavailable, and no turn fails because of it
+                self.error = _describe(exc)
+                fields = {"server": self.settings.name, "error": type(_unwrap(exc.__cause__ or exc)).__name__}
                 _log.warning("an MCP server cannot be reached", extra={"fields": fields})
-                tried, self._tried = self._tried, asyncio.Event()
+                tried, self._attempted = self._attempted, asyncio.Event()
                 tried.set()
-            pause = 0.0 if clock() - began > _LONGEST else min(max(2 * pause, _FIRST), _LONGEST)
+            pause = 0.0 if clock() - began > _LONGEST_PAUSE else min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     async def _connect(self) -> None:
-        """Connect, and return when the connection is lost. Raises whatever came in between before it stood."""
+        """Connect, and return when the connection is lost. Raise what went wrong if it could not be established."""
         self._lost = lost = asyncio.Event()
-        async with self._opened(lost) as client:
+        async with self._open_client(lost) as client:
             self._client, self.error = client, None
-            self._tried.set()
-            told = asyncio.create_task(self._told_changes(client))
+            self._attempted.set()
+            following = asyncio.create_task(self._follow_changes(client))
             try:
                 await lost.wait()
                 self._lose(client)
-                self.error = "it went away"
+                self.error = "the connection was lost"
             finally:
-                told.cancel()
-                await asyncio.wait({told})
-        _log.warning("an MCP server went away", extra={"fields": {"server": self.settings.name}})
+                following.cancel()
+                await asyncio.wait({following})
+        _log.warning("the connection to an MCP server was lost", extra={"fields": {"server": self.settings.name}})
 
     @asynccontextmanager
-    async def _opened(self, lost: asyncio.Event) -> AsyncGenerator[Client, None]:
-        sdk = _sdk()
+    async def _open_client(self, lost: asyncio.Event) -> AsyncGenerator[Client, None]:
+        sdk = _import_client()
         async with AsyncExitStack() as stack:
-            said = await stack.enter_async_context(_said()) if self.settings.command else None
-            transport = _watched(self._transport(said), lost)
-            client = sdk(transport, message_handler=self._heard, cache=None)
+            errors = await stack.enter_async_context(_capture_errors()) if self.settings.command else None
+            transport = _watch_transport(self._open_transport(errors), lost)
+            client = sdk(transport, message_handler=self._handle_message, cache=None)
             try:
                 async with asyncio.timeout(self.settings.start_timeout):
                     await stack.enter_async_context(client)
                     await self._take_tools(client)
             except TimeoutError as exc:
                 raise TimeoutError(
-                    f"it did not answer within {self.settings.start_timeout:g} s{_quoted(said)}"
+                    f"it did not answer within {self.settings.start_timeout:g} s{_quote(errors)}"
                 ) from exc
             except Exception as exc:
-                raise ConnectionError(_why(exc) + _quoted(said)) from exc
+                raise ConnectionError(_describe(exc) + _quote(errors)) from exc
             yield client
 
-    def _transport(self, said: _Said | None) -> Any:
+    def _open_transport(self, errors: _StandardError | None) -> Any:
         settings = self.settings
         if settings.command is not None:
-            assert said is not None, "a program has a standard error"
-            return over_stdio(settings, said.file)
+            assert errors is not None, "a program has a standard error"
+            return over_stdio(settings, errors.file)
         from holdfast.tools.mcp.http import over_http
 
         assert settings.url is not None, "a server has a command or a url"
         return over_http(settings.name, settings.url, settings.headers)
 
     async def _take_tools(self, client: Client) -> None:
-        """Ask for its tools, page by page."""
+        """Request the list of tools, page by page."""
         found: list[Tool] = []
         cursor = None
         while True:
             page = await client.list_tools(cursor=cursor)
-            found += [tool for tool in page.tools if self.settings.offers(tool.name)]
+            found += [tool for tool in page.tools if self.settings.is_offered(tool.name)]
             cursor = page.next_cursor
             if not cursor or len(found) > MCP_TOOLS:
                 break
         if len(found) > MCP_TOOLS:
             fields = {"server": self.settings.name, "taken": MCP_TOOLS}
             _log.warning("an MCP server has too many tools: the first ones are offered", extra={"fields": fields})
-        self.offered, self.told = tuple(found[:MCP_TOOLS]), True
+        self.offered, self.is_listed = tuple(found[:MCP_TOOLS]), True
         self._changed()
 
-    async def _heard(self, message: Any) -> None:
-        """Take note of what the server tells by itself: that its tools have changed (protocols before 2026-07-28)."""
+    async def _handle_message(self, message: Any) -> None:
+        """Handle a notification. In protocols before 2026-07-28 servers announce changed tools this way."""
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
             self._stale.set()
 
-    async def _told_changes(self, client: Client) -> None:
-        """Ask for its tools anew whenever it tells that they have changed."""
+    async def _follow_changes(self, client: Client) -> None:
+        """Request the tools again each time the server announces that they have changed."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._listen, client)
+            tasks.start_soon(self._subscribe, client)
             while True:
                 await self._stale.wait()
                 self._stale.clear()
                 try:
                     async with asyncio.timeout(self.settings.start_timeout):
                         await self._take_tools(client)
-                except Exception:  # noqa: BLE001 - a server's own affair; what it had is still offered
+                except Exception:  # noqa: BLE001 - the server's problem; its previous tools stay offered
                     fields = {"server": self.settings.name}
-                    _log.warning("an MCP server did not tell its new tools", extra={"fields": fields})
-                await asyncio.sleep(_BETWEEN)
+                    _log.warning("an MCP server did not list its new tools", extra={"fields": fields})
+                await asyncio.sleep(_RELIST_PAUSE)
 
-    async def _listen(self, client: Client) -> None:
-        """The same where a protocol wants to be asked for it (2026-07-28)."""
+    async def _subscribe(self, client: Client) -> None:
+        """Subscribe to changes of tools, as the protocol of 2026-07-28 requires."""
         from mcp.client.subscriptions import ListenNotSupportedError
 
         try:
@@ -389,13 +395,13 @@ class Connection:
                     self._stale.set()
         except ListenNotSupportedError:
             pass
-        except Exception as exc:  # noqa: BLE001 - it does not tell, or no longer; what it has now is offered
+        except Exception as exc:  # noqa: BLE001 - the server does not announce changes (any more); its current tools stay offered
             fields = {"server": self.settings.name, "error": type(exc).__name__}
-            _log.info("an MCP server does not tell of new tools", extra={"fields": fields})
+            _log.info("an MCP server does not announce new tools", extra={"fields": fields})
 
 
-def _sdk() -> type[Client]:
-    """The SDK's client. Raises `MissingExtra`."""
+def _import_client() -> type[Client]:
+    """Return the SDK's client class. Raise `MissingExtra`."""
     try:
         from mcp import Client
     except ImportError as exc:
@@ -404,8 +410,8 @@ def _sdk() -> type[Client]:
 
 
 @asynccontextmanager
-async def _watched(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, None]:
-    """A transport that notes when its other side has closed it: the SDK tells that with the next call only."""
+async def _watch_transport(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, None]:
+    """Wrap a transport so that `lost` is set when the other side closes it. The SDK reports that only with the next call."""
     async with transport as (read, write):
         into, out = anyio.create_memory_object_stream[Any](0)
 
@@ -415,7 +421,7 @@ async def _watched(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, N
                     async for message in read:
                         await into.send(message)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # nobody listens any more
+                pass  # no reader any more
             finally:
                 lost.set()
 
@@ -427,14 +433,14 @@ async def _watched(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, N
                 tasks.cancel_scope.cancel()
 
 
-# -- what a program says ---------------------------------------------------------
+# -- standard error of a program -------------------------------------------------
 
 
-class _Said(asyncio.Protocol):
-    """The end of what a program says on its standard error.
+class _StandardError(asyncio.Protocol):
+    """Keeps the end of what a program writes to its standard error.
 
     Attributes:
-        file: what the program writes to.
+        file: the file that the program writes to.
     """
 
     def __init__(self, file: Any) -> None:
@@ -442,39 +448,38 @@ class _Said(asyncio.Protocol):
         self._end = b""
 
     def data_received(self, data: bytes) -> None:
-        """Keep the last of it: a program may talk for years."""
-        self._end = (self._end + data)[-_SAID:]
+        """Keep only the end, because a program may write for years."""
+        self._end = (self._end + data)[-_QUOTED_CHARS:]
 
     @property
     def text(self) -> str:
-        """The last of it."""
         return self._end.decode(errors="replace").strip()
 
 
 @asynccontextmanager
-async def _said() -> AsyncGenerator[_Said, None]:
+async def _capture_errors() -> AsyncGenerator[_StandardError, None]:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as file:
-        said = _Said(file)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: said, os.fdopen(reading, "rb"))
+        errors = _StandardError(file)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: errors, os.fdopen(reading, "rb"))
         try:
-            yield said
+            yield errors
         finally:
             transport.close()
 
 
-def _quoted(said: _Said | None) -> str:
-    return f"{_SAYS}{said.text}" if said is not None and said.text else ""
+def _quote(errors: _StandardError | None) -> str:
+    return f"{_QUOTE_PREFIX}{errors.text}" if errors is not None and errors.text else ""
 
 
-def _why(error: BaseException) -> str:
-    """The innermost words of an error."""
-    error = _inner(error)
+def _describe(error: BaseException) -> str:
+    """Return the message of the innermost error."""
+    error = _unwrap(error)
     return str(error) or type(error).__name__
 
 
-def _inner(error: BaseException) -> BaseException:
-    """The error itself: task groups wrap theirs."""
+def _unwrap(error: BaseException) -> BaseException:
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return error

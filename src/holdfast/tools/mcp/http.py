@@ -1,6 +1,6 @@
-"""A server at an address, through the SDK's streamable HTTP; no message of it is larger than one may be.
+"""Connect to an MCP server by URL, through the SDK's streamable HTTP, with a limit on the size of messages.
 
-Imported by whoever connects only: it needs the HTTP client that comes with the SDK.
+Import this module only to connect: it needs the HTTP client that is installed with the SDK.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from holdfast.limits import MCP_MESSAGE_BYTES
 
 _log = logging.getLogger("holdfast.mcp")
-_USUAL: Final = frozenset({400, 404, 405})
-"""What servers answer to what they do not know, a newer protocol above all."""
+_EXPECTED_STATUSES: Final = frozenset({400, 404, 405})
+"""Statuses with which servers answer what they do not support, above all newer protocols."""
 
 
 @asynccontextmanager
 async def over_http(name: str, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
-    """Its messages, and where to send others, as transports of the SDK have them.
+    """Yield the read and write streams of a server in the form of the SDK's transports.
 
     Args:
-        name: what the server is called here.
+        name: name of the server in the configuration.
         url: its address.
         headers: sent with each request.
     """
 
-    async def refused(response: httpx2.Response) -> None:
-        if response.is_error and response.status_code not in _USUAL:
+    async def log_error_status(response: httpx2.Response) -> None:
+        if response.is_error and response.status_code not in _EXPECTED_STATUSES:
             fields = {"server": name, "status": response.status_code}
             _log.warning("an MCP server refused a request", extra={"fields": fields})
 
     async with create_mcp_http_client(headers=dict(headers)) as client:
-        client.event_hooks = {"response": [refused, _bound]}
+        client.event_hooks = {"response": [log_error_status, _limit_body]}
         async with streamable_http_client(url, http_client=client, max_sse_event_size=MCP_MESSAGE_BYTES) as streams:
             yield streams
 
 
-async def _bound(response: httpx2.Response) -> None:
-    """Have a body end with an error where it is too large; of a stream of events, each has its limit already."""
+async def _limit_body(response: httpx2.Response) -> None:
+    """Limit the size of a body. In event streams, each event already has a limit."""
     if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         response.stream = _Body(response.stream)
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body up to what a message may have."""
+    """A body that raises an error if it is larger than a message may be."""
 
     def __init__(self, body: Any) -> None:
         self._body = body

@@ -1,7 +1,7 @@
-"""All MCP servers that a Holdfast knows: the tools made of theirs, their names, and results as the model reads them.
+"""Connect to all MCP servers of a Holdfast, create tools from theirs, and format results for the model.
 
-Providers accept letters, digits, `_` and `-` in names of tools, at most 64. In results text is unchanged, media become artifacts of
-the session, and the rest is described in words.
+Providers accept letters, digits, `_` and `-` in tool names, at most 64 characters. Text in results is unchanged, media become artifacts of
+the session, and everything else is described in words.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ from holdfast.tools.tool import Tool, ToolLimits, Toolset
 if TYPE_CHECKING:
     from mcp_types import Tool as Offered
 
-_LONGEST: Final = 64
-_HASHED: Final = 8
-"""Characters of a hash that tells two names apart which are the same otherwise."""
+_NAME_CHARS: Final = 64
+_HASH_CHARS: Final = 8
+"""Characters of the hash that distinguishes names that are otherwise the same."""
 
 
-def told_name(before: str, name: str, taken: Collection[str]) -> str:
-    """A name for the tool `name`: the same each time, and none of those that are `taken`.
+def make_tool_name(before: str, name: str, taken: Collection[str]) -> str:
+    """Return the name that the model uses for the tool `name`: always the same, and not in `taken`.
 
-    >>> told_name("files_", "read.file", ())
+    >>> make_tool_name("files_", "read.file", ())
     'files_read_file'
     """
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", before + name)
-    if plain and len(plain) <= _LONGEST and plain not in taken:
+    if plain and len(plain) <= _NAME_CHARS and plain not in taken:
         return plain
-    mark = hashlib.blake2b(f"{before}{name}".encode("utf-8", "replace"), digest_size=_HASHED // 2).hexdigest()
-    return f"{plain[: _LONGEST - _HASHED - 1]}_{mark}"
+    mark = hashlib.blake2b(f"{before}{name}".encode("utf-8", "replace"), digest_size=_HASH_CHARS // 2).hexdigest()
+    return f"{plain[: _NAME_CHARS - _HASH_CHARS - 1]}_{mark}"
 
 
 AUTHOR: Final = "mcp"
-"""`author` of artifacts that are made of media in results."""
-_TYPE: Final = "application/octet-stream"
+"""`author` of artifacts made from media in results."""
+_DEFAULT_TYPE: Final = "application/octet-stream"
 
 
-async def told(blocks: Sequence[Mapping[str, Any]], structured: Any, context: ToolContext, tool: str) -> str:
-    """A result in words.
+async def format_result(blocks: Sequence[Mapping[str, Any]], structured: Any, context: ToolContext, tool: str) -> str:
+    """Format a result as text for the model.
 
     Args:
-        blocks: its content, as the protocol has it in JSON.
-        structured: its structured content; told where no block says it already.
-        context: of the call: media are kept as artifacts of its session.
-        tool: what the model called.
+        blocks: its content, as the protocol's JSON.
+        structured: its structured content, used if no block has text.
+        context: of the call. Media are saved as artifacts of its session.
+        tool: the name that the model called.
     """
-    said: list[str] = []
-    media = 0
+    texts: list[str] = []
+    saved = 0
     for block in blocks:
-        kept = _media(block)
-        if kept is None:
-            said.append(_words(block))
+        media = _get_media(block)
+        if media is None:
+            texts.append(_format_block(block))
             continue
-        media += 1
-        said.append(await _kept(*kept, context, f"{tool}-{context.call.unit}", media))
-    if structured is not None and not any(text.strip() for text in said):
-        said.append(msgspec.json.encode(structured).decode())
-    return "\n".join(filter(None, said)) or "[the tool returned nothing]"
+        saved += 1
+        texts.append(await _save_media(*media, context, f"{tool}-{context.call.unit}", saved))
+    if structured is not None and not any(text.strip() for text in texts):
+        texts.append(msgspec.json.encode(structured).decode())
+    return "\n".join(filter(None, texts)) or "[the tool returned nothing]"
 
 
-def _words(block: Mapping[str, Any]) -> str:
+def _format_block(block: Mapping[str, Any]) -> str:
     kind, resource = block.get("type"), block.get("resource")
     if kind == "text":
         return str(block.get("text", ""))
@@ -88,62 +88,64 @@ def _words(block: Mapping[str, Any]) -> str:
     return f"[content of type {kind!s}, which cannot be shown]"
 
 
-def _media(block: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Media type and base64 of a block that is no text; None: it is text."""
+def _get_media(block: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return media type and base64 data of a block, or None if it is text."""
     kind, resource = block.get("type"), block.get("resource")
     if kind in ("image", "audio"):
-        return str(block.get("mimeType") or _TYPE), str(block.get("data", ""))
+        return str(block.get("mimeType") or _DEFAULT_TYPE), str(block.get("data", ""))
     if kind == "resource" and isinstance(resource, Mapping) and "blob" in resource:
-        return str(resource.get("mimeType") or _TYPE), str(resource["blob"])
+        return str(resource.get("mimeType") or _DEFAULT_TYPE), str(resource["blob"])
     return None
 
 
-async def _kept(media_type: str, data: str, context: ToolContext, name: str, number: int) -> str:
-    """Keep media as an artifact; a line that tells its name, or why there is none."""
+async def _save_media(media_type: str, data: str, context: ToolContext, name: str, number: int) -> str:
+    """Save media as an artifact. Return a line with its name, or with the reason why it was not saved."""
     if number > MCP_MEDIA:
-        return f"[{media_type}: not kept, a result may have {MCP_MEDIA} media]"
+        return f"[{media_type}: not saved, at most {MCP_MEDIA} media of a result are saved]"
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        return f"[{media_type}: not kept, its data are no base64]"
+        return f"[{media_type}: not saved, its data is not valid base64]"
     named = f"{name}-{number}{guess_extension(media_type.partition(';')[0].strip()) or '.bin'}"
     try:
         artifact = await context.artifacts.save(named, content, mime_type=media_type, author=AUTHOR)
     except HoldfastError as exc:
-        return f"[{media_type}, {len(content):,} bytes: not kept: {exc}]"
-    where = f"artifact {artifact.name!r}, version {artifact.version}"  # calls side by side share a name
-    return f"[{artifact.mime_type}, {artifact.size:,} bytes, kept as {where}]"
+        return f"[{media_type}, {len(content):,} bytes: not saved: {exc}]"
+    where = f"artifact {artifact.name!r}, version {artifact.version}"  # parallel calls share a name
+    return f"[{artifact.mime_type}, {artifact.size:,} bytes, saved as {where}]"
 
 
 _log = logging.getLogger("holdfast.mcp")
-_REFUSED: Final = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
-"""What providers refuse beside the type of a tool's arguments, and with it the whole call; the server looks at these itself."""
+_REJECTED_KEYWORDS: Final = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
+"""Schema keywords that providers reject next to the type of a tool's arguments, with the whole call. The server checks them itself."""
 
 
 class McpServers:
-    """Servers, connected while it is open.
+    """MCP servers, connected while this is open.
 
     Args:
-        settings: of each.
-        own: the tools that there are beside theirs.
-        changed: given the toolset when there are others.
+        settings: of each server.
+        own: the tools that do not come from MCP servers.
+        changed: called with the toolset when it changes.
 
     Raises:
-        InvalidRequest: two servers have one name.
+        InvalidRequest: two servers have the same name.
     """
 
     def __init__(self, settings: Iterable[McpSettings], own: Toolset, changed: Callable[[Toolset], None]) -> None:
         self._own = own
-        self._tell = changed
+        self._notify = changed
         self._connections: dict[str, Connection] = {}
         for one in settings:
             check_kind(one, "mcp_servers", McpSettings, "a list of McpSettings")
             if one.name in self._connections:
-                raise InvalidRequest(f"two MCP servers are called {one.name!r}", param="mcp_servers")
-            self._connections[one.name] = Connection(one, self._changed)
+                raise InvalidRequest(
+                    f"two MCP servers have the name {one.name!r}; rename one of them", param="mcp_servers"
+                )
+            self._connections[one.name] = Connection(one, self._publish_tools)
 
     async def open(self) -> None:
-        """Connect to all of them side by side. One that cannot be reached is tried again later, and by calls.
+        """Connect to all servers concurrently. Servers that cannot be reached are retried later, and by calls.
 
         Raises:
             MissingExtra: the SDK is not installed.
@@ -153,51 +155,52 @@ class McpServers:
         except BaseException:
             await self.close()
             raise
-        self._changed()
+        self._publish_tools()
 
     async def close(self) -> None:
-        """Let go of all of them."""
+        """Disconnect from all servers."""
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     def limit(self, limits: ToolLimits) -> None:
-        """Have all tools go as far as these from now on."""
+        """Apply limits to all tools from now on."""
         self._own = msgspec.structs.replace(self._own, limits=limits)
-        self._changed()
+        self._publish_tools()
 
     @property
     def errors(self) -> dict[str, str | None]:
-        """Why a server is away, by its name; None: it is there."""
+        """Why each server is unavailable, by its name; None if it is available."""
         return {name: connection.error for name, connection in self._connections.items()}
 
-    def _changed(self) -> None:
-        """Tell the tools that there are now. Those of Holdfast's own go before a server's of the same name."""
+    def _publish_tools(self) -> None:
+        """Publish the current tools. Holdfast's own take precedence over a server's of the same name."""
         tools, groups = dict(self._own.tools), dict(self._own.groups)
         for name, connection in self._connections.items():
             made = []
             for offered in connection.offered:
-                if (tool := _tool(connection, offered, tools)) is not None:
+                if (tool := _convert_tool(connection, offered, tools)) is not None:
                     tools[tool.name] = tool
                     made.append(tool.name)
             groups[name] = tuple(made)
-        away = tuple(one.settings.before for one in self._connections.values() if not one.told)
-        self._tell(msgspec.structs.replace(self._own, tools=tools, groups=groups, away=away))
+        away = tuple(one.settings.tool_prefix for one in self._connections.values() if not one.format_result)
+        self._notify(msgspec.structs.replace(self._own, tools=tools, groups=groups, away=away))
 
 
-def _tool(connection: Connection, offered: Offered, taken: Collection[str]) -> Tool | None:
-    """A server's tool as one of ours; None, and a word in the log, for one that no provider would take."""
+def _convert_tool(connection: Connection, offered: Offered, taken: Collection[str]) -> Tool | None:
+    """Convert a server's tool. Log a warning and return None if no provider would accept it."""
     settings = connection.settings
-    name = told_name(settings.before, offered.name, taken)
-    said = {key: value for key, value in offered.input_schema.items() if key not in _REFUSED}
-    schema = {"type": "object", "properties": {}, **said}
+    name = make_tool_name(settings.tool_prefix, offered.name, taken)
+    accepted = {key: value for key, value in offered.input_schema.items() if key not in _REJECTED_KEYWORDS}
+    schema = {"type": "object", "properties": {}, **accepted}
     if name in taken or not _fits(schema):
         fields = {"server": settings.name, "tool": offered.name[:200]}
         _log.warning(
-            "a tool of an MCP server is left out: its schema is too large or its name taken", extra={"fields": fields}
+            "a tool of an MCP server is left out: its schema is too large or its name is taken",
+            extra={"fields": fields},
         )
         return None
     return Tool(
         name=name,
-        call=_calling(connection, offered.name, name),
+        call=_make_call(connection, offered.name, name),
         description=(offered.description or "")[:MCP_DESCRIPTION_CHARS],
         parameters=schema,
         timeout=settings.timeout + settings.start_timeout,
@@ -214,11 +217,13 @@ def _fits(schema: Any) -> bool:
         return False
 
 
-def _calling(connection: Connection, theirs: str, ours: str) -> Callable[[ToolContext, dict[str, Any]], Awaitable[str]]:
+def _make_call(
+    connection: Connection, theirs: str, ours: str
+) -> Callable[[ToolContext, dict[str, Any]], Awaitable[str]]:
     async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
         result = await connection.call(theirs, arguments)
         blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-        text = await told(blocks, result.structured_content, context, ours)
+        text = await format_result(blocks, result.structured_content, context, ours)
         if result.is_error:
             raise ToolFailed(text)
         return text
