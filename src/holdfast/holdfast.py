@@ -264,7 +264,7 @@ class Holdfast(Sessions):
         engine.recalling["conversation"] = recall_conversations
         engine.recalling["memory"] = recall_memories
         if self.tool_registry.kernels is not None:
-            engine.life.on_end = self.tool_registry.kernels.over
+            engine.life.on_end = self.tool_registry.kernels.end_session
         return engine
 
     def _make_tenant_engine(self, tenant: str) -> Engine:

@@ -19,7 +19,7 @@ from holdfast.cli import commands
 from holdfast.cli.doctor import machine, store, upstream
 from holdfast.config import load, load_default
 from holdfast.tokens import DATA
-from holdfast.tools.python.process import Sandboxed, supported
+from holdfast.tools.python.process import Sandbox, detect_sandbox
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -101,16 +101,16 @@ def test_what_holds_code_in_is_told() -> None:
     Path("holdfast.yaml").write_text("python: {enabled: true, interpreter: /no/python}", encoding="utf-8")
     level, message = only(found()["sandbox"])
     assert level == "fail"
-    assert "python.interpreter" in message or "cannot hold code in" in message
+    assert "python.interpreter" in message or "cannot sandbox code" in message
     Path("holdfast.yaml").write_text("python: {enabled: true}", encoding="utf-8")
-    assert only(found()["sandbox"])[0] == ("fail" if supported().missing else "ok")
+    assert only(found()["sandbox"])[0] == ("fail" if detect_sandbox().missing else "ok")
 
 
 @pytest.mark.parametrize(("unsandboxed", "level"), [("true", "warn"), ("false", "fail")])
 def test_what_does_not_hold_code_in_is_told(monkeypatch: pytest.MonkeyPatch, unsandboxed: str, level: str) -> None:
     """With what the code could do, as the configuration has it."""
     for place in ("holdfast.tools.python.process", "holdfast.tools.python.kernels"):
-        monkeypatch.setattr(f"{place}.supported", lambda: Sandboxed(limits=True))
+        monkeypatch.setattr(f"{place}.supported", lambda: Sandbox(limits=True))
     Path("holdfast.yaml").write_text(f"python: {{enabled: true, unsandboxed: {unsandboxed}}}", encoding="utf-8")
     told = only(found()["sandbox"])
     assert told[0] == level

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.tools.python.folders import PREFIX
-from holdfast.tools.python.process import supported
+from holdfast.tools.python.process import detect_sandbox
 from holdfast.tools.python.tool import FRESH
 from tests.clocks import Clock
 from tests.edges.keys import bearer, made
@@ -25,7 +25,7 @@ from tests.edges.server import Process, Served, config_text, gateway
 from tests.service.fake_python import listed
 from tests.waiting import until
 
-pytestmark = pytest.mark.skipif(bool(supported().missing), reason=f"not held in here: {supported().missing}")
+pytestmark = pytest.mark.skipif(bool(detect_sandbox().missing), reason=f"no sandbox here: {detect_sandbox().missing}")
 DONE = "All done."
 OUTSIDE = Path(tempfile.gettempdir()) / "python-was-here"
 

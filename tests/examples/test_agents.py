@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply, ScriptedUpstream
-from holdfast.tools.python.process import supported
+from holdfast.tools.python.process import detect_sandbox
 from tests.examples.gallery import README, Example
 from tests.markers import unmarked
 
-HELD = pytest.mark.skipif(bool(supported().missing), reason=f"not held in here: {supported().missing}")
+HELD = pytest.mark.skipif(bool(detect_sandbox().missing), reason=f"not held in here: {detect_sandbox().missing}")
 KEY = "sk-real-0123456789abcdef"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.holdfast import Holdfast
-from holdfast.tools.python.calls import Ran
+from holdfast.tools.python.calls import CallResult
 from holdfast.tools.python.settings import PythonSettings
 
 
@@ -25,7 +25,7 @@ class FakeProcess:
         self._stage = stage
         self._killed = asyncio.Event()
 
-    async def run(self, code: str) -> Ran:
+    async def run(self, code: str) -> CallResult:
         """See `PythonProcess`."""
         assert not self.closed, "whoever was closed runs nothing"
         assert not self._stage.running[self.folder], "one at a time"
@@ -38,7 +38,7 @@ class FakeProcess:
         finally:
             self._stage.running[self.folder].clear()
 
-    async def _done(self, word: str, rest: str) -> Ran:
+    async def _done(self, word: str, rest: str) -> CallResult:
         if word == "hold":
             gate = asyncio.ensure_future(self._stage.gate(rest).wait())
             killed = asyncio.ensure_future(self._killed.wait())
@@ -48,7 +48,7 @@ class FakeProcess:
                 gate.cancel()
                 killed.cancel()
             if self.closed:
-                return Ran(status="killed")
+                return CallResult(status="killed")
         if word == "late":
             await self._stage.gate("late").wait()
             word = "write"
@@ -56,15 +56,15 @@ class FakeProcess:
             name, _, text = rest.partition(" ")
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text(text, encoding="utf-8")
-            return Ran(status="success", files=(name,))
+            return CallResult(status="success", files=(name,))
         if word == "plot":
-            return Ran(status="success", plots=(b"\x89PNG\r\n\x1a\n",) * int(rest or 1))
+            return CallResult(status="success", plots=(b"\x89PNG\r\n\x1a\n",) * int(rest or 1))
         if word == "files":
-            return Ran(status="success", files=tuple(rest.split()))
+            return CallResult(status="success", files=tuple(rest.split()))
         if word == "ls":
             found = sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
-            return Ran(status="success", result=" ".join(found))
-        return Ran(status="success", result=str(self.calls))
+            return CallResult(status="success", result=" ".join(found))
+        return CallResult(status="success", result=str(self.calls))
 
     async def close(self) -> None:
         """See `PythonProcess`."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.tools.python.process import Limits, PythonProcess, supported
+from holdfast.tools.python.process import Limits, PythonProcess, detect_sandbox
 
-MISSING = supported().missing
+MISSING = detect_sandbox().missing
 sandboxed = pytest.mark.skipif(bool(MISSING), reason=f"nothing holds a process in here: {'; '.join(MISSING)}")
 """Only where the system can hold a process in; the reason says what was not run."""
 Start = Callable[..., PythonProcess]

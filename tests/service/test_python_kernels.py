@@ -35,7 +35,7 @@ async def kernels(folder: Path, **given: Any) -> AsyncIterator[tuple[Kernels, St
 
 
 async def call(made: Kernels, key: tuple[str, str, str], code: str = "x", identity: str = "1") -> str | None:
-    async with made.using(key, identity) as kernel:
+    async with made.acquire(key, identity) as kernel:
         return (await kernel.run(code)).result
 
 
@@ -61,7 +61,7 @@ async def test_a_session_made_anew_has_another_process(tmp_path: Path) -> None:
     async with kernels(tmp_path) as (made, stage, _):
         await call(made, A, "write secret.txt x")
         assert await call(made, A, "ls", identity="2") == ""
-        await made.idle()
+        await made.wait_until_ended()
         assert (stage.alive, len(folders(tmp_path))) == (1, 1)
 
 
@@ -159,7 +159,7 @@ async def test_the_idle_ones_end(tmp_path: Path) -> None:
         assert len(made) == 2
         clock.now += 1
         assert await made.sweep() > 0
-        await made.idle()
+        await made.wait_until_ended()
         assert [process.closed for process in stage.processes] == [True, False]
         assert len(folders(tmp_path)) == 1
         stage.gate("one").set()
@@ -183,7 +183,7 @@ async def test_never_idle(tmp_path: Path) -> None:
 async def test_an_end_in_the_middle_of_a_call(tmp_path: Path) -> None:
     """The code is killed, what waits behind it is told, and the folder is gone."""
     async with kernels(tmp_path) as (made, stage, _):
-        async with made.using(A, "1") as kernel:
+        async with made.acquire(A, "1") as kernel:
             pass
         held = asyncio.ensure_future(call(made, A, "hold one"))
         await until(lambda: stage.ran)
@@ -193,7 +193,7 @@ async def test_an_end_in_the_middle_of_a_call(tmp_path: Path) -> None:
         assert await held is None
         with pytest.raises(NoKernel, match="ended"):
             await waits
-        await made.idle()
+        await made.wait_until_ended()
         assert folders(tmp_path) == []
         assert await call(made, A) == "1"
 
@@ -212,7 +212,7 @@ async def test_an_end_before_there_is_a_process(tmp_path: Path, monkeypatch: pyt
         task = asyncio.ensure_future(call(made, A))
         await until(making.is_set)
         made._end(made._kernels[A])
-        await made.idle()
+        await made.wait_until_ended()
         go_on.set()
         with pytest.raises(NoKernel, match="ended"):
             await task
@@ -312,6 +312,6 @@ def test_a_folder_that_was_tidied_up(tmp_path: Path) -> None:
 def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
     """It is said at the start."""
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidRequest, match="no work folders can be made") as caught:
+    with pytest.raises(InvalidRequest, match="work folders cannot be created") as caught:
         WorkFolders(str(tmp_path / "file" / "x")).open()
     assert caught.value.param == "python.workdir"

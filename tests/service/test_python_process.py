@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.tools.python.contents import look, open_file
+from holdfast.tools.python.contents import list_contents, open_file
 from holdfast.tools.python.process import PythonProcess
 from tests.service.python_kit import Start, _start, gone
 from tests.waiting import until
@@ -138,7 +138,7 @@ class TestCode:
         process = start()
         ran = await process.run("x = 1\nprint('so far')\nexit()\nprint('never')")
         assert (ran.status, ran.stdout) == ("success", "so far\n")
-        assert ran.note == "the code ended itself by an exit; variables are kept"
+        assert ran.note == "the code called exit(); variables are kept"
         assert (await process.run("print(x)")).stdout == "1\n"
 
     async def test_what_code_leaves_behind_does_not_break_the_next(self, start: Start) -> None:
@@ -236,7 +236,7 @@ class TestFolder:
         (tmp_path / "real" / "file").write_text("x")
         (tmp_path / "work" / "inner").symlink_to(tmp_path / "real")
         assert open_file(tmp_path / "work", "inner/file") is None
-        assert look(tmp_path / "work", 100).files == {}
+        assert list_contents(tmp_path / "work", 100).files == {}
 
     async def test_a_fifo_hangs_nobody(self, start: Start, tmp_path: Path) -> None:
         process = start()
@@ -326,7 +326,7 @@ class TestPictures:
             "import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\nplt.figure(figsize=(1, 1))"
         )
         assert len(ran.plots) == 1
-        assert ran.note == "no more than 1 figures of a call are kept"
+        assert ran.note == "at most 1 figures of a call are kept"
 
     async def test_a_figure_of_a_call_that_fails_is_told(self, start: Start) -> None:
         ran = await start().run("import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\n1 / 0")

@@ -130,7 +130,7 @@ class TestStart:
         old = tmp_path / "old"
         old.write_text("#!/bin/sh\necho this is Python 2.7: 3.9 or later is needed >&2\n")
         old.chmod(0o700)
-        with pytest.raises(PythonUnavailable, match=r"did not come up: this is Python 2\.7: 3\.9 or later is needed"):
+        with pytest.raises(PythonUnavailable, match=r"did not start: this is Python 2\.7: 3\.9 or later is needed"):
             await start(interpreter=str(old)).run("1")
 
     async def test_a_python_by_its_name_is_not_looked_for_in_the_folder(
@@ -299,8 +299,8 @@ class TestCutting:
             for size in (*pieces, len(text)):
                 output.write(text[:size])
             written = "".join(text[:size] for size in (*pieces, len(text)))
-            tail, seen = output.told()
-            said = worker._joined(file.fileno(), base64.b64decode(tail), seen, most)
+            tail, seen = output.describe()
+            said = worker._join_output(file.fileno(), base64.b64decode(tail), seen, most)
         self._check(written, said, len(written.encode()), most)
 
     @staticmethod

@@ -18,7 +18,7 @@ from holdfast.errors import PythonUnavailable
 from holdfast.tools.python import process as process_module
 from holdfast.tools.python import seccomp
 from holdfast.tools.python.calls import Limits
-from holdfast.tools.python.process import PythonProcess, Sandboxed, supported
+from holdfast.tools.python.process import PythonProcess, Sandbox, detect_sandbox
 from tests.service.python_kit import Start, _start, is_there, sandboxed
 
 __all__ = ["_start"]
@@ -435,27 +435,27 @@ class TestWhere:
     """Where it can be held in, and where not."""
 
     def test_what_there_is_is_told(self) -> None:
-        found = supported()
+        found = detect_sandbox()
         assert found.limits == (os.name == "posix")
-        assert Sandboxed(landlock=3, seccomp=True, limits=True).missing == ()
+        assert Sandbox(landlock=3, seccomp=True, limits=True).missing == ()
 
     def test_what_is_missing_is_said(self) -> None:
-        said = Sandboxed(limits=True).missing
+        said = Sandbox(limits=True).missing
         assert [line.partition(" (")[0] for line in said] == [
             "files outside the work folder can be read and written",
             "network and other processes can be reached",
         ]
-        assert len(Sandboxed().missing) == 3
+        assert len(Sandbox().missing) == 3
 
     @pytest.mark.parametrize(
-        "held", [Sandboxed(limits=True), Sandboxed(landlock=7, limits=True), Sandboxed(seccomp=True, limits=True)]
+        "held", [Sandbox(limits=True), Sandbox(landlock=7, limits=True), Sandbox(seccomp=True, limits=True)]
     )
     async def test_it_does_not_start_where_something_is(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: Sandboxed
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: Sandbox
     ) -> None:
-        monkeypatch.setattr(process_module, "supported", lambda: held)
+        monkeypatch.setattr(process_module, "detect_sandbox", lambda: held)
         with pytest.raises(
-            PythonUnavailable, match=r"this system cannot hold Python in: .*`python\.unsandboxed: true`"
+            PythonUnavailable, match=r"this system cannot sandbox Python: .*`python\.unsandboxed: true`"
         ):
             await PythonProcess(tmp_path / "w").run("1")
         assert not (tmp_path / "w").exists()
@@ -468,7 +468,7 @@ class TestWhere:
         process = start()
         await process.run("1")
         assert process._worker is not None
-        assert process._worker.sandboxed == supported()
+        assert process._worker.sandbox == detect_sandbox()
 
     @pytest.mark.parametrize("machine", [0, 1])
     def test_no_number_stands_for_two_things(self, machine: int) -> None:
@@ -477,4 +477,4 @@ class TestWhere:
         numbers += [both[machine] for both in (seccomp.CLONE, seccomp.SOCKETPAIR, seccomp.PRLIMIT, seccomp.FCNTL)]
         numbers += [both[machine] for both in (seccomp.IOCTL, seccomp.OPENAT, seccomp.PRCTL, seccomp.AFFINITY)]
         assert len(numbers) == len(set(numbers))
-        assert len(seccomp.program(("x86_64", "aarch64")[machine], 1)) < 8 * 4096
+        assert len(seccomp.build_filter(("x86_64", "aarch64")[machine], 1)) < 8 * 4096

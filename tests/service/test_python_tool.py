@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
-from holdfast.tools.python.tool import longest
+from holdfast.tools.python.tool import get_max_seconds
 from holdfast.tools.tool import ToolLimits
 from tests.service.fake_python import listed, settings
 from tests.service.guard_kit import REDACTION, guard_from
@@ -55,7 +55,7 @@ def test_the_model_is_told_the_limits(tmp_path: Path) -> None:
     assert tool.definition["function"]["parameters"]["required"] == ["code"]
     assert list(tool.parameters["properties"]) == ["code"]
     assert tool.timeout is not None
-    assert tool.timeout == longest(given) > given.timeout + 3
+    assert tool.timeout == get_max_seconds(given) > given.timeout + 3
 
 
 def test_settings_that_are_none_and_a_second_tool_of_its_name_are_refused() -> None:

@@ -66,7 +66,7 @@ async def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
         await desk.ask("go")
         first, second, third, fourth = [found["not_kept"] for found in await results(desk)]
         assert [found["name"] for found in first] == ["gone", "link", "../out", "/etc/passwd", "a/../b"]
-        assert {found["reason"] for found in first} == {"it is no plain file, cannot be read, or is gone"}
+        assert {found["reason"] for found in first} == {"it is not a regular file, cannot be read, or was deleted"}
         assert "50" in second[0]["reason"]
         assert third[0]["name"] == "a.exe"
         assert fourth[-1] == {"files": 1, "reason": "at most 5 files and plots of a call are kept"}
@@ -102,7 +102,7 @@ async def test_files_come_back_to_their_folder_alone(tmp_path: Path, path: Any) 
 async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `€` where names are Latin-1; half a character is one everywhere."""
     monkeypatch.setattr(
-        files, "_place", lambda artifact: PurePosixPath(artifact.metadata["path"].replace("€", "\ud800"))
+        files, "_get_path", lambda artifact: PurePosixPath(artifact.metadata["path"].replace("€", "\ud800"))
     )
     async with pythonic([code("ls"), said("Done.")], tmp_path) as (desk, _):
         for name, path in (("bad.txt", "€.txt"), ("good.txt", "good.txt")):
@@ -148,7 +148,7 @@ async def test_a_file_comes_back_whole_or_not_at_all(tmp_path: Path, caplog: pyt
         (found,) = await results(desk)
         assert found["result"] == "good.txt"
         assert "1 are not" in found["note"]
-        assert "could not be put back" in caplog.text
+        assert "could not be restored" in caplog.text
 
 
 async def test_files_never_reach_another_session_of_that_name(tmp_path: Path) -> None:

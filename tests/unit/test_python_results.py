@@ -13,9 +13,9 @@ from holdfast.config import list_warnings, load
 from holdfast.config.build import build_python_settings
 from holdfast.domain.artifact import check_name
 from holdfast.errors import ConfigError, InvalidRequest
-from holdfast.tools.python.calls import Ran
-from holdfast.tools.python.files import Kept, artifact_name
-from holdfast.tools.python.results import fitted, told
+from holdfast.tools.python.calls import CallResult
+from holdfast.tools.python.files import SavedFiles, make_artifact_name
+from holdfast.tools.python.results import fit_result, format_result
 from holdfast.tools.python.settings import PythonSettings
 
 PARTS = st.text(st.characters(codec=None, exclude_characters="/\0"), min_size=1, max_size=300)
@@ -44,7 +44,7 @@ PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
 )
 def test_what_a_file_is_called(path: str, name: str) -> None:
     """By its path where that is a name, and else by what is left of it, with its ending."""
-    called = artifact_name(path)
+    called = make_artifact_name(path)
     assert called.startswith(name)
     assert check_name(called) == called
     assert called.endswith(path[path.rindex(".") :] if path.count(".") == 1 and not path.startswith(".") else "")
@@ -53,7 +53,7 @@ def test_what_a_file_is_called(path: str, name: str) -> None:
 @given(PATHS, PATHS)
 def test_every_path_has_a_name_of_its_own(one: str, other: str) -> None:
     """An artifact's name, whatever the path; never one of a plot; equal for equal paths alone."""
-    names = artifact_name(one), artifact_name(other)
+    names = make_artifact_name(one), make_artifact_name(other)
     for name in names:
         assert check_name(name) == name
     assert (names[0] == names[1]) == (one == other)
@@ -62,22 +62,28 @@ def test_every_path_has_a_name_of_its_own(one: str, other: str) -> None:
 # -- results -------------------------------------------------------------------
 
 
-def ran(**fields: Any) -> Ran:
-    return Ran(**{"status": "success", "seconds": 0.01234, **fields})
+def ran(**fields: Any) -> CallResult:
+    return CallResult(**{"status": "success", "seconds": 0.01234, **fields})
 
 
 def test_nothing_empty_is_told() -> None:
     """A result has what there is to say, and no more; zero is something."""
-    assert told(ran(result="0"), Kept(), [], 4096) == {"status": "success", "result": "0", "seconds": 0.012}
+    assert format_result(ran(result="0"), SavedFiles(), [], 4096) == {
+        "status": "success",
+        "result": "0",
+        "seconds": 0.012,
+    }
     files = [{"name": "a", "bytes": 1, "version": 0}]
-    found = told(ran(status="killed", stdout="x"), Kept(files=files), ["one", "two"], 4096)
+    found = format_result(ran(status="killed", stdout="x"), SavedFiles(files=files), ["one", "two"], 4096)
     assert found == {"status": "killed", "stdout": "x", "files": files, "note": "one; two", "seconds": 0.012}
 
 
 def test_output_is_cut_before_the_traceback() -> None:
     """The traceback says what went wrong: it stays whole as long as there is anything else to cut."""
     trace = "Traceback\n" + "frame\n" * 200
-    found = told(ran(status="error", stdout="o" * 90_000, stderr="e" * 90_000, exception=trace), Kept(), [], 8192)
+    found = format_result(
+        ran(status="error", stdout="o" * 90_000, stderr="e" * 90_000, exception=trace), SavedFiles(), [], 8192
+    )
     assert found["exception"] == trace
     assert "bytes of this result cut" in found["stdout"]
     assert "bytes of this result cut" in found["stderr"]
@@ -92,7 +98,7 @@ def test_a_result_is_no_longer_than_it_may_be(a: str, b: str, c: str, d: str, fi
     """Whatever is in it, escapes included; and what is short enough is whole."""
     listed = [{"name": f"{at}.txt", "bytes": at, "version": 0} for at in range(files)]
     whole = {"status": "error", "stdout": a, "stderr": b, "result": c, "exception": d, "files": listed}
-    found = fitted(whole, most)
+    found = fit_result(whole, most)
     assert len(msgspec.json.encode(found)) <= most
     assert found.get("more_files", 0) + len(found["files"]) == files
     if len(msgspec.json.encode(whole)) <= most:

@@ -84,9 +84,9 @@ def check_open_files() -> Finding:
 def check_sandbox(settings: PythonSettings | None) -> Finding:
     """Check which sandbox features the system offers to the tool `check_python`. None means that the tool is disabled."""
     from holdfast.tools.python.kernels import check_platform
-    from holdfast.tools.python.process import supported
+    from holdfast.tools.python.process import detect_sandbox
 
-    found = supported()
+    found = detect_sandbox()
     features = (
         f"Landlock {found.landlock or 'none'}, seccomp {_format_yes(found.seccomp)}, limits {_format_yes(found.limits)}"
     )

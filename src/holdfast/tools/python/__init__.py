@@ -1,10 +1,10 @@
-"""The tool `python`: what a model writes runs in a process of its session's own, which is held in.
+"""Run a model's Python code (tool `python`) in a sandboxed process per session.
 
-tool      the tool itself, and what the model is told    kernels   which session has which process, and when one ends
-files     files become artifacts, and come back          folders   work folders: made, locked, removed
-contents  what an untrusted work folder holds            results   what the model is told, no longer than it may be
-process   the process over all its lives                 worker    one of them: frames, signals, output
-child     the same from its own side: no Holdfast there  calls     a call's limits, and what came of it
-sandbox   what holds it in                               seccomp   which system calls it has
-settings  how far the tool may go
+tool      the tool itself, and the notes for the model     kernels   which session has which process, and when it ends
+files     save files as artifacts, and restore them        folders   create, lock and remove work folders
+contents  list and read untrusted work folders             results   results for the model, within their size limit
+process   the process of a session, across restarts        worker    one operating system process: frames, signals, output
+child     the program in that process; has no Holdfast     calls     limits and results of calls
+sandbox   restricts the process                            seccomp   filters its system calls
+settings  limits of the tool
 """

@@ -1,4 +1,4 @@
-"""A call of the Python process: how far it may go, and what came of it."""
+"""Define limits and results of calls of a Python process."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ from holdfast.limits import MIB
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a process may go."""
+    """Limits of a process."""
 
     timeout: float = 60.0
-    """Seconds that a call may run; then it is interrupted."""
+    """Maximum seconds of a call; then it is interrupted."""
     grace: float = 3.0
-    """Seconds that it has to end after that; then its process is killed."""
+    """Seconds that an interrupted call has to end; then its process is killed."""
     memory: int = 1024 * MIB
-    """Bytes of address space."""
+    """Maximum bytes of address space."""
     max_output: int = 64 * 1024
-    """Bytes of each text of a call that are kept: stdout, stderr, result, exception."""
+    """Maximum bytes of each text of a call: stdout, stderr, result, exception."""
     max_file: int = 32 * MIB
-    """Largest file that it may write, bytes."""
+    """Size of the largest file that code may write, in bytes."""
     max_folder: int = 512 * MIB
-    """Bytes of all files of the work folder together. A call that passes it is killed, and the folder emptied."""
+    """Maximum bytes of all files in the work folder. A process that exceeds it is killed, and the folder is emptied."""
     max_entries: int = 10_000
-    """Files and folders in the work folder; the same happens."""
+    """Maximum number of files and folders in the work folder; the same happens beyond it."""
     max_plots: int = 16
-    """Figures of a call that are kept."""
+    """Maximum number of figures that are kept of a call."""
     max_threads: int = 128
-    """Threads at once; a process that passes it is killed."""
+    """Maximum number of threads; a process that exceeds it is killed."""
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a call."""
+class CallResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a call."""
 
     status: Literal["success", "error", "timeout", "killed"]
-    """`killed`: the process died of the call (`os._exit`, a signal, memory), or had to be killed."""
+    """`killed`: the call ended the process (`os._exit`, a signal, memory), or the process had to be killed."""
     stdout: str = ""
-    """Cut at `max_output`, with a marker that says how much is missing; so are the others."""
+    """Output, cut at `max_output`. A marker says how much is missing; the same applies to the other texts."""
     stderr: str = ""
     result: str | None = None
-    """`repr` of the last expression; None: there was none, or it was None."""
+    """`repr` of the last expression; None if the last statement is not an expression, or its value is None."""
     exception: str | None = None
-    """Traceback of the code's own frames."""
+    """Traceback, without frames outside the code."""
     files: tuple[str, ...] = ()
-    """Files that were created or changed, relative to the work folder, sorted. A name may hold newlines and surrogates (bytes
-    that are no UTF-8). Open them with `holdfast.tools.python.contents.open_file`, which follows no links."""
+    """Created or changed files, relative to the work folder, sorted. A name may contain newlines and surrogates (bytes that are not
+    UTF-8). Open them with `holdfast.tools.python.contents.open_file`, which follows no links.
+    """
     plots: tuple[bytes, ...] = ()
-    """PNGs of the figures of matplotlib that were open, and of an image of PIL as last expression."""
+    """PNGs of open matplotlib figures, and of a PIL image that is the last expression."""
     note: str | None = None
-    """For the model: what was done to its process."""
+    """Note for the model about what happened to the process."""
     seconds: float = 0.0
     restarted: bool = False
-    """Whether an earlier process had died, so that its variables were gone when this call began."""
+    """True if an earlier process had ended, so that its variables were lost before this call."""

@@ -1,12 +1,12 @@
-"""The Python of a session, from the inside: reads code, runs it in one namespace, tells what came of it.
+"""Run inside a session's Python process: read code, run it in one namespace, and answer with the result.
 
     python -I child.py STDOUT
 
-It is given frames on descriptor 0 and answers on 1, and moves both away at once, to where code does not write by accident.
-Descriptor STDOUT is a file for what the code writes, 2 another one. A frame is a length (4 bytes, the highest first) and JSON.
-What runs here may do to this file's objects what it likes: whoever reads the answers believes none of them.
+It receives frames on descriptor 0 and answers on descriptor 1. It first moves both to high numbers, where code does not write by accident.
+Descriptor STDOUT is a file for the code's standard output, 2 another one for its errors. A frame is a length (4 bytes, big-endian) and
+JSON. Code that runs here can do anything to this file's objects, so the reader of the answers does not trust them.
 
-It runs in another Python, 3.9 or later, which has no Holdfast: the standard library only.
+It runs in a separate Python, 3.9 or later, that has no Holdfast: standard library only.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ import traceback
 import types
 from typing import Any
 
-_ABOVE = 200
-"""Our own descriptors are from here on."""
+_LOWEST_DESCRIPTOR = 200
+"""Lowest number of this file's own descriptors."""
 _PNG_BYTES = 16 << 20
-"""All plots of a call together."""
+"""Maximum bytes of all plots of a call."""
 _RESERVE = 4 << 20
-"""Bytes that are given up when memory is full, to say so."""
+"""Bytes that are released when memory is full, so that this can be reported."""
 _SOURCES = 200
-"""Calls whose code is kept for tracebacks."""
+"""Number of calls whose code is kept for tracebacks."""
 _SLICE = 1 << 20
 _COROUTINE = 0x80
 NO_MEMORY = 71
-"""Exit code of a process that could not even say what came of a call."""
+"""Exit code of a process that had no memory left to report a result."""
 MARKER = "\n[… {:,} of {:,} bytes cut …]\n"
 
 
 def cut(text: str, most: int) -> str:
-    """`text` in about `most` bytes: of a longer one the head (two thirds) and the tail, with a marker between them."""
+    """Shorten `text` to about `most` bytes: the head (two thirds) and the tail, with a marker between them."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= most:
         return data.decode()
@@ -51,7 +51,7 @@ def cut(text: str, most: int) -> str:
     return head.decode("utf-8", "ignore") + missing + tail.decode("utf-8", "ignore")
 
 
-# -- what the code reads and writes ------------------------------------------------
+# -- standard streams --------------------------------------------------------------
 
 
 class _Bytes(io.RawIOBase):
@@ -70,11 +70,11 @@ class _Bytes(io.RawIOBase):
         return len(view)
 
     def close(self) -> None:
-        """It stays open."""
+        """Do nothing: the stream stays open."""
 
 
 class Output(io.TextIOBase):
-    """`sys.stdout` or `sys.stderr`: the head goes into a file, which outlives this process; of the rest the tail is kept here."""
+    """`sys.stdout` or `sys.stderr`: writes the head to a file, which outlives this process, and keeps the tail of the rest in memory."""
 
     def __init__(self, number: int, saved: int, most: int) -> None:
         self._number = number
@@ -85,25 +85,27 @@ class Output(io.TextIOBase):
         self.begin()
 
     def begin(self) -> None:
-        """Nothing was written yet."""
+        """Start a call, without output."""
         self._left = self._head
         self._tail = bytearray()
         self._seen = 0
 
     def put(self, data: bytes) -> None:
-        """Keep, or forget, some bytes. Threads may mix what they write; nothing grows by it."""
+        """Keep or drop bytes. Output of threads may be mixed, but nothing grows without limit."""
         if self._left > 0:
             head, data = data[: self._left], data[self._left :]
             self._left -= len(head)
-            with contextlib.suppress(OSError):  # the file is as large as a file may be
+            with contextlib.suppress(OSError):  # the file has reached its maximum size
                 os.write(self._saved, head)
         self._seen += len(data)
         self._tail += data
         if len(self._tail) > 2 * self._room:
             del self._tail[: -self._room]
 
-    def told(self) -> list[Any]:
-        """What is not in the file: the tail of it in Base64, since it may begin within a character, and how many bytes it was."""
+    def describe(self) -> list[Any]:
+        """Return the tail of what is not in the file, in Base64 because it may begin inside a character, and the number of bytes not in
+        the file.
+        """
         return [base64.b64encode(self._tail[-self._room :]).decode(), self._seen]
 
     encoding = "utf-8"
@@ -123,40 +125,40 @@ class Output(io.TextIOBase):
         return self._number
 
     def reconfigure(self, **_: Any) -> None:
-        """It is UTF-8, and stays so."""
+        """Do nothing: the stream stays UTF-8."""
 
     def close(self) -> None:
-        """It stays open."""
+        """Do nothing: the stream stays open."""
 
 
 class NoInput(io.TextIOBase):
-    """`sys.stdin`: there is nobody."""
+    """`sys.stdin`, which has no input."""
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: Any = -1) -> str:
-        raise EOFError("there is no input: nobody can type here, so write the value into the code")
+        raise EOFError("there is no input: input() does not work here, so write the value into the code")
 
-    readline = read  # type: ignore[assignment] # the same for both
+    readline = read  # type: ignore[assignment] # same behaviour for both
 
     def fileno(self) -> int:
         return 0
 
     def close(self) -> None:
-        """It stays open."""
+        """Do nothing: the stream stays open."""
 
 
 # -- code ---------------------------------------------------------------------------
 
 
 class Interpreter:
-    """One namespace, and what is done with it.
+    """Runs code in one namespace.
 
     Args:
-        most: bytes of each text that are told.
-        plots: figures that are told.
-        memory: bytes that it may have, to be told of.
+        most: maximum bytes of each text in a result.
+        plots: maximum number of figures in a result.
+        memory: bytes that the process may use, for a note.
     """
 
     def __init__(self, most: int, plots: int, memory: int) -> None:
@@ -173,14 +175,14 @@ class Interpreter:
         self._names["__builtins__"] = builtins
 
     def interrupt(self, *_: Any) -> None:
-        """SIGINT came: code is stopped; between two calls nothing is."""
+        """Handle SIGINT: stop running code. Between calls it has no effect."""
         if self.running:
             self.interrupted = True
             raise KeyboardInterrupt
 
     def run(self, number: int, code: str) -> dict[str, Any]:
-        """Run code; what came of it."""
-        told: dict[str, Any] = {
+        """Run code and return the result."""
+        result: dict[str, Any] = {
             "id": number,
             "status": "error",
             "result": None,
@@ -194,45 +196,45 @@ class Interpreter:
         try:
             try:
                 self.running = True
-                self._told(f"<call {number}>", code, told)
+                self._evaluate_into(f"<call {number}>", code, result)
             finally:
                 self.running = False
-        except BaseException as exc:  # noqa: BLE001 - it came while an earlier one was told
+        except BaseException as exc:  # noqa: BLE001 - raised while an earlier exception was being formatted
             self.running = False
-            told["status"] = "error"
-            told["exception"] = type(exc).__name__
+            result["status"] = "error"
+            result["exception"] = type(exc).__name__
         self._reserve = None
-        told["interrupted"] = self.interrupted
-        return told
+        result["interrupted"] = self.interrupted
+        return result
 
-    def _told(self, name: str, code: str, told: dict[str, Any]) -> None:
+    def _evaluate_into(self, name: str, code: str, result: dict[str, Any]) -> None:
         try:
-            value = self._value(name, code)
+            value = self._run_code(name, code)
             if value is not None:
                 self._names["_"] = value
-                self._image(value, told)
-                told["result"] = cut(repr(value), self._most)
-            told["status"] = "success"
+                self._add_image(value, result)
+                result["result"] = cut(repr(value), self._most)
+            result["status"] = "success"
         except SystemExit as exc:
-            self._exited(exc, told)
-        except BaseException as exc:  # noqa: BLE001 - whatever the code raises is its result
+            self._handle_exit(exc, result)
+        except BaseException as exc:  # noqa: BLE001 - any exception of the code is part of its result
             if isinstance(exc, MemoryError):
                 self._reserve = None
-                told["notes"].append(
+                result["notes"].append(
                     f"this process may use {self._memory:,} bytes: delete variables, or work in smaller parts"
                 )
-            told["exception"] = cut(_traceback(exc), self._most)
-        self._figures(told)
+            result["exception"] = cut(_format_traceback(exc), self._most)
+        self._add_figures(result)
 
-    def _exited(self, exc: SystemExit, told: dict[str, Any]) -> None:
+    def _handle_exit(self, exc: SystemExit, result: dict[str, Any]) -> None:
         if exc.code in (None, 0):
-            told["status"] = "success"
-            told["notes"].append("the code ended itself by an exit; variables are kept")
+            result["status"] = "success"
+            result["notes"].append("the code called exit(); variables are kept")
         else:
-            told["exception"] = cut(f"SystemExit: {exc.code}", self._most)
+            result["exception"] = cut(f"SystemExit: {exc.code}", self._most)
 
-    def _value(self, name: str, code: str) -> Any:
-        """The value of the last expression; None: the last statement is none."""
+    def _run_code(self, name: str, code: str) -> Any:
+        """Run code. Return the value of the last expression, or None if the last statement is not an expression."""
         lines = code.splitlines(keepends=True)
         linecache.cache[name] = (len(code), None, lines, name)
         kept = [one for one in linecache.cache if one.startswith("<call ")]
@@ -240,17 +242,17 @@ class Interpreter:
             del linecache.cache[old]
         tree = ast.parse(code, name)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        self._evaluated(tree, name, "exec")
-        return self._evaluated(ast.Expression(last.value), name, "eval") if isinstance(last, ast.Expr) else None
+        self._evaluate(tree, name, "exec")
+        return self._evaluate(ast.Expression(last.value), name, "eval") if isinstance(last, ast.Expr) else None
 
-    def _evaluated(self, tree: Any, name: str, mode: str) -> Any:
-        # This file's own `from __future__` is not the code's.
+    def _evaluate(self, tree: Any, name: str, mode: str) -> Any:
+        # Without `dont_inherit`, the code would be compiled with this file's `from __future__`.
         compiled = compile(tree, name, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        value = eval(compiled, self._names)  # noqa: S307 - it is what all this is for
-        return self._awaited(value) if compiled.co_flags & _COROUTINE else value
+        value = eval(compiled, self._names)  # noqa: S307 - running code is the purpose of this file
+        return self._run_coroutine(value) if compiled.co_flags & _COROUTINE else value
 
-    def _awaited(self, coroutine: Any) -> Any:
-        """Run a top-level `await` to its end; the loop is kept for the next, so that tasks can go on there."""
+    def _run_coroutine(self, coroutine: Any) -> Any:
+        """Run a top-level `await`. The loop is kept for later calls, so that tasks can continue there."""
         import asyncio
 
         if self._loop is None or self._loop.is_closed():
@@ -263,60 +265,60 @@ class Interpreter:
                 task.cancel()
             raise
 
-    # -- pictures ------------------------------------------------------------
+    # -- figures and images --------------------------------------------------
 
-    def _figures(self, told: dict[str, Any]) -> None:
-        """The open figures of matplotlib, if it was imported; they are closed."""
+    def _add_figures(self, result: dict[str, Any]) -> None:
+        """Add the open matplotlib figures to the result and close them, if matplotlib was imported."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None:
             return
         try:
             for number in pyplot.get_fignums():
-                self._kept(pyplot.figure(number).savefig, told)
-        except Exception as exc:  # noqa: BLE001 - the code may have done anything to it
-            told["notes"].append(cut(f"a figure could not be drawn: {type(exc).__name__}: {exc}", 500))
+                self._add_plot(pyplot.figure(number).savefig, result)
+        except Exception as exc:  # noqa: BLE001 - the code may have changed matplotlib in any way
+            result["notes"].append(cut(f"a figure could not be drawn: {type(exc).__name__}: {exc}", 500))
         finally:
             with contextlib.suppress(Exception):
                 pyplot.close("all")
 
-    def _image(self, value: Any, told: dict[str, Any]) -> None:
-        """An image of PIL, if that was imported."""
+    def _add_image(self, value: Any, result: dict[str, Any]) -> None:
+        """Add a PIL image to the result, if PIL was imported."""
         image = getattr(sys.modules.get("PIL.Image"), "Image", None)
         if isinstance(image, type) and isinstance(value, image):
             picture: Any = value
-            self._kept(picture.save, told)
+            self._add_plot(picture.save, result)
 
-    def _kept(self, save: Any, told: dict[str, Any]) -> None:
-        plots, notes = told["plots"], told["notes"]
+    def _add_plot(self, save: Any, result: dict[str, Any]) -> None:
+        plots, notes = result["plots"], result["notes"]
         if len(plots) >= self._plots:
-            too_many = f"no more than {self._plots} figures of a call are kept"
+            too_many = f"at most {self._plots} figures of a call are kept"
             notes += [] if too_many in notes else [too_many]
             return
         written = io.BytesIO()
         save(written, format="png")
         data = base64.b64encode(written.getvalue()).decode()
         if sum(map(len, plots)) + len(data) > _PNG_BYTES * 4 // 3:
-            too_large = f"a figure was too large: those of a call may have {_PNG_BYTES:,} bytes together"
+            too_large = f"a figure was too large: all figures of a call may have {_PNG_BYTES:,} bytes together"
             notes += [] if too_large in notes else [too_large]
             return
         plots.append(data)
 
 
-def _traceback(exc: BaseException) -> str:
-    """What Python would say, beginning with the code's own lines."""
+def _format_traceback(exc: BaseException) -> str:
+    """Format an exception as Python does, starting with the code's own frames."""
     try:
-        told = traceback.TracebackException(type(exc), exc, exc.__traceback__)
-        frames = list(told.stack)
+        formatted = traceback.TracebackException(type(exc), exc, exc.__traceback__)
+        frames = list(formatted.stack)
         first = next((at for at, frame in enumerate(frames) if frame.filename.startswith("<call ")), len(frames))
-        told.stack = traceback.StackSummary.from_list(frames[first:])
-        waiting = [told]
+        formatted.stack = traceback.StackSummary.from_list(frames[first:])
+        waiting = [formatted]
         while waiting:
             one = waiting.pop()
             one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if frame.filename != __file__])
             inner = (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ()))
             waiting += [other for other in inner if other is not None]
-        return "".join(told.format()).rstrip("\n")
-    except Exception:  # noqa: BLE001 - an error of the code's own may break when it is asked what it says
+        return "".join(formatted.format()).rstrip("\n")
+    except Exception:  # noqa: BLE001 - formatting a custom exception may raise
         return type(exc).__name__
 
 
@@ -324,27 +326,27 @@ def _traceback(exc: BaseException) -> str:
 
 
 class Channel:
-    """Frames from and to the other side. Raises `EOFError` when there is none."""
+    """Sends and receives frames. Raises `EOFError` when the other side has closed its end."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
 
     def receive(self) -> Any:
-        """The next frame."""
+        """Return the next frame."""
         _reset_flags(self._incoming)
-        (size,) = struct.unpack(">I", self._exactly(4))
-        return json.loads(self._exactly(size))
+        (size,) = struct.unpack(">I", self._read_exactly(4))
+        return json.loads(self._read_exactly(size))
 
     def send(self, frame: Any) -> None:
-        """Send one."""
+        """Send a frame."""
         data = json.dumps(frame).encode()
         view = memoryview(struct.pack(">I", len(data)) + data)
         _reset_flags(self._outgoing)
         while view:
             view = view[os.write(self._outgoing, view) :]
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         parts = []
         while size:
             part = os.read(self._incoming, min(size, _SLICE))
@@ -356,72 +358,72 @@ class Channel:
 
 
 def _reset_flags(number: int) -> None:
-    """Undo what code did to the flags of our descriptors: one that does not block would end this process at its next frame."""
+    """Reset the flags of a descriptor. If code makes one non-blocking, this process would end at its next frame."""
     import fcntl
 
     fcntl.fcntl(number, fcntl.F_SETFL, 0)
 
 
-def _away(number: int) -> int:
-    """The same descriptor far up."""
-    import fcntl  # not there on Windows, where the other side of this file is imported too
+def _move_up(number: int) -> int:
+    """Duplicate a descriptor to a high number."""
+    import fcntl  # not available on Windows, where the server imports this file too
 
-    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close what was inherited by accident: not every event loop takes care of that."""
+    """Close descriptors that were inherited by accident: not every event loop prevents that."""
     place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112 - pathlib is slow to import
     for name in os.listdir(place):  # noqa: PTH208 - the same
         if int(name) not in kept:
-            with contextlib.suppress(OSError):  # what was listed with
+            with contextlib.suppress(OSError):  # the descriptor used for listing
                 os.close(int(name))
 
 
 class StandardStreams:
-    """What code finds when it begins: descriptors 0, 1 and 2, and the streams on them."""
+    """Standard streams of the code: descriptors 0, 1 and 2, and the Python streams on them."""
 
     def __init__(self, folder: str, stdout: int, most: int) -> None:
         self._folder = folder
         null = os.open(os.devnull, os.O_RDWR)
-        self._saved = [_away(null), _away(stdout), _away(2)]
+        self._saved = [_move_up(null), _move_up(stdout), _move_up(2)]
         os.close(null)
         os.close(stdout)
         self.outputs = (Output(1, self._saved[1], most), Output(2, self._saved[2], most))
-        self.tidy()
+        self.reset()
 
-    def tidy(self) -> None:
-        """Put back what the code before may have closed, replaced or left."""
+    def reset(self) -> None:
+        """Restore what earlier code may have closed, replaced or left behind."""
         for number, saved in enumerate(self._saved):
             os.dup2(saved, number)
         for output in self.outputs:
             output.begin()
         streams: Any = (NoInput(), *self.outputs)
         sys.stdin, sys.stdout, sys.stderr = streams
-        sys.__stdin__, sys.__stdout__, sys.__stderr__ = streams  # type: ignore[misc] # ours, for good
+        sys.__stdin__, sys.__stdout__, sys.__stderr__ = streams  # type: ignore[misc] # replaced permanently
         try:
             os.getcwd()  # noqa: PTH109 - pathlib is slow to import
-        except OSError:  # it was removed
+        except OSError:  # the directory was removed
             with contextlib.suppress(OSError):
                 os.chdir(self._folder)
 
 
-def _confined(channel: Channel, told: dict[str, Any]) -> None:
-    """Hold this process in as the first frame says, and say how far that went. Exits where it must not run so."""
+def _apply_sandbox(channel: Channel, settings: dict[str, Any]) -> None:
+    """Apply the sandbox and report the restrictions. The server ends the process if they are not sufficient."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
-    import sandbox  # type: ignore[import-not-found] # beside this file, which is no module of a package here
+    import sandbox  # type: ignore[import-not-found] # a file in the same directory, which is not in a package here
 
     del sys.path[0], sys.modules["sandbox"], sys.modules["seccomp"]
     try:
-        held = sandbox.confine(told["folder"], told, told["parent"])
-    except Exception as exc:  # noqa: BLE001 - any: what does not hold must not run
-        held = {"failed": f"{type(exc).__name__}: {exc}"}
-    channel.send({"id": 0, "held": held})
+        restrictions = sandbox.confine(settings["folder"], settings, settings["parent"])
+    except Exception as exc:  # noqa: BLE001 - whatever went wrong, code must not run without the sandbox
+        restrictions = {"failed": f"{type(exc).__name__}: {exc}"}
+    channel.send({"id": 0, "restrictions": restrictions})
 
 
-def _prepared(told: dict[str, Any]) -> None:
+def _prepare(settings: dict[str, Any]) -> None:
     os.umask(0o077)
-    os.chdir(told["folder"])
+    os.chdir(settings["folder"])
     sys.argv = [""]
     import faulthandler
     import warnings
@@ -431,28 +433,30 @@ def _prepared(told: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer frames until there are no more."""
+    """Answer frames until the other side closes."""
     if sys.version_info < (3, 9):  # noqa: UP036 - it is another Python than the one that Holdfast asks for
         raise RuntimeError(f"this is Python {sys.version_info[0]}.{sys.version_info[1]}: 3.9 or later is needed")
     stdout = int(sys.argv[1])
     _close_others({0, 1, 2, stdout})
-    channel = Channel(_away(0), _away(1))
+    channel = Channel(_move_up(0), _move_up(1))
     os.close(0)
     os.close(1)
-    told = channel.receive()
-    streams = StandardStreams(told["folder"], stdout, told["max_output"])
-    _prepared(told)
-    _confined(channel, told)
-    sys.path.append(told["folder"])  # last, and held in: a file there takes the place of no module that this file needs
-    interpreter = Interpreter(told["max_output"], told["max_plots"], told["memory"])
+    settings = channel.receive()
+    streams = StandardStreams(settings["folder"], stdout, settings["max_output"])
+    _prepare(settings)
+    _apply_sandbox(channel, settings)
+    sys.path.append(
+        settings["folder"]
+    )  # last, and after the sandbox is applied: a file there must not replace a module that this file needs
+    interpreter = Interpreter(settings["max_output"], settings["max_plots"], settings["memory"])
     while True:
         signal.signal(signal.SIGINT, interpreter.interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         request = channel.receive()
-        streams.tidy()
+        streams.reset()
         answer = interpreter.run(request["id"], request["code"])
         try:
-            answer.update(stdout=streams.outputs[0].told(), stderr=streams.outputs[1].told())
+            answer.update(stdout=streams.outputs[0].describe(), stderr=streams.outputs[1].describe())
             channel.send(answer)
         except MemoryError:
             os._exit(NO_MEMORY)
@@ -461,9 +465,9 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (EOFError, OSError):  # the other side is gone
+    except (EOFError, OSError):  # the server has closed its end
         os._exit(0)
-    except BaseException:  # noqa: BLE001 - it could not start; or whatever the code did to this file's objects
+    except BaseException:  # noqa: BLE001 - it could not start, or code has broken this file's objects
         with contextlib.suppress(BaseException):
             os.write(2, traceback.format_exc().encode("utf-8", "replace"))
         os._exit(70)

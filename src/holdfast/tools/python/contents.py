@@ -1,7 +1,7 @@
-"""What is in a work folder, as somebody left it who may mean ill: looked at and read without following a link or running out of anything.
+"""List and read an untrusted work folder without following links or exhausting resources.
 
-A name in it may be any bytes, a file may be a pipe that never says anything, a folder may lie ten thousand deep. The process
-may be at work in it meanwhile: whatever was looked at may be something else by now.
+A name may be any bytes, a file may be a pipe that never delivers data, and folders may be nested ten thousand deep. The process may be
+running meanwhile, so anything that was checked may have changed since.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ import msgspec
 from holdfast.limits import MIB
 
 HIDDEN: Final = frozenset({".cache", ".config", ".tmp"})
-"""Folders at the top where libraries keep what is theirs: counted, never told."""
+"""Top-level folders in which libraries keep their own files: counted, but never listed."""
 DEPTH: Final = 64
-"""Folders inside each other."""
+"""Maximum depth of folders."""
 _NAMES_BYTES: Final = 4 * MIB
-"""All paths together."""
+"""Maximum bytes of all paths together."""
 _STEPS: Final = 50_000
-"""To all folders from the top, one after the other: each is opened by all that it lies in."""
+"""Maximum number of path steps, summed over all folders. Each folder is opened by walking through its parents."""
 _FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Without waiting: a FIFO that nobody writes to is opened at once, and refused."""
+"""Flags that do not block: a FIFO without a writer opens at once, and is rejected."""
 
 Mark = tuple[int, int, int, int]
-"""Of a file: inode, size, times of change of its content and of itself in nanoseconds. Another one: it was changed."""
+"""Identity of a file's state: inode, size, and modification and change times in nanoseconds. It differs after each change."""
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What was found in a folder."""
+    """Contents of a folder."""
 
     files: Mapping[str, Mark] = {}
-    """The regular files by their path relative to it; without those of `HIDDEN`."""
+    """Regular files by path relative to the folder, without those in `HIDDEN`."""
     size: int = 0
-    """Bytes of all files, those of `HIDDEN` too. Bytes on the disk where a file has holes, but no fewer than one each."""
+    """Bytes of all files, including `HIDDEN`. Sparse files count with the bytes on disk, and each file with at least one byte."""
     entries: int = 0
-    """Files, folders and whatever else."""
+    """Number of files, folders and other entries."""
     too_many: bool = False
-    """Whether looking was given up: more entries than asked for, too deep, or names too long together."""
+    """True if listing was stopped: too many entries, too deep, or paths too long in total."""
 
-    def changed_since(self, earlier: Contents) -> tuple[str, ...]:
-        """Files that are new or other than in `earlier`, sorted."""
+    def list_changed(self, earlier: Contents) -> tuple[str, ...]:
+        """Return the files that are new or changed since `earlier`, sorted."""
         return tuple(sorted(name for name, mark in self.files.items() if earlier.files.get(name) != mark))
 
 
-class _Found:
-    """What has been found so far."""
+class _Counter:
+    """Accumulates the contents of a folder."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -58,7 +58,7 @@ class _Found:
         self.size = self.entries = self.names = self.steps = 0
         self.inodes: set[int] = set()
 
-    def too_many(self) -> bool:
+    def is_full(self) -> bool:
         return self.entries > self.most or self.names > _NAMES_BYTES or self.steps > _STEPS
 
     def add(self, path: str, found: os.stat_result) -> None:
@@ -66,40 +66,40 @@ class _Found:
         self.names += len(path)
         if not stat.S_ISREG(found.st_mode):
             return
-        if found.st_ino not in self.inodes:  # several names of one file take its space once
+        if found.st_ino not in self.inodes:  # several names of one file use its space once
             self.inodes.add(found.st_ino)
             self.size += max(1, getattr(found, "st_blocks", 0) * 512)
         if path.partition("/")[0] not in HIDDEN:
             self.files[path] = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def look(folder: Path, most: int) -> Contents:
-    """What is in a folder; nothing if it is not there. Blocks: call it in a thread.
+def list_contents(folder: Path, most: int) -> Contents:
+    """List the contents of a folder; they are empty if it does not exist. Blocks: call it in a thread.
 
     Args:
-        folder: which.
-        most: entries after which to give up.
+        folder: the work folder.
+        most: number of entries after which to stop.
     """
-    found, waiting, deep = _Found(most), [""], False
-    while waiting and not found.too_many():
+    found, waiting, deep = _Counter(most), [""], False
+    while waiting and not found.is_full():
         path = waiting.pop()
-        for name, status in _entries(folder, path):
+        for name, status in _list_entries(folder, path):
             inner = f"{path}/{name}" if path else name
             found.add(inner, status)
             if stat.S_ISDIR(status.st_mode):
                 waiting.append(inner)
                 found.steps += inner.count("/") + 1
-            if found.too_many():
+            if found.is_full():
                 break
         deep = deep or path.count("/") >= DEPTH
         if deep:
             break
-    return Contents(found.files, found.size, found.entries, deep or found.too_many())
+    return Contents(found.files, found.size, found.entries, deep or found.is_full())
 
 
-def _entries(folder: Path, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The entries of a folder in it; none where it cannot be read, or is one no longer."""
-    opened = _opened(folder, path.split("/") if path else [])
+def _list_entries(folder: Path, path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the entries of a subfolder, or nothing if it cannot be read or is no longer a folder."""
+    opened = _open_folder(folder, path.split("/") if path else [])
     if opened is None:
         return
     try:
@@ -107,7 +107,7 @@ def _entries(folder: Path, path: str) -> Iterator[tuple[str, os.stat_result]]:
             for entry in entries:
                 try:
                     yield entry.name, entry.stat(follow_symlinks=False)
-                except OSError:  # gone since
+                except OSError:  # removed by now
                     continue
     except OSError:
         return
@@ -115,8 +115,8 @@ def _entries(folder: Path, path: str) -> Iterator[tuple[str, os.stat_result]]:
         os.close(opened)
 
 
-def _opened(folder: Path, names: list[str]) -> int | None:
-    """A descriptor of a folder inside `folder`, reached without a link; None: there is none."""
+def _open_folder(folder: Path, names: list[str]) -> int | None:
+    """Open a subfolder without following links. Return its descriptor, or None if it does not exist."""
     try:
         current = os.open(folder, _FOLDER_FLAGS)
     except OSError:
@@ -132,26 +132,26 @@ def _opened(folder: Path, names: list[str]) -> int | None:
     return current
 
 
-def steps_of(name: str) -> list[str] | None:
-    """The steps of a path inside of a folder; None: it leads out of it, or is none."""
+def split_path(name: str) -> list[str] | None:
+    """Split a path into steps, or return None if it is not valid or leaves its folder."""
     steps = name.split("/")
     return None if any(step in ("", ".", "..") or "\0" in step for step in steps) else steps
 
 
 def open_file(folder: Path, name: str) -> int | None:
-    """A descriptor for reading a regular file of a folder; None: there is none that can be read, or not without a link on its way.
+    """Open a regular file of a folder for reading. Return a descriptor, or None if it is not readable or its path has a link.
 
-    Blocks: call it in a thread. Close what it gives.
+    Blocks: call it in a thread. The caller closes the descriptor.
 
     Args:
         folder: the work folder.
-        name: relative to it, as `Ran.files` has it.
+        name: path relative to it, as in `CallResult.files`.
     """
-    steps = steps_of(name)
+    steps = split_path(name)
     if steps is None:
         return None
     *folders, last = steps
-    parent = _opened(folder, folders)
+    parent = _open_folder(folder, folders)
     if parent is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Files of a work folder become artifacts of the session, and come back into a fresh one."""
+"""Save files of a work folder as artifacts of the session, and restore them in a fresh work folder."""
 
 from __future__ import annotations
 
@@ -21,75 +21,77 @@ from holdfast.artifacts.blobs import CHUNK
 from holdfast.domain.artifact import USER, Artifact, check_name
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, PYTHON_KEEP_SECONDS, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
-from holdfast.tools.python.calls import Ran
-from holdfast.tools.python.contents import open_file, steps_of
+from holdfast.tools.python.calls import CallResult
+from holdfast.tools.python.contents import open_file, split_path
 
 AUTHOR: Final = "python"
 PATH: Final = "path"
-"""In an artifact's metadata: where in the work folder it was."""
+"""Metadata key of an artifact: path of the file in the work folder."""
 PLOT: Final = re.compile(r"plot-([1-9][0-9]{0,8})\.png")
-_LONGEST_ENDING: Final = 20
-_DEEPEST: Final = 32
-"""Folders in each other that a file is put back into."""
+_EXTENSION_CHARS: Final = 20
+_RESTORED_DEPTH: Final = 32
+"""Maximum depth of folders in which files are restored."""
 _log = logging.getLogger("holdfast.tools.python")
 
 
-class Kept(msgspec.Struct):
-    """What became of the files and plots of a call, as the model is told."""
+class SavedFiles(msgspec.Struct):
+    """Saved files and plots of a call, in the form shown to the model."""
 
     files: list[dict[str, Any]] = []
     plots: list[dict[str, Any]] = []
     not_kept: list[dict[str, Any]] = []
 
 
-async def kept(folder: Path, ran: Ran, artifacts: SessionArtifacts, *, call_id: str, plots: int, most: int) -> Kept:
-    """Keep the plots and files of a call as artifacts. What cannot be kept is told, with the reason.
+async def save_files(
+    folder: Path, ran: CallResult, artifacts: SessionArtifacts, *, call_id: str, plots: int, most: int
+) -> SavedFiles:
+    """Save plots and files of a call as artifacts. What cannot be saved is listed with the reason.
 
     Args:
-        folder: where the files are. Whatever is in it is nobody's to trust.
-        ran: what came of the call.
-        artifacts: the session's.
-        call_id: names the call.
-        plots: plots that the session has already.
-        most: plots and files that are kept.
+        folder: the work folder, whose content is untrusted.
+        ran: result of the call.
+        artifacts: of the session.
+        call_id: id of the call.
+        plots: number of plots that the session already has.
+        most: maximum number of plots and files to save.
     """
-    found = Kept()
+    found = SavedFiles()
     try:
         async with asyncio.timeout(PYTHON_KEEP_SECONDS):
             for at, data in enumerate(ran.plots[:most], start=plots + 1):
                 name = f"plot-{at}.png"
-                saved = await _saved(found, name, artifacts, data, {"call_id": call_id})
+                saved = await _save(found, name, artifacts, data, {"call_id": call_id})
                 if saved is not None:
                     found.plots.append({"artifact": name, "bytes": saved.size, "version": saved.version})
             for path in ran.files[: max(0, most - len(ran.plots))]:
-                await _keep_file(found, folder, path, artifacts, call_id)
+                await _save_file(found, folder, path, artifacts, call_id)
     except TimeoutError:
-        reason = f"keeping files took longer than {PYTHON_KEEP_SECONDS:g} s"
-        found.not_kept.append({"files": len(ran.files) + len(ran.plots) - _told(found), "reason": reason})
+        reason = f"saving files took longer than {PYTHON_KEEP_SECONDS:g} s"
+        found.not_kept.append({"files": len(ran.files) + len(ran.plots) - _count(found), "reason": reason})
         return found
     if (left := len(ran.plots) + len(ran.files) - most) > 0:
         found.not_kept.append({"files": left, "reason": f"at most {most} files and plots of a call are kept"})
     return found
 
 
-def _told(found: Kept) -> int:
+def _count(found: SavedFiles) -> int:
     return len(found.files) + len(found.plots) + len(found.not_kept)
 
 
-async def _keep_file(found: Kept, folder: Path, path: str, artifacts: SessionArtifacts, call_id: str) -> None:
-    shown, name = shown_path(path), artifact_name(path)
+async def _save_file(found: SavedFiles, folder: Path, path: str, artifacts: SessionArtifacts, call_id: str) -> None:
+    shown, name = make_printable(path), make_artifact_name(path)
     metadata = {"call_id": call_id, PATH: shown}
     async with aclosing(read(folder, path)) as chunks:
-        saved = await _saved(found, name, artifacts, chunks, metadata)
+        saved = await _save(found, name, artifacts, chunks, metadata)
     if saved is not None:
         named = {} if name == shown else {"artifact": name}
         found.files.append({"name": shown, "bytes": saved.size, **named, "version": saved.version})
 
 
-async def _saved(
-    found: Kept, name: str, artifacts: SessionArtifacts, data: Any, metadata: dict[str, Any]
+async def _save(
+    found: SavedFiles, name: str, artifacts: SessionArtifacts, data: Any, metadata: dict[str, Any]
 ) -> Artifact | None:
-    """The artifact; None where it is none, which is told."""
+    """Save an artifact. If that fails, add the reason to `found` and return None."""
     try:
         return await artifacts.save(name, data, author=AUTHOR, metadata=metadata)
     except HoldfastError as exc:
@@ -103,15 +105,15 @@ async def _saved(
 # -- names -----------------------------------------------------------------------
 
 
-def shown_path(path: str) -> str:
-    """A path as JSON can have it."""
+def make_printable(path: str) -> str:
+    """Make a path valid for JSON."""
     return path.encode("utf-8", "replace").decode()
 
 
-def artifact_name(path: str) -> str:
-    """What the artifact of a file is called: its path with `,` for `/` where that is a name, else one made from it.
+def make_artifact_name(path: str) -> str:
+    """Return the artifact name of a file: its path with `,` for `/` if that is a valid name, or else a name made from it.
 
-    Two paths have different names: one that is made has a part of the path's hash in it.
+    Different paths have different names: a generated name contains part of the path's hash.
     """
     plain = path.replace("/", ",")
     if "," not in path:
@@ -121,21 +123,21 @@ def artifact_name(path: str) -> str:
         except InvalidRequest:
             pass
     marks = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    signs = unicodedata.normalize("NFC", "".join(_sign(sign) for sign in shown_path(plain)))
-    stem, ending = _split(signs)
+    signs = unicodedata.normalize("NFC", "".join(_replace_char(sign) for sign in make_printable(plain)))
+    stem, ending = _split_extension(signs)
     room = ARTIFACT_NAME_BYTES - len(ending.encode()) - len(marks) - 1
     stem = stem.encode()[:room].decode(errors="ignore").strip(" .")
     return f"{stem or 'file'}-{marks}{ending}"
 
 
-def _sign(sign: str) -> str:
+def _replace_char(sign: str) -> str:
     return sign if sign.isalnum() or sign in "._-()@+, " else "_"
 
 
-def _split(name: str) -> tuple[str, str]:
-    """A name, and its ending with the dot."""
+def _split_extension(name: str) -> tuple[str, str]:
+    """Split a name into stem and extension, which includes the dot."""
     stem, dot, ending = name.rpartition(".")
-    plain = stem and ending.isascii() and ending.isalnum() and len(ending) <= _LONGEST_ENDING
+    plain = stem and ending.isascii() and ending.isalnum() and len(ending) <= _EXTENSION_CHARS
     return (stem, dot + ending) if plain else (name, "")
 
 
@@ -143,15 +145,15 @@ def _split(name: str) -> tuple[str, str]:
 
 
 async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
-    """A file of a work folder in chunks; see `holdfast.tools.python.contents.open_file`.
+    """Yield a file of a work folder in chunks, without following links.
 
     Raises:
-        InvalidRequest: it is no file that can be read.
-        OSError: it could not be read to its end.
+        InvalidRequest: it is not a readable regular file.
+        OSError: reading failed.
     """
     file = await anyio.to_thread.run_sync(open_file, folder, path)
     if file is None:
-        raise InvalidRequest("it is no plain file, cannot be read, or is gone")
+        raise InvalidRequest("it is not a regular file, cannot be read, or was deleted")
     try:
         while chunk := await anyio.to_thread.run_sync(os.read, file, CHUNK):
             yield chunk
@@ -162,24 +164,24 @@ async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
 # -- coming back -----------------------------------------------------------------
 
 
-class Earlier(msgspec.Struct):
-    """What a session has of earlier processes."""
+class RestoredFiles(msgspec.Struct):
+    """Files of a session's earlier processes."""
 
     plots: int = 0
-    """The highest number of a plot."""
+    """Highest number of a plot."""
     restored: list[str] = []
-    """Files that were put back."""
+    """Files that were restored."""
     left: int = 0
-    """Files that were not, because they are too many or too large."""
+    """Number of files that were not restored because they are too many or too large."""
 
 
-async def restore(found: Earlier, folder: Path, artifacts: SessionArtifacts) -> None:
-    """Put the newest versions of files that the tool kept into a fresh work folder, as far as the limits go.
+async def restore(found: RestoredFiles, folder: Path, artifacts: SessionArtifacts) -> None:
+    """Restore the newest versions of files saved by the tool in a fresh work folder, within the limits.
 
     Args:
-        found: takes what was found and done.
-        folder: nobody is at work in it yet.
-        artifacts: the session's.
+        found: is updated with the result.
+        folder: not in use yet.
+        artifacts: of the session.
     """
     files: list[Artifact] = []
     for artifact in await artifacts.list():
@@ -191,26 +193,26 @@ async def restore(found: Earlier, folder: Path, artifacts: SessionArtifacts) -> 
             files.append(artifact)
     room = PYTHON_RESTORED_BYTES
     for artifact in sorted(files, key=lambda one: one.created_at, reverse=True):
-        path = _place(artifact)
+        path = _get_path(artifact)
         known = path is None or str(path) in found.restored
         if path is None or known or artifact.size > room or len(found.restored) == PYTHON_RESTORED:
             found.left += 1
-        elif await _put_back(folder, path, artifact, artifacts):
+        elif await _restore_file(folder, path, artifact, artifacts):
             room -= artifact.size
             found.restored.append(str(path))
         else:
             found.left += 1
 
 
-def _place(artifact: Artifact) -> PurePosixPath | None:
-    """Where a file is put: where it was. Anybody who may write to the session can say anything there."""
+def _get_path(artifact: Artifact) -> PurePosixPath | None:
+    """Return the path at which a file was, or None if it is not valid. It is untrusted: anyone who may write to the session can set it."""
     said = artifact.metadata[PATH]
-    steps = steps_of(said) if isinstance(said, str) else None
-    return PurePosixPath(*steps) if steps and len(steps) <= _DEEPEST else None
+    steps = split_path(said) if isinstance(said, str) else None
+    return PurePosixPath(*steps) if steps and len(steps) <= _RESTORED_DEPTH else None
 
 
-async def _put_back(folder: Path, path: PurePosixPath, artifact: Artifact, artifacts: SessionArtifacts) -> bool:
-    """Write a file, whole or not at all; whether it is there. In the folder is nothing but what was put back before."""
+async def _restore_file(folder: Path, path: PurePosixPath, artifact: Artifact, artifacts: SessionArtifacts) -> bool:
+    """Write a file completely or not at all, and return True on success. The folder contains only restored files."""
     place, whole = folder / path, False
     try:
         async with artifacts.open(artifact.name, artifact.version) as opened:
@@ -220,9 +222,9 @@ async def _put_back(folder: Path, path: PurePosixPath, artifact: Artifact, artif
                     await file.write(chunk)
         whole = True
     except (HoldfastError, OSError, ValueError) as exc:
-        _log.warning("a file of an earlier process could not be put back", exc_info=exc)
+        _log.warning("a file of an earlier process could not be restored", exc_info=exc)
     finally:
         if not whole:
-            with suppress(OSError, ValueError):  # the second: a name that this system has no bytes for
+            with suppress(OSError, ValueError):  # ValueError: the system cannot encode the name
                 place.unlink()
     return whole

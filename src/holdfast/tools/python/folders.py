@@ -1,4 +1,4 @@
-"""Work folders: where code runs. Made for a session, removed with it; what a dead server left goes when the next one starts."""
+"""Create work folders for code, and remove them with their session. The next start removes what a dead server left."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.errors import InvalidRequest
 
 PREFIX: Final = "holdfast-python-"
 LOCK: Final = ".lock"
-"""What the name of a server's folder gets for the file beside it, which is locked as long as that server lives."""
+"""Suffix of the lock file next to a server's folder. The file is locked as long as that server lives."""
 _log = logging.getLogger("holdfast.tools.python")
 
 
 class WorkFolders:
-    """The folder in which this process makes its work folders. Its methods block: call them in a thread.
+    """The folder in which this process creates its work folders. The methods block: call them in a thread.
 
     Args:
-        base: where it is made; None: where temporary files are.
+        base: parent directory; None: the directory for temporary files.
     """
 
     def __init__(self, base: str | None) -> None:
@@ -33,56 +33,56 @@ class WorkFolders:
         self._root: Path | None = None
 
     def open(self) -> None:
-        """Remove what dead processes left, and make the folder.
+        """Remove what dead processes left, and create the folder.
 
         Raises:
-            InvalidRequest: it cannot be made there.
+            InvalidRequest: the folder cannot be created there.
         """
         try:
             self._base.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(self._base)
             self._make()
         except OSError as exc:
-            message = f"no work folders can be made in {self._base}: {exc.strerror or exc}"
+            message = f"work folders cannot be created in {self._base}: {exc.strerror or exc}"
             raise InvalidRequest(message, param="python.workdir") from exc
 
     def _make(self) -> None:
         while self._root is None:
-            # The lock first: what has none is nobody's, and is removed by whoever starts.
+            # Create the lock first: a folder without a lock has no owner and is removed by the next server that starts.
             lock, name = tempfile.mkstemp(prefix=PREFIX, suffix=LOCK, dir=self._base)
-            if not _locked(lock, name):
+            if not _try_lock(lock, name):
                 os.close(lock)
                 continue
             self._lock, self._root = lock, Path(name.removesuffix(LOCK))
         self._root.mkdir(mode=0o711)
-        # Whatever the umask: code may run as another user, who has to pass through, and need not see who else is here.
+        # Regardless of the umask: code may run as another user, who must be able to pass through but need not list the folder.
         self._root.chmod(0o711)
 
     def make(self) -> Path:
-        """A new work folder, empty. Raises `OSError`."""
+        """Create an empty work folder. Raise `OSError`."""
         if self._root is None or self._lock is None:
-            raise RuntimeError("it is not open")
+            raise RuntimeError("open() was not called")
         try:
             return Path(tempfile.mkdtemp(dir=self._root))
-        except FileNotFoundError:  # somebody tidied up where temporary files are; that name may be anybody's by now
-            _unlocked(self._root, self._lock)
+        except FileNotFoundError:  # temporary files were cleaned up; another process may have taken the name by now
+            _unlock(self._root, self._lock)
             self._root = self._lock = None
             self._make()
             return Path(tempfile.mkdtemp(dir=self._root))
 
     def close(self) -> None:
-        """Remove all of it."""
+        """Remove the folder with all work folders."""
         root, lock = self._root, self._lock
         self._root = self._lock = None
         if root is not None and lock is not None:
             _remove_all(root)
-            _unlocked(root, lock)
+            _unlock(root, lock)
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and all that is in it, however deep, and whatever rights were taken away. Logs what it cannot.
+    """Remove a folder with its content, at any depth and with any permissions. Failures are logged.
 
-    Nobody may be at work in it. Links are removed, not followed.
+    It must not be in use. Links are removed, not followed.
     """
     try:
         grave = Path(tempfile.mkdtemp(prefix="removed-", dir=folder.parent))
@@ -99,7 +99,7 @@ def remove(folder: Path) -> None:
 
 
 def _remove_all(root: Path) -> None:
-    """Remove a server's folder. Logs what it cannot."""
+    """Remove a server's folder. Failures are logged."""
     try:
         for folder in list(root.iterdir()):
             remove(folder)
@@ -111,7 +111,7 @@ def _remove_all(root: Path) -> None:
 
 
 def _empty(grave: Path) -> None:
-    """Remove the folder `0` in `grave`: folders in it are moved beside it first, so that none is deep."""
+    """Remove the folder `0` in `grave`. Subfolders are first moved next to it, so that none is deep."""
     top = os.open(grave, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         names, waiting = count(1), ["0"]
@@ -119,7 +119,7 @@ def _empty(grave: Path) -> None:
             name = waiting.pop()
             folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
             try:
-                waiting += _cleared(folder, top, names)
+                waiting += _clear_folder(folder, top, names)
             finally:
                 os.close(folder)
             os.rmdir(name, dir_fd=top)
@@ -127,12 +127,12 @@ def _empty(grave: Path) -> None:
         os.close(top)
 
 
-def _cleared(folder: int, top: int, names: count[int]) -> list[str]:
-    """Remove the files of a folder, and move its folders to `top`; what they are called there."""
+def _clear_folder(folder: int, top: int, names: count[int]) -> list[str]:
+    """Remove the files of a folder and move its subfolders to `top`. Return their names there."""
     moved = []
     for name in os.listdir(folder):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            os.chmod(name, 0o700, dir_fd=folder)  # to move a folder one has to be able to write to it
+            os.chmod(name, 0o700, dir_fd=folder)  # moving a folder requires write permission for it
             moved.append(str(next(names)))
             os.rename(name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
         else:
@@ -147,24 +147,24 @@ def _remove_leftovers(base: Path) -> None:
     for path in base.glob(f"{PREFIX}*{LOCK}"):
         try:
             lock = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        except OSError:  # another user's, or gone since
+        except OSError:  # another user's, or removed by now
             continue
-        if not _ours(lock) or not _locked(lock, str(path)):
+        if not _is_own(lock) or not _try_lock(lock, str(path)):
             os.close(lock)
             continue
         root = path.with_suffix("")
         if root.is_dir() and not root.is_symlink():
             _remove_all(root)
-        _unlocked(root, lock)
+        _unlock(root, lock)
 
 
-def _ours(lock: int) -> bool:
+def _is_own(lock: int) -> bool:
     found = os.fstat(lock)
     return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())
 
 
-def _locked(lock: int, name: str) -> bool:
-    """Take a lock; whether it is ours now, and its file still there."""
+def _try_lock(lock: int, name: str) -> bool:
+    """Lock a file without waiting. Return True if the lock is ours and the file still exists."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -176,8 +176,8 @@ def _locked(lock: int, name: str) -> bool:
         return False
 
 
-def _unlocked(root: Path, lock: int) -> None:
-    """Give up a lock, and its file with it, unless there is still something that it stands for."""
+def _unlock(root: Path, lock: int) -> None:
+    """Release a lock, and remove its file unless its folder still exists."""
     with contextlib.suppress(OSError):
         if not root.exists():
             root.with_name(root.name + LOCK).unlink()

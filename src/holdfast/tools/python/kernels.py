@@ -1,4 +1,4 @@
-"""Kernels: which session has which process, and when one ends."""
+"""Keep one Python process (kernel) per session, and decide when to end it."""
 
 from __future__ import annotations
 
@@ -17,60 +17,60 @@ from holdfast.domain.session import Session
 from holdfast.errors import PythonUnavailable
 from holdfast.limits import PYTHON_CALLS_WAITING
 from holdfast.repeating import Repeater
-from holdfast.tools.python.calls import Limits, Ran
+from holdfast.tools.python.calls import CallResult, Limits
 from holdfast.tools.python.folders import WorkFolders, remove
-from holdfast.tools.python.process import PythonProcess, supported
+from holdfast.tools.python.process import PythonProcess, detect_sandbox
 from holdfast.tools.python.settings import PythonSettings
 
 Key = tuple[str, str, str]
-"""Tenant, user and id of a session."""
+"""Tenant, user id and session id."""
 _SOONEST: Final = 1_000
 _LATEST: Final = 3_600_000
-"""Milliseconds between two looks at which processes are idle, at least and at most."""
+"""Minimum and maximum milliseconds between two checks for idle processes."""
 _log = logging.getLogger("holdfast.tools.python")
 
 
 def check_platform(settings: PythonSettings) -> None:
-    """Refuse what no call could run with.
+    """Check that the tool can run on this system.
 
     Raises:
-        PythonUnavailable: code could not be held in here, and that was not allowed; or there is no such interpreter.
+        PythonUnavailable: code cannot be sandboxed here and `unsandboxed` is not set, or the interpreter does not exist.
     """
     if sys.platform == "win32":
         raise PythonUnavailable("the tool python does not run on Windows")
-    missing = supported().missing
+    missing = detect_sandbox().missing
     if missing and not settings.unsandboxed:
         raise PythonUnavailable(
-            f"the tool python cannot hold code in on this system: {'; '.join(missing)}. python.unsandboxed: true runs it all the same"
+            f"the tool python cannot sandbox code on this system: {'; '.join(missing)}. Set python.unsandboxed: true to run it anyway"
         )
     if settings.interpreter is not None and shutil.which(settings.interpreter) is None:
-        raise PythonUnavailable(f"python.interpreter: {settings.interpreter} is no program that can be run")
+        raise PythonUnavailable(f"python.interpreter: {settings.interpreter} is not an executable program")
 
 
 class NoKernel(Exception):
-    """A session has no process now; says why, for the model."""
+    """The session has no process now; the message for the model says why."""
 
 
 class Process(Protocol):
-    """What a kernel needs of a process; see `holdfast.tools.python.process`."""
+    """Interface of the process that a kernel uses, implemented by `PythonProcess`."""
 
-    async def run(self, code: str) -> Ran:
-        """Run code, after what ran before."""
+    async def run(self, code: str) -> CallResult:
+        """Run code after earlier code has finished."""
         ...
 
     async def close(self) -> None:
-        """Kill it, and all that it started."""
+        """Kill the process and everything that it started."""
         ...
 
 
 class Kernel:
-    """The process of a session, and its work folder.
+    """The process of a session with its work folder.
 
     Attributes:
-        identity: the session's; another session of its name has another one.
-        begun: whether a call has run in it.
-        unit: `seq` of the message whose calls it ran last; -1: none.
-        plots: plots that the session has as artifacts.
+        identity: identity of the session; a later session with the same id has a different one.
+        begun: True if a call has run in the process.
+        unit: `seq` of the message whose calls ran last; -1 if there was none.
+        plots: number of plots that the session has as artifacts.
     """
 
     def __init__(self, key: Key, identity: str, used_at: int) -> None:
@@ -79,49 +79,49 @@ class Kernel:
         self.used_at = used_at
         self.users = 0
         self.ended = False
-        self.alone = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.begun = False
         self.unit = -1
         self.plots = 0
         self._place: tuple[Path, Process] | None = None
 
     def check(self) -> None:
-        """Raises `NoKernel` where it has ended."""
+        """Raise `NoKernel` if the kernel has ended."""
         if self.ended:
             raise NoKernel("the session ended before this call could run")
 
-    async def made(self, make: Callable[[], Path], process: Callable[[Path], Process]) -> None:
-        """Have a work folder, and a process that is started when it is first used. Raises `NoKernel`."""
+    async def prepare(self, make: Callable[[], Path], process: Callable[[Path], Process]) -> None:
+        """Create the work folder and the process, which starts when it is first used. Raise `NoKernel`."""
         if self._place is None:
             try:
                 folder = await anyio.to_thread.run_sync(make)
             except OSError as exc:
-                _log.error("no work folder can be made", exc_info=exc)
-                raise NoKernel("this server cannot make a work folder now") from exc
+                _log.error("a work folder cannot be created", exc_info=exc)
+                raise NoKernel("this server cannot create a work folder now") from exc
             self._place = (folder, process(folder))
-            if self.ended:  # meanwhile: there was nothing to close
+            if self.ended:  # it ended in the meantime, when there was nothing to close
                 await self.close()
         self.check()
 
     @property
     def folder(self) -> Path:
-        """Where its code runs."""
-        assert self._place is not None, "it was made"
+        """Work folder of the process."""
+        assert self._place is not None, "prepare() was called"
         return self._place[0]
 
-    async def run(self, code: str) -> Ran:
-        """Run code in its process. Raises `NoKernel`."""
+    async def run(self, code: str) -> CallResult:
+        """Run code in the process. Raise `NoKernel`."""
         self.check()
-        assert self._place is not None, "it was made"
+        assert self._place is not None, "prepare() was called"
         try:
             return await self._place[1].run(code)
         except PythonUnavailable as exc:
             self.check()
             _log.error("a Python process could not be started", exc_info=exc)
-            raise NoKernel("no Python process can be started on this server; its log says why") from exc
+            raise NoKernel("this server cannot start a Python process; its log has the reason") from exc
 
     async def close(self) -> None:
-        """End its process, and remove its folder."""
+        """End the process and remove its folder."""
         if self._place is not None:
             folder, process = self._place
             try:
@@ -133,12 +133,13 @@ class Kernel:
 class Kernels:
     """The kernels of all sessions of all tenants in this process.
 
-    One is made when its session first uses it, and ends with its session, when it is idle for too long, or to make room.
+    A kernel is created when its session first uses it. It ends with its session, when it has been idle too long, or when others need its
+    place.
 
     Args:
-        settings: how many there may be, and how far each may go.
+        settings: number of kernels, and limits of each.
         clock: milliseconds since the epoch.
-        process: makes the process of a work folder; None: `PythonProcess`.
+        process: creates the process for a work folder; None: `PythonProcess`.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Kernels:
     ) -> None:
         self.settings = settings
         self._clock = clock
-        self._process = process or self._started
+        self._process = process or self._create_process
         self._folders = WorkFolders(settings.workdir)
         self._kernels: dict[Key, Kernel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -161,17 +162,17 @@ class Kernels:
         return len(self._kernels)
 
     async def open(self) -> None:
-        """Make the place for work folders, and remove those of processes that died.
+        """Create the directory for work folders, and remove folders of processes that died.
 
         Raises:
-            InvalidRequest: it cannot be made.
-            PythonUnavailable: code could not be held in here, and that was not allowed; or there is no such interpreter.
+            InvalidRequest: the directory cannot be created.
+            PythonUnavailable: code cannot be sandboxed here and `unsandboxed` is not set, or the interpreter does not exist.
         """
         check_platform(self.settings)
         await anyio.to_thread.run_sync(self._folders.open)
         self._open = True
 
-    def _started(self, folder: Path) -> Process:
+    def _create_process(self, folder: Path) -> Process:
         settings = self.settings
         limits = Limits(
             timeout=settings.timeout,
@@ -184,112 +185,112 @@ class Kernels:
     # -- using one -----------------------------------------------------------
 
     @asynccontextmanager
-    async def using(self, key: Key, identity: str) -> AsyncIterator[Kernel]:
-        """The kernel of a session, which nobody else uses while the block runs. Those of one session come in their order.
+    async def acquire(self, key: Key, identity: str) -> AsyncIterator[Kernel]:
+        """Yield the kernel of a session for exclusive use. Callers of one session are served in order.
 
         Args:
-            key: whose.
-            identity: the session's: one of another session of that name ends.
+            key: of the session.
+            identity: of the session; the kernel of an earlier session with the same id is ended.
 
         Raises:
-            NoKernel: all are busy, too many of the session's calls wait, or the session ended meanwhile.
+            NoKernel: all kernels are busy, too many calls of the session are waiting, or the session ended in the meantime.
         """
-        kernel = self._of(key, identity)
+        kernel = self._get_kernel(key, identity)
         if kernel.users > PYTHON_CALLS_WAITING:
             raise NoKernel(f"{kernel.users} calls of this session are running or waiting: call fewer at a time")
         kernel.users += 1
         try:
-            async with kernel.alone:
-                await self._room()
+            async with kernel.lock:
+                await self._wait_for_room()
                 kernel.check()
-                await kernel.made(self._folders.make, self._process)
+                await kernel.prepare(self._folders.make, self._process)
                 yield kernel
         finally:
             kernel.users -= 1
             kernel.used_at = self._clock()
-            self._look_later()
+            self._schedule_sweep()
 
-    def _of(self, key: Key, identity: str) -> Kernel:
-        """The kernel of a session, there already or new. Raises `NoKernel`."""
+    def _get_kernel(self, key: Key, identity: str) -> Kernel:
+        """Return the existing or a new kernel of a session. Raise `NoKernel`."""
         if not self._open:
-            raise NoKernel("the server is ending")
+            raise NoKernel("the server is shutting down")
         kernel = self._kernels.get(key)
         if kernel is not None and kernel.identity != identity:
             self._end(kernel)
             kernel = None
         if kernel is None:
             if len(self._kernels) >= self.settings.max_sessions:
-                self._make_room()
+                self._evict_idle()
             kernel = self._kernels[key] = Kernel(key, identity, self._clock())
         return kernel
 
-    def _make_room(self) -> None:
-        idle = [kernel for kernel in self._kernels.values() if not kernel.users]
-        if not idle:
+    def _evict_idle(self) -> None:
+        wait_until_ended = [kernel for kernel in self._kernels.values() if not kernel.users]
+        if not wait_until_ended:
             raise NoKernel(
                 f"all {len(self._kernels)} Python processes of this server are busy with other sessions: try again later"
             )
-        self._end(min(idle, key=lambda kernel: kernel.used_at))
+        self._end(min(wait_until_ended, key=lambda kernel: kernel.used_at))
 
-    async def _room(self) -> None:
-        """Wait until processes that were told to end have ended, where they would be too many with one more."""
+    async def _wait_for_room(self) -> None:
+        """Wait until enough ending processes have ended to stay within the maximum number."""
         while self._closing and len(self._kernels) + len(self._closing) > self.settings.max_sessions:
             await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
 
     # -- ends ----------------------------------------------------------------
 
-    def over(self, session: Session) -> None:
-        """A session has ended, or another one has taken its name: its kernel ends, whatever it is doing."""
+    def end_session(self, session: Session) -> None:
+        """End the kernel of a session that has ended or was replaced, even if it is busy."""
         kernel = self._kernels.get((session.tenant, session.user_id, session.id))
         if kernel is not None and kernel.identity == session.identity:
             self._end(kernel)
 
     def _end(self, kernel: Kernel) -> None:
-        """End a kernel, in the background."""
+        """End a kernel in the background."""
         kernel.ended = True
         del self._kernels[kernel.key]
         task = asyncio.ensure_future(kernel.close())
         self._closing.add(task)
-        task.add_done_callback(self._closed)
+        task.add_done_callback(self._finish_closing)
 
-    def _closed(self, task: asyncio.Task[None]) -> None:
+    def _finish_closing(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a Python process did not end well", exc_info=error)
 
-    def _look_later(self) -> None:
-        """See to it that it is looked which kernels are idle, as long as there are any."""
+    def _schedule_sweep(self) -> None:
+        """Schedule checks for idle kernels while there are any kernels."""
         if self._sweeper is None and self._kernels and self.settings.idle:
             self._sweeper = Repeater(self.sweep)
-            self._sweeper.begin(self._pause())
+            self._sweeper.begin(self._get_pause())
 
-    def _pause(self) -> int:
-        """Milliseconds until the next kernel may have been idle for too long."""
+    def _get_pause(self) -> int:
+        """Return the milliseconds until the next kernel may have been idle too long."""
         oldest = min(kernel.used_at for kernel in self._kernels.values())
         return min(max(oldest + round(self.settings.idle * 1000) - self._clock(), _SOONEST), _LATEST)
 
     async def sweep(self) -> int:
-        """End the kernels that were idle for too long; milliseconds until the next time, 0 when there are none left."""
+        """End kernels that have been idle too long. Return the milliseconds until the next check, or 0 if no kernel is left."""
         long_ago = self._clock() - round(self.settings.idle * 1000)
         for kernel in [one for one in self._kernels.values() if not one.users and one.used_at <= long_ago]:
             self._end(kernel)
         if self._kernels:
-            return self._pause()
+            return self._get_pause()
         self._sweeper = None
         return 0
 
-    async def idle(self) -> None:
-        """Wait until those that were told to end have ended."""
+    async def wait_until_ended(self) -> None:
+        """Wait until all ending kernels have ended."""
         while self._closing:
             await asyncio.wait(self._closing)
 
     async def close(self) -> None:
-        """End all of them, and remove their folders. Closing twice is fine."""
+        """End all kernels and remove their folders. May be called twice."""
         self._open = False
         sweeper, self._sweeper = self._sweeper, None
         if sweeper is not None:
             sweeper.stop(midway=True)
         for kernel in tuple(self._kernels.values()):
             self._end(kernel)
-        await self.idle()
+        await self.wait_until_ended()
         await anyio.to_thread.run_sync(self._folders.close)

@@ -1,4 +1,4 @@
-"""The Python process of one session: started when first used, held to its limits, started anew after a death, ended for good."""
+"""Run the Python process of one session: start it when first used, enforce its limits, and restart it if it ends."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, PythonUnavailable
 from holdfast.limits import PYTHON_CODE_BYTES
-from holdfast.tools.python.calls import Limits, Ran
-from holdfast.tools.python.contents import DEPTH, Contents, look
+from holdfast.tools.python.calls import CallResult, Limits
+from holdfast.tools.python.contents import DEPTH, Contents, list_contents
 from holdfast.tools.python.folders import remove
-from holdfast.tools.python.worker import Answer, Sandboxed, Worker, supported
+from holdfast.tools.python.worker import Answer, Sandbox, Worker, detect_sandbox
 
-__all__ = ["Limits", "PythonProcess", "Ran", "Sandboxed", "supported"]
+__all__ = ["CallResult", "Limits", "PythonProcess", "Sandbox", "detect_sandbox"]
 
 _BUSY_SECONDS: Final = 0.25
 _IDLE_SECONDS: Final = 2.0
-"""Between two looks at whether a process passes its limits, with and without a call."""
-_REST: Final = 10
-"""Times as long as a look took until the next one: a folder that is hard to look at does not keep the server from its work."""
+"""Seconds between two checks of the limits, during a call and without one."""
+_PAUSE_FACTOR: Final = 10
+"""Pause between two checks, as a multiple of the time that a check takes, so that a slow folder does not slow down the server."""
 
 
-def _program(name: str) -> str:
-    """The whole path of a program: part of one would be looked for in the work folder, where code may have put another."""
-    return os.path.abspath(shutil.which(name) or name)  # noqa: PTH100 - not resolved: a link may lie in a virtual environment
+def _find_program(name: str) -> str:
+    """Return the absolute path of a program. A relative one would be searched in the work folder, where code may have put another
+    program.
+    """
+    return os.path.abspath(shutil.which(name) or name)  # noqa: PTH100 - not resolved: a link may point into a virtual environment
 
 
 class PythonProcess:
-    """A Python of its own that keeps its variables from call to call.
+    """A separate Python process that keeps its variables from call to call.
 
-    It dies with the thread whose event loop started it, however that ends.
+    It ends with the thread whose event loop started it, however that thread ends.
 
     Args:
-        folder: its work folder, made if it is not there. Nothing else can be written to.
-        limits: how far it may go.
-        interpreter: path of the Python, 3.9 or later; None: the one that this runs in.
-        unsandboxed: run also where the system cannot keep it from network and other files; see `supported`.
+        folder: work folder, created if missing. Nothing else is writable.
+        limits: limits of the process.
+        interpreter: path of Python 3.9 or later; None: the interpreter of this process.
+        unsandboxed: run even if the system cannot keep it from the network and other files; see `detect_sandbox`.
     """
 
     def __init__(
@@ -57,50 +59,52 @@ class PythonProcess:
     ) -> None:
         self._folder = folder.absolute()
         self._limits = limits or Limits()
-        self._interpreter = _program(interpreter or sys.executable)
+        self._interpreter = _find_program(interpreter or sys.executable)
         self._unsandboxed = unsandboxed
         self._turn = asyncio.Lock()
         self._worker: Worker | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._call: asyncio.Task[Ran] | None = None
+        self._call: asyncio.Task[CallResult] | None = None
         self._stop: asyncio.Future[None] | None = None
         self._contents = Contents()
-        self._passed = ""
+        self._exceeded = ""
         self._full = False
         self._lost = ""
         self._closed = False
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process."""
+        """True if the process is running."""
         return self._worker is not None and self._worker.alive
 
     @property
     def busy(self) -> bool:
-        """Whether code is running, or being interrupted."""
+        """True if code is running or being interrupted."""
         return self._call is not None and not self._call.done()
 
     @property
     def pid(self) -> int | None:
-        """Its id; None: none is running."""
+        """Process id, or None if it is not running."""
         return self._worker.pid if self._worker is not None and self._worker.alive else None
 
     # -- calls -----------------------------------------------------------------
 
-    async def run(self, code: str) -> Ran:
-        """Run `code` and say what came of it. One at a time: a second call waits for the first.
+    async def run(self, code: str) -> CallResult:
+        """Run `code` and return the result. Calls run one at a time: a second call waits for the first.
 
-        Cancelled, it interrupts the code and waits for that; what does not end within `grace` is killed, also when nobody waits.
+        If it is cancelled, it interrupts the code and waits for its end. Code that does not end within `grace` is killed, even if the
+        caller no
+        longer waits.
 
         Raises:
             InvalidRequest: the code is too long.
-            PythonUnavailable: the process cannot be started, or not be held in, or was closed.
+            PythonUnavailable: the process cannot be started or sandboxed, or was closed.
         """
         code = code.encode("utf-8", "replace").decode()
         if len(code.encode()) > PYTHON_CODE_BYTES:
-            raise InvalidRequest(f"the code is longer than {PYTHON_CODE_BYTES:,} bytes", param="code")
+            raise InvalidRequest(f"the code is longer than {PYTHON_CODE_BYTES:,} bytes: send it in parts", param="code")
         async with self._turn:
-            await self._settled()
+            await self._wait_for_call()
             self._stop = asyncio.get_running_loop().create_future()
             self._call = asyncio.ensure_future(self._run(code))
             self._call.add_done_callback(lambda call: call.cancelled() or call.exception())
@@ -109,76 +113,78 @@ class PythonProcess:
             except asyncio.CancelledError:
                 if not self._stop.done():
                     self._stop.set_result(None)
-                await self._settled()
+                await self._wait_for_call()
                 raise
 
-    async def _settled(self) -> None:
-        """Wait until the call that runs has ended, whoever asked for it."""
+    async def _wait_for_call(self) -> None:
+        """Wait until the running call has ended, whoever made it."""
         if self._call is not None and not self._call.done():
             await asyncio.wait({self._call})
 
-    async def _run(self, code: str) -> Ran:
-        began, lost = time.monotonic(), await self._ready()
+    async def _run(self, code: str) -> CallResult:
+        began, lost = time.monotonic(), await self._ensure_started()
         worker, stop = self._worker, self._stop
         if worker is None or stop is None or stop.done() or self._closed:
-            raise PythonUnavailable("its Python process was closed, or nobody waits for it any more")
-        asked = asyncio.ensure_future(worker.ask(code))
-        how = await self._awaited(asked, worker, stop)
-        answer = None if asked.cancelled() else asked.result()
-        ran = await self._told(worker, answer, how)
+            raise PythonUnavailable("its Python process was closed, or the call was cancelled")
+        answering = asyncio.ensure_future(worker.ask(code))
+        action = await self._wait_for_answer(answering, worker, stop)
+        answer = None if answering.cancelled() else answering.result()
+        ran = await self._make_result(worker, answer, action)
         note = "; ".join(part for part in (lost, ran.note) if part)
         seconds = time.monotonic() - began
         return msgspec.structs.replace(ran, seconds=seconds, restarted=bool(lost), note=note or None)
 
-    async def _awaited(
-        self, asked: asyncio.Future[Answer | None], worker: Worker, stop: asyncio.Future[None]
+    async def _wait_for_answer(
+        self, answering: asyncio.Future[Answer | None], worker: Worker, stop: asyncio.Future[None]
     ) -> Literal["", "timeout", "cancelled"]:
-        """Wait for an answer as long as it may take, interrupt and kill then; what was done about it."""
-        await self._looking_after(worker, {asked, stop}, self._limits.timeout)
-        if asked.done():
+        """Wait for an answer until the time limit, then interrupt and finally kill the process. Return what was done."""
+        await self._wait_within_limits(worker, {answering, stop}, self._limits.timeout)
+        if answering.done():
             return ""
-        for _ in range(2):  # twice: one that comes before the code has begun is not heard
+        for _ in range(2):  # twice: an interrupt that arrives before the code has begun has no effect
             worker.interrupt()
-            await self._looking_after(worker, {asked}, self._limits.grace / 2)
-            if asked.done():
+            await self._wait_within_limits(worker, {answering}, self._limits.grace / 2)
+            if answering.done():
                 break
         else:
             worker.kill()
-            await asyncio.wait({asked}, timeout=self._limits.grace)  # it reads to the end of the pipe
-            asked.cancel()
-            await asyncio.wait({asked})
+            await asyncio.wait({answering}, timeout=self._limits.grace)  # it reads to the end of the pipe
+            answering.cancel()
+            await asyncio.wait({answering})
         return "cancelled" if stop.done() else "timeout"
 
-    async def _looking_after(self, worker: Worker, waited: set[asyncio.Future[Any]], seconds: float) -> None:
-        """Wait until one of these is done, for at most so long, and see to it that no limit is passed meanwhile."""
+    async def _wait_within_limits(self, worker: Worker, waited: set[asyncio.Future[Any]], seconds: float) -> None:
+        """Wait until one of the futures is done or the time is up, and enforce the limits of the process in the meantime."""
         end, pause = time.monotonic() + seconds, _BUSY_SECONDS
         while (left := end - time.monotonic()) > 0:
             done, _ = await asyncio.wait(waited, timeout=min(left, pause), return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return
             began = time.monotonic()
-            await self._look(worker)
-            pause = max(_BUSY_SECONDS, _REST * (time.monotonic() - began))
+            await self._enforce_limits(worker)
+            pause = max(_BUSY_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began))
 
-    async def _told(self, worker: Worker, answer: Answer | None, how: str) -> Ran:
+    async def _make_result(self, worker: Worker, answer: Answer | None, action: str) -> CallResult:
         if answer is None:
-            await worker.ended()
-        found, stdout, stderr = await anyio.to_thread.run_sync(self._gathered, worker, answer)
-        if not self._passed:
-            self._pass(worker, found)
-        files, self._contents = found.changed_since(self._contents), found
-        if answer is not None and not self._passed and worker.alive:
-            return self._answered(answer, how, Ran(status=answer.status, stdout=stdout, stderr=stderr, files=files))
-        if how == "timeout" and not self._passed:
-            self._passed = f"ran longer than {self._limits.timeout:g} s, did not end when interrupted, and was killed"
-        why, full = await self._buried(worker)
-        return Ran(
+            await worker.wait_until_dead()
+        found, stdout, stderr = await anyio.to_thread.run_sync(self._collect, worker, answer)
+        if not self._exceeded:
+            self._check_limits(worker, found)
+        files, self._contents = found.list_changed(self._contents), found
+        if answer is not None and not self._exceeded and worker.alive:
+            return self._add_answer(
+                answer, action, CallResult(status=answer.status, stdout=stdout, stderr=stderr, files=files)
+            )
+        if action == "timeout" and not self._exceeded:
+            self._exceeded = f"ran longer than {self._limits.timeout:g} s, did not end when interrupted, and was killed"
+        why, full = await self._clean_up(worker)
+        return CallResult(
             status="killed", stdout=stdout, stderr=stderr, files=() if full else files, note=f"the process {why}"
         )
 
-    def _answered(self, answer: Answer, how: str, ran: Ran) -> Ran:
+    def _add_answer(self, answer: Answer, action: str, ran: CallResult) -> CallResult:
         status, notes = ran.status, list(answer.notes)
-        if how == "timeout" and answer.interrupted:
+        if action == "timeout" and answer.interrupted:
             status = "timeout"
             notes.insert(0, f"interrupted after {self._limits.timeout:g} s; variables are kept")
         note, plots = "; ".join(notes) or None, tuple(answer.plots)
@@ -186,95 +192,99 @@ class PythonProcess:
             ran, status=status, result=answer.result, exception=answer.exception, plots=plots, note=note
         )
 
-    def _gathered(self, worker: Worker, answer: Answer | None) -> tuple[Contents, str, str]:
-        found = look(self._folder, self._limits.max_entries)
-        return found, worker.written(0, answer), worker.written(1, answer)
+    def _collect(self, worker: Worker, answer: Answer | None) -> tuple[Contents, str, str]:
+        found = list_contents(self._folder, self._limits.max_entries)
+        return found, worker.read_output(0, answer), worker.read_output(1, answer)
 
     # -- starts and ends ---------------------------------------------------------
 
-    async def _ready(self) -> str:
-        """Have a process; what became of the one before, for the model, or nothing."""
+    async def _ensure_started(self) -> str:
+        """Start a process if there is none. Return what happened to the previous one as a note for the model, or an empty string."""
         if self._closed:
             raise PythonUnavailable("its Python process was closed")
         if self._worker is not None and not self._worker.alive:
-            await self._buried(self._worker)
+            await self._clean_up(self._worker)
         if self._worker is None:
-            self._check()
-            self._contents = await anyio.to_thread.run_sync(self._furnished)
+            self._check_sandbox()
+            self._contents = await anyio.to_thread.run_sync(self._prepare_folder)
             worker = self._worker = await Worker.start(self._folder, self._limits, self._interpreter)
             self._watching = asyncio.ensure_future(self._watch(worker))
         lost, self._lost = self._lost, ""
         return lost
 
-    def _check(self) -> None:
-        missing = supported().missing
+    def _check_sandbox(self) -> None:
+        missing = detect_sandbox().missing
         if sys.platform == "win32" or (missing and not self._unsandboxed):
             raise PythonUnavailable(
-                f"this system cannot hold Python in: {'; '.join(missing) or 'it is Windows'}. "
-                "`python.unsandboxed: true` runs it all the same, where there are such processes"
+                f"this system cannot sandbox Python: {'; '.join(missing) or 'it is Windows'}. "
+                "Set `python.unsandboxed: true` to run it without a sandbox (not on Windows)"
             )
 
-    def _furnished(self) -> Contents:
+    def _prepare_folder(self) -> Contents:
         for inner in (self._folder, self._folder / ".tmp"):
             with contextlib.suppress(FileExistsError):
                 inner.mkdir(mode=0o700, parents=True)
-        return look(self._folder, self._limits.max_entries)
+        return list_contents(self._folder, self._limits.max_entries)
 
-    async def _buried(self, worker: Worker) -> tuple[str, bool]:
-        """See a process off that died or has to: why, in words that follow `the process`, and whether its folder was emptied."""
+    async def _clean_up(self, worker: Worker) -> tuple[str, bool]:
+        """Clean up after a process that died or must be killed.
+
+        Returns:
+            The reason, in words that follow `the process`, and True if its folder was emptied.
+        """
         worker.kill()
-        why = self._passed or await worker.ended()
-        await self._gone(worker)
+        why = self._exceeded or await worker.wait_until_dead()
+        await self._end_worker(worker)
         full = self._full
         if full:
             await anyio.to_thread.run_sync(remove, self._folder)
         kept = "its folder was emptied" if full else "files in its folder are kept"
         why = f"{why}: its variables are gone, {kept}"
-        self._passed, self._full, self._lost = "", False, f"this is a fresh process: the one before {why}"
+        self._exceeded, self._full, self._lost = "", False, f"this is a fresh process: the one before {why}"
         return why, full
 
-    async def _gone(self, worker: Worker) -> None:
+    async def _end_worker(self, worker: Worker) -> None:
         if self._watching is not None:
             self._watching.cancel()
         self._worker = self._watching = None
         await worker.end()
 
     async def close(self) -> None:
-        """Kill it, and all that it started. The folder stays as it is."""
+        """Kill the process and everything that it started. The folder is left unchanged."""
         self._closed = True
         if self._worker is not None:
             self._worker.kill()
-        await self._settled()
+        await self._wait_for_call()
         if self._worker is not None:
-            await self._gone(self._worker)
+            await self._end_worker(self._worker)
 
-    # -- limits that nobody else holds ---------------------------------------------
+    # -- limits that the operating system does not enforce ---------------------------
 
     async def _watch(self, worker: Worker) -> None:
-        """Look after a process between calls, when it did something then."""
-        used = worker.used()
+        """Check the limits between calls, if the process was active since the last check."""
+        used = worker.get_cpu_seconds()
         while worker.alive:
             await asyncio.sleep(_IDLE_SECONDS)
-            if not self.busy and worker.used() != used:
-                await self._look(worker)
-            used = worker.used()
+            if not self.busy and worker.get_cpu_seconds() != used:
+                await self._enforce_limits(worker)
+            used = worker.get_cpu_seconds()
 
-    async def _look(self, worker: Worker) -> None:
-        found = await anyio.to_thread.run_sync(look, self._folder, self._limits.max_entries)
-        if worker.alive and self._pass(worker, found):
+    async def _enforce_limits(self, worker: Worker) -> None:
+        found = await anyio.to_thread.run_sync(list_contents, self._folder, self._limits.max_entries)
+        if worker.alive and self._check_limits(worker, found):
             worker.kill()
 
-    def _pass(self, worker: Worker, found: Contents) -> bool:
-        """Whether a process passes a limit; remember which."""
+    def _check_limits(self, worker: Worker, found: Contents) -> bool:
+        """Return True if the process exceeds a limit, and record which."""
         limits = self._limits
-        if worker.threads() > limits.max_threads:
-            self._passed = f"had more than {limits.max_threads} threads, and was killed"
-        elif worker.overworked():
-            self._passed = "used up its processor time"
-        elif found.too_many or found.size + worker.hidden() > limits.max_folder:
+        if worker.count_threads() > limits.max_threads:
+            self._exceeded = f"had more than {limits.max_threads} threads, and was killed"
+        elif worker.is_out_of_time():
+            self._exceeded = "used up its processor time"
+        elif found.too_many or found.size + worker.count_deleted_bytes() > limits.max_folder:
             self._full = True
-            self._passed = (
+            self._exceeded = (
                 f"filled its folder with more than {limits.max_folder:,} bytes, {limits.max_entries:,} entries "
-                f"or {DEPTH} folders in each other, and was killed"
+                f"or {DEPTH} nested folders, and was killed"
             )
-        return bool(self._passed)
+        return bool(self._exceeded)

@@ -1,4 +1,4 @@
-"""What the model is told of a call: an object without empty fields, as long as a result may be."""
+"""Format the result of a call for the model: an object without empty fields, within the size limit."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.tools.python.calls import Ran
-from holdfast.tools.python.files import Kept
+from holdfast.tools.python.calls import CallResult
+from holdfast.tools.python.files import SavedFiles
 from holdfast.tools.tool import cut
 
 _TEXTS: Final = ("stdout", "stderr", "result", "exception")
-"""Texts that may be long, in the order in which they are cut: what says most of what went wrong last."""
+"""Texts that may be long, in the order in which they are cut: the most informative about errors come last."""
 _LISTS: Final = ("files", "plots", "not_kept")
 _LEAST: Final = 256
-"""Bytes that are left of each text."""
+"""Minimum bytes that are kept of each text."""
 _FEWEST: Final = 3
-"""Items that are left of each list."""
+"""Minimum items that are kept of each list."""
 _MORE: Final = "more_"
 
 
-def told(ran: Ran, kept: Kept, notes: list[str], most: int) -> dict[str, Any]:
-    """What came of a call, for the model.
+def format_result(ran: CallResult, saved: SavedFiles, notes: list[str], most: int) -> dict[str, Any]:
+    """Return the result of a call as an object for the model.
 
     Args:
-        ran: what came of the code.
-        kept: what became of its files.
-        notes: what else there is to say.
-        most: bytes of it as JSON. Output is cut first, tracebacks last.
+        ran: result of the code.
+        kept: its saved files and plots.
+        notes: further notes.
+        most: maximum bytes of the object as JSON. Output is cut first, tracebacks last.
     """
     result = {
         "status": ran.status,
@@ -36,17 +36,17 @@ def told(ran: Ran, kept: Kept, notes: list[str], most: int) -> dict[str, Any]:
         "stdout": ran.stdout,
         "stderr": ran.stderr,
         "exception": ran.exception,
-        "files": kept.files,
-        "plots": kept.plots,
-        "not_kept": kept.not_kept,
+        "files": saved.files,
+        "plots": saved.plots,
+        "not_kept": saved.not_kept,
         "note": "; ".join(notes),
         "seconds": round(ran.seconds, 3),
     }
-    return fitted({key: value for key, value in result.items() if value not in (None, "", [])}, most)
+    return fit_result({key: value for key, value in result.items() if value not in (None, "", [])}, most)
 
 
-def fitted(result: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """`result` in at most `most` bytes of JSON, as far as cutting its texts and lists goes."""
+def fit_result(result: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Shorten the texts and lists of a result until its JSON has at most `most` bytes, as far as possible."""
     found = dict(result)
     for name in _TEXTS:
         _shorten(found, name, most, _LEAST)
@@ -59,7 +59,7 @@ def fitted(result: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def _shorten(found: dict[str, Any], name: str, most: int, least: int) -> None:
-    """Cut one text, so that all of it fits if that is enough. As JSON it may be longer than it is: so by steps."""
+    """Cut one text so that the whole result fits, if possible. Its JSON may be longer than the text, so this takes several steps."""
     text = found.get(name, "")
     while (over := _size(found) - most) > 0 and len(found.get(name, "").encode()) > least:
         now = found[name].encode()

@@ -1,13 +1,13 @@
-"""What holds the Python of a session in, applied by that process to itself before it runs anything: it cannot take it off again.
+"""Restrict a session's Python process. The process applies this to itself before it runs any code, and cannot undo it.
 
-Files: Landlock; the work folder can be written to, Python and the system's libraries can be read, nothing else can be opened.
-Network, other processes, the kernel's rare corners: a filter of system calls (`seccomp`, beside this file). Memory, files, CPU
-time: resource limits. Root keeps its id and loses what makes it root.
+Files: Landlock. The work folder is writable, Python and the system's libraries are readable, nothing else can be opened. Network, other
+processes and rarely used parts of the kernel: a filter of system calls (`seccomp`, next to this file). Memory, files and CPU time:
+resource limits. A process of root keeps its user id but loses its privileges.
 
-It runs in another Python, 3.9 or later, which has no Holdfast: the standard library only.
+It runs in a separate Python, 3.9 or later, that has no Holdfast: standard library only.
 """
 
-# pathlib is slow to import, and this is part of every start.
+# pathlib is slow to import, which would add to each start.
 # ruff: noqa: PTH112, PTH118, PTH120, PTH123
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 if __package__:
     from holdfast.tools.python import seccomp
-else:  # in the Python of a session
+else:  # in the session's Python
     import seccomp  # type: ignore[import-not-found, no-redef]
 
 _PR_SET_PDEATHSIG = 1
@@ -34,7 +34,7 @@ _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SECCOMP_GET_ACTION_AVAIL = 2
 
 _READ = 1 << 2 | 1 << 3
-"""Landlock: files and folders."""
+"""Landlock rights to read files and list folders."""
 _READ_FILE = 1 << 2
 _WRITE_FILE = 1 << 1
 _MAKE_CHAR, _MAKE_SOCKET, _MAKE_FIFO, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 10, 1 << 11
@@ -54,21 +54,21 @@ _SYSTEM = (
     *("/etc/mime.types", "/etc/matplotlibrc", "/sys/devices/system/cpu", "/proc/cpuinfo", "/proc/meminfo"),
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
 )
-"""What can be read of the system: not /usr itself, where some keep their server."""
+"""Readable paths of the system; not all of /usr, where some people install their server."""
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full")
 _OPEN_FILES = 256
 _STACK = 8 << 20
 
 
-# -- what there is -----------------------------------------------------------------
+# -- detecting ---------------------------------------------------------------------
 
 
 def probe() -> dict[str, Any]:
-    """What this system has of what holds a process in.
+    """Return the restrictions that this system supports.
 
     Returns:
-        `landlock`: its version, 0 without; `seccomp`: whether there are filters, and this file knows the processor; `limits`:
-        whether there are resource limits.
+        `landlock`: version, or 0; `seccomp`: True if filters are available and this file knows the processor; `limits`: True if there are
+        resource limits.
     """
     return {"landlock": _landlock_version(), "seccomp": _has_seccomp(), "limits": os.name == "posix"}
 
@@ -78,7 +78,7 @@ def _libc() -> Any:
 
 
 def _syscall(number: int, *arguments: Any) -> int:
-    """A system call by number. Raises `OSError`."""
+    """Make a system call by number. Raise `OSError`."""
     passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
     result = int(_libc().syscall(ctypes.c_long(number), *passed))
     if result < 0:
@@ -91,7 +91,7 @@ def _landlock_version() -> int:
         return 0
     try:
         return _syscall(444, None, 0, 1)
-    except OSError:  # a kernel without it, or one where it was not turned on
+    except OSError:  # the kernel lacks Landlock, or it is not enabled
         return 0
 
 
@@ -108,36 +108,39 @@ def _has_seccomp() -> bool:
     return True
 
 
-# -- all of it -----------------------------------------------------------------------
+# -- applying ----------------------------------------------------------------------
 
 
 def confine(folder: str, limits: dict[str, int], parent: int) -> dict[str, Any]:
-    """Hold this process in, for good; what of `probe` holds now. It must have one thread.
+    """Restrict this process permanently. It must have a single thread.
 
     Args:
-        folder: what it may write to.
-        limits: `memory` and `max_file`, bytes.
-        parent: the id of the process that it ends with.
+        folder: the only writable folder.
+        limits: `memory` and `max_file`, in bytes.
+        parent: id of the process with which this one ends.
+
+    Returns:
+        The restrictions that apply, as from `probe`.
 
     Raises:
-        OSError: something that there is could not be had.
+        OSError: a supported restriction could not be applied.
     """
     found = probe()
     if sys.platform.startswith("linux"):
-        _last()
-        _end_with(parent)
-        _powerless()
+        _lower_priority()
+        _end_with_parent(parent)
+        _drop_capabilities()
     if found["limits"]:
-        _limit(limits)
+        _set_limits(limits)
     if found["landlock"]:
-        _landlock(folder, found["landlock"])
+        _apply_landlock(folder, found["landlock"])
     if found["seccomp"]:
-        _filter(os.uname().machine, found["landlock"])
+        _apply_filter(os.uname().machine, found["landlock"])
     return found
 
 
-def _last() -> None:
-    """Be the first to be ended when the machine's memory is full, and the last to have the processor."""
+def _lower_priority() -> None:
+    """Make this the first process to be killed when memory is full, and lower its CPU priority."""
     os.nice(5)
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -152,31 +155,31 @@ def _prctl(*arguments: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, 9)
-    if os.getppid() != parent:  # it died before it could be told
+    if os.getppid() != parent:  # the parent died before the signal was set up
         os._exit(1)
 
 
-def _powerless() -> None:
-    """No capabilities, and no way to any."""
+def _drop_capabilities() -> None:
+    """Drop all capabilities, and prevent gaining new ones."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
         try:
             _prctl(_PR_CAPBSET_DROP, capability)
-        except OSError:  # no right to, as who has none; or past the last one
+        except OSError:  # no permission, because it has none, or past the last capability
             break
     try:
         _prctl(_PR_CAP_AMBIENT, 4)
-    except OSError:  # an old kernel has no such ones
+    except OSError:  # old kernels have no ambient capabilities
         pass
     header, none = struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)
     if _libc().capset(header, none) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _limit(limits: dict[str, int]) -> None:
-    import resource  # not there on Windows
+def _set_limits(limits: dict[str, int]) -> None:
+    import resource  # not available on Windows
 
     wanted = {
         "RLIMIT_AS": limits["memory"],
@@ -196,30 +199,34 @@ def _limit(limits: dict[str, int]) -> None:
         try:
             resource.setrlimit(number, (most, most))
         except (ValueError, OSError):
-            if sys.platform.startswith("linux"):  # others do not have all of them
+            if sys.platform.startswith("linux"):  # other systems lack some of them
                 raise
 
 
 # -- files -------------------------------------------------------------------------
 
 
-def readable() -> list[str]:
-    """What this Python needs to read: its library and packages, not the whole folder that it was installed in."""
+def list_readable_paths() -> list[str]:
+    """Return the paths that this Python needs to read: its library and packages, not its whole installation prefix."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     inner = ("lib", "lib64", "share/zoneinfo", "pyvenv.cfg")
     own = [os.path.join(prefix, name) for prefix in prefixes for name in inner]
     return [*_SYSTEM, *own, os.path.dirname(os.__file__), *site.getsitepackages()]
 
 
-def _landlock(folder: str, version: int) -> None:
+def _apply_landlock(folder: str, version: int) -> None:
     rights = (1 << 13) - 1
     for since, right in ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15)):
         rights |= right if version >= since else 0
-    words = [rights, 3, 3]  # the last two: no TCP to anywhere; no abstract sockets and signals but among its own
+    words = [
+        rights,
+        3,
+        3,
+    ]  # the last two: no TCP connections; abstract sockets and signals only among its own processes
     attributes = struct.pack("3Q", *words)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _syscall(444, attributes, len(attributes), 0)
     try:
-        for path in readable():
+        for path in list_readable_paths():
             writing = _WRITE_FILE | 1 << 14 if path in _WRITABLE else 0
             _allow(ruleset, path, (_READ | writing) & rights)
         nothing_special = ~(1 | _MAKE_CHAR | _MAKE_SOCKET | _MAKE_FIFO | _MAKE_BLOCK)
@@ -231,7 +238,7 @@ def _landlock(folder: str, version: int) -> None:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> bool:
-    """Allow so much in a folder, or with a file; whether it is there."""
+    """Grant rights for a file or folder. Return True if it exists."""
     try:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -248,8 +255,8 @@ def _allow(ruleset: int, path: str, rights: int) -> bool:
 # -- system calls ----------------------------------------------------------------------
 
 
-def _filter(machine: str, landlock: int) -> None:
-    steps = seccomp.program(machine, landlock)
+def _apply_filter(machine: str, landlock: int) -> None:
+    steps = seccomp.build_filter(machine, landlock)
     kept = ctypes.create_string_buffer(steps, len(steps))
     program = struct.pack("HxxxxxxQ", len(steps) // 8, ctypes.addressof(kept))
     _syscall(_SECCOMP[machine], 1, 1, program)  # for all threads

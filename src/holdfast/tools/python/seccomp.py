@@ -1,6 +1,6 @@
-"""Which system calls the Python of a session has: a seccomp filter, as the bytes of its program. Nothing is done here.
+"""Build the seccomp filter that decides which system calls a session's Python may make. This module only returns its bytes.
 
-It runs in another Python, 3.9 or later, which has no Holdfast: the standard library only.
+It runs in a separate Python, 3.9 or later, that has no Holdfast: standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 _AF_UNIX = 1
 _SOCK_STREAM = 1
 _CLONE_THREAD = 0x10000 | 0x400
-"""A thread that shares the open files: what one keeps for itself nobody could count."""
+"""Flags of a thread that shares open files. Files that one thread keeps to itself could not be counted."""
 _CLOSE_RANGE_UNSHARE = 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -21,10 +21,10 @@ RET_KILL = 0x80000000
 _RET_ERRNO = 0x00050000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NEWEST_CALL = 451
-"""The last system call that this file knows of; newer ones are not there for what runs here. They are the same everywhere."""
+"""Newest system call that this file knows. Newer ones are reported as missing. Their numbers are the same on all processors."""
 
 DENIED: dict[str, tuple[int, int]] = {
-    # Other processes: to make them, to become them, to look into them.
+    # Other processes: creating, replacing and inspecting them.
     "fork": (57, -1),
     "vfork": (58, -1),
     "execve": (59, 221),
@@ -47,16 +47,16 @@ DENIED: dict[str, tuple[int, int]] = {
     "ioprio_set": (251, 30),
     "move_pages": (279, 239),
     "migrate_pages": (256, 238),
-    # Network, and sockets of this machine.
+    # Network, and local sockets.
     "socket": (41, 198),
     "connect": (42, 203),
     "bind": (49, 200),
     "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
-    "sendmsg": (46, 211),  # hands over open files, which are nowhere on their way
+    "sendmsg": (46, 211),  # passes open files, which cannot be counted in transit
     "sendmmsg": (307, 269),
-    # Memory and queues that outlive a process, or are shared with others of the same user.
+    # Memory and queues that outlive a process or are shared with other processes of the same user.
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -72,7 +72,7 @@ DENIED: dict[str, tuple[int, int]] = {
     "mq_unlink": (241, 181),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
-    # Files, by ways that Landlock does not watch.
+    # Files, by ways that Landlock does not restrict.
     "mknod": (133, -1),
     "mknodat": (259, 33),
     "name_to_handle_at": (303, 264),
@@ -80,7 +80,7 @@ DENIED: dict[str, tuple[int, int]] = {
     "inotify_add_watch": (254, 27),
     "fanotify_init": (300, 262),
     "fanotify_mark": (301, 263),
-    # Where holes in kernels have been.
+    # Parts of the kernel with a history of vulnerabilities.
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
@@ -92,7 +92,7 @@ DENIED: dict[str, tuple[int, int]] = {
     "request_key": (249, 218),
     "modify_ldt": (154, -1),
     "personality": (135, 92),
-    # The system's own affairs.
+    # System administration.
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -130,9 +130,9 @@ DENIED: dict[str, tuple[int, int]] = {
     "ioperm": (173, -1),
     "vhangup": (153, 58),
 }
-"""Refused with EPERM: a system call's number on x86_64 and on aarch64; -1: it has none there."""
+"""Calls rejected with EPERM: number on x86_64 and on aarch64; -1: does not exist there."""
 UNKNOWN: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
-"""Their arguments are in memory, where a filter cannot look: not there, so that the C library takes their older forms."""
+"""Calls reported as missing. Their arguments are in memory, which a filter cannot read; the C library falls back to their older forms."""
 NOTHING: dict[str, tuple[int, int]] = {
     "chmod": (90, -1),
     "fchmod": (91, 52),
@@ -148,8 +148,9 @@ NOTHING: dict[str, tuple[int, int]] = {
     "sync": (162, 81),
     "syncfs": (306, 267),
 }
-"""They succeed and do nothing, as on a file system without rights: Landlock does not watch them, so they would reach every
-file of the server's user; and copying a file wants no more than that they do not fail. The last two reach every file there is."""
+"""Calls that succeed without effect, as on a file system without permissions. Landlock does not restrict them, so they would reach
+every file of the server's user; and copying a file only requires that they do not fail. The last two would reach every file on the system.
+"""
 UNSUPPORTED: dict[str, tuple[int, int]] = {
     "getxattr": (191, 8),
     "lgetxattr": (192, 9),
@@ -164,103 +165,104 @@ UNSUPPORTED: dict[str, tuple[int, int]] = {
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
 }
-"""The same, where code knows that a file system may lack them."""
+"""Calls reported as unsupported: code expects that some file systems lack them."""
 OWN_SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
-"""Allowed to this process itself."""
+"""Calls allowed only on this process itself."""
 CLONE, SOCKETPAIR, PRLIMIT, FCNTL, IOCTL = (56, 220), (53, 199), (302, 261), (72, 25), (16, 29)
 _OPEN, OPENAT, PRCTL, AFFINITY, _TRUNCATE = (2, -1), (257, 56), (157, 167), (203, 122), (76, 45)
 _CLOSE_RANGE = 436
 _FCNTL_DENIED = (8, 10, 15, 1024)
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to whom one likes. F_SETLEASE: makes others wait for a file."""
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: would send signals to any process. F_SETLEASE: would make others wait for a file."""
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409)
-"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FICLONE. Landlock does not watch the others: some change the
-attributes of a file that is open for reading only, one seals it for good."""
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FICLONE. Landlock does not restrict the others: some change the
+attributes of a file that is open for reading only, one seals it permanently.
+"""
 _TRUNC = os.O_TRUNC
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 _LOAD, _EQUAL, _ABOVE, _RETURN, _AND = 0x20, 0x15, 0x25, 0x06, 0x54
-"""Instructions of a filter: load a word, jump if equal, greater; return; and."""
+"""Instructions of a filter: load a word; jump if equal; jump if greater; return; and."""
 _EPERM, _ENOSYS, _OK, _EOPNOTSUPP = (_RET_ERRNO | code for code in (errno.EPERM, errno.ENOSYS, 0, errno.EOPNOTSUPP))
 
 Instruction = tuple[int, int, int, int]
-"""What to do, how far to jump if so, and if not, and with which value."""
+"""Operation, jump if true, jump if false, value."""
 
 
-def _argument(at: int) -> Instruction:
+def _load_argument(at: int) -> Instruction:
     """Load the low half of an argument."""
     return (_LOAD, 0, 0, 16 + 8 * at)
 
 
-def _answer(value: int) -> Instruction:
+def _return(value: int) -> Instruction:
     return (_RETURN, 0, 0, value)
 
 
-def _only(at: int, value: int) -> list[Instruction]:
-    """Allowed if an argument is this."""
-    return [_argument(at), (_EQUAL, 0, 1, value), _answer(_RET_ALLOW), _answer(_EPERM)]
+def _allow_only(at: int, value: int) -> list[Instruction]:
+    """Allow the call only if an argument has this value."""
+    return [_load_argument(at), (_EQUAL, 0, 1, value), _return(_RET_ALLOW), _return(_EPERM)]
 
 
-def _none_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
-    """Refused if an argument is one of these."""
-    checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _answer(_EPERM))]
-    return [_argument(at), *checks, _answer(_RET_ALLOW)]
+def _reject_any_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
+    """Reject the call if an argument has one of these values."""
+    checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _return(_EPERM))]
+    return [_load_argument(at), *checks, _return(_RET_ALLOW)]
 
 
-def _one_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
-    """Refused if an argument is none of these."""
-    checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _answer(_RET_ALLOW))]
-    return [_argument(at), *checks, _answer(_EPERM)]
+def _allow_any_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
+    """Allow the call only if an argument has one of these values."""
+    checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _return(_RET_ALLOW))]
+    return [_load_argument(at), *checks, _return(_EPERM)]
 
 
-def _no_hidden_truncation(at: int) -> list[Instruction]:
-    """Refused: to empty a file by opening it for reading, which Landlock did not watch at first."""
+def _reject_hidden_truncation(at: int) -> list[Instruction]:
+    """Reject emptying a file by opening it for reading, which early versions of Landlock do not restrict."""
     masked = (_AND, 0, 0, _TRUNC | _ACCESS)
-    return [_argument(at), masked, (_EQUAL, 0, 1, _TRUNC), _answer(_EPERM), _answer(_RET_ALLOW)]
+    return [_load_argument(at), masked, (_EQUAL, 0, 1, _TRUNC), _return(_EPERM), _return(_RET_ALLOW)]
 
 
-def _rules(here: int, landlock: int) -> dict[int, list[Instruction]]:
-    """What is done about which system call.
+def _build_rules(here: int, landlock: int) -> dict[int, list[Instruction]]:
+    """Return the instructions for each restricted system call.
 
     Args:
         here: 0 on x86_64, 1 on aarch64.
-        landlock: its version; before the third it did not watch how files are made shorter.
+        landlock: version of Landlock; before version 3 it did not restrict truncation.
     """
     rules: dict[int, list[Instruction]] = {}
     for group, code in ((DENIED, _EPERM), (UNKNOWN, _ENOSYS), (NOTHING, _OK), (UNSUPPORTED, _EOPNOTSUPP)):
-        rules.update({numbers[here]: [_answer(code)] for numbers in group.values()})
-    rules.update({numbers[here]: _only(0, os.getpid()) for numbers in OWN_SIGNALS.values()})
+        rules.update({numbers[here]: [_return(code)] for numbers in group.values()})
+    rules.update({numbers[here]: _allow_only(0, os.getpid()) for numbers in OWN_SIGNALS.values()})
     thread = (_AND, 0, 0, _CLONE_THREAD), (_EQUAL, 0, 1, _CLONE_THREAD)
-    rules[CLONE[here]] = [_argument(0), *thread, _answer(_RET_ALLOW), _answer(_EPERM)]
+    rules[CLONE[here]] = [_load_argument(0), *thread, _return(_RET_ALLOW), _return(_EPERM)]
     shares = (_AND, 0, 0, _CLOSE_RANGE_UNSHARE), (_EQUAL, 0, 1, 0)
-    rules[_CLOSE_RANGE] = [_argument(2), *shares, _answer(_RET_ALLOW), _answer(_EPERM)]
+    rules[_CLOSE_RANGE] = [_load_argument(2), *shares, _return(_RET_ALLOW), _return(_EPERM)]
     rules[SOCKETPAIR[here]] = [
-        *(_argument(0), (_EQUAL, 1, 0, _AF_UNIX), _answer(_EPERM)),
-        *(_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _SOCK_STREAM), _answer(_EPERM), _answer(_RET_ALLOW)),
+        *(_load_argument(0), (_EQUAL, 1, 0, _AF_UNIX), _return(_EPERM)),
+        *(_load_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _SOCK_STREAM), _return(_EPERM), _return(_RET_ALLOW)),
     ]
-    rules[PRLIMIT[here]] = [  # to read limits, not to set them: the pointer to new ones is null
-        *(_argument(2), (_EQUAL, 1, 0, 0), _answer(_EPERM)),
-        *((_LOAD, 0, 0, 16 + 8 * 2 + 4), (_EQUAL, 1, 0, 0), _answer(_EPERM), _answer(_RET_ALLOW)),
+    rules[PRLIMIT[here]] = [  # reading limits is allowed, setting is not: the pointer to new limits must be null
+        *(_load_argument(2), (_EQUAL, 1, 0, 0), _return(_EPERM)),
+        *((_LOAD, 0, 0, 16 + 8 * 2 + 4), (_EQUAL, 1, 0, 0), _return(_EPERM), _return(_RET_ALLOW)),
     ]
-    rules[AFFINITY[here]] = _only(0, 0)
-    rules[FCNTL[here]] = _none_of(1, _FCNTL_DENIED)
-    rules[IOCTL[here]] = _one_of(1, _IOCTL_ALLOWED)
-    rules[PRCTL[here]] = _none_of(0, (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE))
+    rules[AFFINITY[here]] = _allow_only(0, 0)
+    rules[FCNTL[here]] = _reject_any_of(1, _FCNTL_DENIED)
+    rules[IOCTL[here]] = _allow_any_of(1, _IOCTL_ALLOWED)
+    rules[PRCTL[here]] = _reject_any_of(0, (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE))
     if landlock < 3:
-        rules[_TRUNCATE[here]] = [_answer(_EPERM)]
-    rules[_OPEN[here]], rules[OPENAT[here]] = _no_hidden_truncation(1), _no_hidden_truncation(2)
+        rules[_TRUNCATE[here]] = [_return(_EPERM)]
+    rules[_OPEN[here]], rules[OPENAT[here]] = _reject_hidden_truncation(1), _reject_hidden_truncation(2)
     rules.pop(-1, None)
     return rules
 
 
-def program(machine: str, landlock: int) -> bytes:
-    """The filter: whatever it does not name is allowed, if it is known at all.
+def build_filter(machine: str, landlock: int) -> bytes:
+    """Return the filter. Known calls that it does not restrict are allowed.
 
     Args:
         machine: `x86_64` or `aarch64`.
-        landlock: its version; before the third it did not watch how files are made shorter.
+        landlock: version of Landlock; before version 3 it did not restrict truncation.
     """
-    steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _answer(RET_KILL), (_LOAD, 0, 0, 0)]
-    steps += [(_ABOVE, 0, 1, _NEWEST_CALL), _answer(_ENOSYS)]
-    for number, then in sorted(_rules(0 if machine == "x86_64" else 1, landlock).items()):
+    steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _return(RET_KILL), (_LOAD, 0, 0, 0)]
+    steps += [(_ABOVE, 0, 1, _NEWEST_CALL), _return(_ENOSYS)]
+    for number, then in sorted(_build_rules(0 if machine == "x86_64" else 1, landlock).items()):
         steps += [(_EQUAL, 0, len(then), number), *then]
-    return b"".join(struct.pack("HBBI", *step) for step in [*steps, _answer(_RET_ALLOW)])
+    return b"".join(struct.pack("HBBI", *step) for step in [*steps, _return(_RET_ALLOW)])

@@ -1,4 +1,4 @@
-"""The tool `python`: what the model is offered, and what becomes of a call."""
+"""Define the tool `python`: its description for the model, its calls, and notes about lost variables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast.limits import (
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.python.calls import Limits
-from holdfast.tools.python.files import Earlier, kept, restore
+from holdfast.tools.python.files import RestoredFiles, restore, save_files
 from holdfast.tools.python.kernels import Kernel, Kernels, NoKernel
-from holdfast.tools.python.results import told
+from holdfast.tools.python.results import format_result
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import PYTHON, Tool, Toolset
 
@@ -34,7 +34,7 @@ ELSEWHERE: Final = (
     "calls since the last one here ran in another process: what they did to variables and files is not to be seen here"
 )
 _NOT_RUN: Final = ('{"status":"not_run"', '{"error":"wrong arguments', '{"error":"code has more than')
-"""How results of calls begin whose code did not run: they left no process anything to know."""
+"""Prefixes of results of calls whose code did not run and therefore left nothing in the process."""
 _DESCRIPTION: Final = """\
 Run Python code in a process that belongs to this conversation. Variables, functions and imports are kept from call to call. \
 The value of the last expression is returned, and what is printed. Files that the code writes to the current folder are kept \
@@ -47,8 +47,8 @@ class PythonTool:
     """Runs the calls of all sessions.
 
     Args:
-        kernels: whose process is whose.
-        most: bytes of a result.
+        kernels: the processes of the sessions.
+        most: maximum bytes of a result.
     """
 
     def __init__(self, kernels: Kernels, most: int) -> None:
@@ -60,47 +60,49 @@ class PythonTool:
         context: ToolContext,
         code: Annotated[str, Meta(min_length=1, description="Python code, of any number of lines.")],
     ) -> dict[str, Any]:
-        """Run code in the session's process; what the model is told."""
+        """Run code in the session's process and return the result for the model."""
         if len(code.encode("utf-8", "replace")) > PYTHON_CODE_BYTES:
             raise InvalidRequest(f"code has more than {PYTHON_CODE_BYTES:,} bytes: write it in parts")
         call = context.call
         try:
-            async with self._kernels.using((call.tenant, context.user_id, context.session_id), call.identity) as kernel:
-                return await self._in(kernel, context, code)
+            async with self._kernels.acquire(
+                (call.tenant, context.user_id, context.session_id), call.identity
+            ) as kernel:
+                return await self._run_in(kernel, context, code)
         except NoKernel as exc:
             return {"status": "not_run", "note": str(exc)}
 
-    async def _in(self, kernel: Kernel, context: ToolContext, code: str) -> dict[str, Any]:
-        notes = await _notes(kernel, context)
+    async def _run_in(self, kernel: Kernel, context: ToolContext, code: str) -> dict[str, Any]:
+        notes = await _prepare_notes(kernel, context)
         kernel.unit = context.call.unit
         ran = await kernel.run(code)
         most = self._kernels.settings.max_files
-        found = await kept(
+        found = await save_files(
             kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
         )
         kernel.plots += len(ran.plots[:most])
-        return told(ran, found, [*notes, *([ran.note] if ran.note else [])], self._most)
+        return format_result(ran, found, [*notes, *([ran.note] if ran.note else [])], self._most)
 
 
-async def _notes(kernel: Kernel, context: ToolContext) -> list[str]:
-    """What the model should know of the process before a call; a fresh one gets the files of earlier ones back."""
+async def _prepare_notes(kernel: Kernel, context: ToolContext) -> list[str]:
+    """Return notes about the process for the model. A fresh process gets the files of earlier ones back."""
     call = context.call
     if kernel.begun:
-        since = await _called(call, kernel.unit + 1)
+        since = await _has_run_since(call, kernel.unit + 1)
         return [ELSEWHERE] if since else []
-    found = Earlier()
+    found = RestoredFiles()
     with suppress(TimeoutError):
         async with asyncio.timeout(PYTHON_START_SECONDS):
             await restore(found, kernel.folder, context.artifacts)
     kernel.begun, kernel.plots = True, found.plots
-    if not (found.restored or found.left or await _called(call, 0)):
+    if not (found.restored or found.left or await _has_run_since(call, 0)):
         return []
     numbers = ((RESTORED, len(found.restored)), (LEFT, found.left))
     return [FRESH, *(words.format(number=number) for words, number in numbers if number)]
 
 
-async def _called(call: Call, start: int) -> bool:
-    """Whether calls of the tool ran between entry `start` and the message of this one, of the newest that are looked at."""
+async def _has_run_since(call: Call, start: int) -> bool:
+    """Return True if calls of the tool ran between entry `start` and this call's message. Only the newest entries are checked."""
     start = max(start, call.unit - PYTHON_LOOKED_BACK)
     if start >= call.unit:
         return False
@@ -110,39 +112,45 @@ async def _called(call: Call, start: int) -> bool:
             if entry.message.tool_call_id in waiting and not entry.message.text.startswith(_NOT_RUN):
                 return True
             waiting.discard(entry.message.tool_call_id or "")
-        elif waiting:  # without a result nobody knows
+        elif waiting:  # no result was stored, so it may have run
             return True
         else:
             waiting = {made.id for made in entry.message.tool_calls if made.name == PYTHON}
     return bool(waiting)
 
 
-def python_tool(kernels: Kernels, most: int) -> Tool:
-    """The tool.
+def make_python_tool(kernels: Kernels, most: int) -> Tool:
+    """Create the tool.
 
     Args:
-        kernels: whose process is whose; it says how far each may go.
-        most: bytes of a result, as `ToolLimits.result`.
+        kernels: the processes of the sessions, with their settings.
+        most: maximum bytes of a result, as `ToolLimits.result`.
     """
     settings = kernels.settings
-    made = tool_from(
-        PythonTool(kernels, most).python, name=PYTHON, description=_described(settings), timeout=longest(settings)
+    tool = tool_from(
+        PythonTool(kernels, most).python,
+        name=PYTHON,
+        description=_format_description(settings),
+        timeout=get_max_seconds(settings),
     )
-    return msgspec.structs.replace(made, reads_state=False)
+    return msgspec.structs.replace(tool, reads_state=False)
 
 
 def with_python(
     known: Toolset, settings: PythonSettings | None, clock: Callable[[], int]
 ) -> tuple[Kernels | None, Toolset]:
-    """The kernels of a process, and its tools with `python` among them.
+    """Add the tool `python` to a toolset.
 
     Args:
-        known: its other tools.
-        settings: how far it may go; None: there is no such tool, and there are no kernels.
+        known: the other tools.
+        settings: settings of the tool; None: no tool is added, and no kernels are created.
         clock: milliseconds since the epoch.
 
+    Returns:
+        The kernels, or None, and the toolset.
+
     Raises:
-        InvalidRequest: another tool is called so, or `settings` are none.
+        InvalidRequest: another tool has the same name, or `settings` has the wrong type.
     """
     given: Any = settings
     if given is None:
@@ -150,27 +158,29 @@ def with_python(
     if not isinstance(given, PythonSettings):
         raise InvalidRequest(f"python must be PythonSettings, not {type(given).__name__}", param="python")
     kernels = Kernels(given, clock)
-    return kernels, Toolset.create([*known.tools.values(), python_tool(kernels, known.limits.result)], known.limits)
+    return kernels, Toolset.create(
+        [*known.tools.values(), make_python_tool(kernels, known.limits.result)], known.limits
+    )
 
 
-def longest(settings: PythonSettings) -> float:
-    """Seconds that a call may take before it is given up: its own limits end it long before, and those that it waits for."""
+def get_max_seconds(settings: PythonSettings) -> float:
+    """Return the maximum seconds of a call, including the calls before it in the queue. The limits of each call end it long before."""
     one = settings.timeout + Limits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
     return one * (PYTHON_CALLS_WAITING + 1)
 
 
-def _described(settings: PythonSettings) -> str:
+def _format_description(settings: PythonSettings) -> str:
     return _DESCRIPTION.format(
         files=settings.max_files,
-        file=_size(settings.max_file),
+        file=_format_size(settings.max_file),
         seconds=settings.timeout,
-        memory=_size(settings.memory),
-        output=_size(settings.max_output),
+        memory=_format_size(settings.memory),
+        output=_format_size(settings.max_output),
     )
 
 
-def _size(size: int) -> str:
-    """A size for people: `32 MiB`."""
+def _format_size(size: int) -> str:
+    """Format a size for people: `32 MiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

@@ -1,6 +1,6 @@
-"""One Python process from its start to its death: frames, signals, and what it wrote. Nothing that it says is believed.
+"""Run one Python process from start to end: exchange frames, send signals, collect output. Its answers are not trusted.
 
-What it runs may have been written by somebody who means ill, so its frames may be forged, too large, too late or none.
+The code may have been written with bad intentions, so frames may be forged, too large, late or missing.
 """
 
 from __future__ import annotations
@@ -26,66 +26,68 @@ from holdfast.tools.python import child, sandbox
 from holdfast.tools.python.calls import Limits
 
 _CLOSED_SECONDS: Final = 1.0
-"""For a process that has closed its pipes to die by itself."""
+"""Seconds for a process that has closed its pipes to end by itself."""
 _DEATH_SECONDS: Final = 5.0
-"""For one that was killed to be seen dead."""
+"""Seconds to wait for the end of a killed process."""
 _SPARE_SECONDS: Final = 5.0
-"""Of processor time, beyond what a call may take."""
+"""Seconds of processor time in addition to the limit of a call."""
 _PART: Final = 1 << 16
 _FRAME_BYTES: Final = 24 * MIB
-"""A frame, without its texts."""
+"""Maximum bytes of a frame without its texts."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _NOTES: Final = 8
 _NOTE_CHARS: Final = 600
 _QUOTES: Final = 2000
-"""In a list of texts: one of millions takes twenty times its room here."""
-_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Of the server's environment: without them, some Pythons do not start. Nothing else but `TZ`, keys are in there."""
-_ENDINGS: Final = {
+"""Maximum quotation marks in a list of texts: a list of millions would take twenty times its size in memory."""
+_PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Environment variables that are passed on, because some Pythons do not start without them. Otherwise only `TZ` is passed on: the
+server's environment contains keys.
+"""
+_REASONS: Final = {
     "SIGKILL": "was ended by the system, most likely because the machine's memory was full",
     "SIGSEGV": "crashed (SIGSEGV)",
     "SIGXCPU": "used up its processor time",
 }
 
 
-class Sandboxed(msgspec.Struct, frozen=True):
-    """What holds a process in."""
+class Sandbox(msgspec.Struct, frozen=True):
+    """Restrictions that apply to a process."""
 
     landlock: int = 0
-    """Version of Landlock, which guards files; 0: none."""
+    """Version of Landlock, which restricts access to files; 0: not available."""
     seccomp: bool = False
-    """Whether system calls are filtered: network, other processes."""
+    """True if system calls are filtered, which blocks the network and other processes."""
     limits: bool = False
-    """Whether memory, files and processor time are limited."""
+    """True if memory, files and processor time are limited."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What it is not kept from, in words; empty: it is held in."""
-        said = []
+        """Missing restrictions in words; empty if the sandbox is complete."""
+        missing = []
         if not self.limits:
-            said.append("memory and files have no limits (no POSIX system)")
+            missing.append("memory and files have no limits (no POSIX system)")
         if not self.landlock:
-            said.append("files outside the work folder can be read and written (no Landlock)")
+            missing.append("files outside the work folder can be read and written (no Landlock)")
         if not self.seccomp:
-            said.append("network and other processes can be reached (no seccomp on this system or processor)")
-        return tuple(said)
+            missing.append("network and other processes can be reached (no seccomp on this system or processor)")
+        return tuple(missing)
 
 
-def supported() -> Sandboxed:
-    """What this system has to hold a process in."""
-    return Sandboxed(**sandbox.probe())
+def detect_sandbox() -> Sandbox:
+    """Return the restrictions that this system supports."""
+    return Sandbox(**sandbox.probe())
 
 
-class _Held(msgspec.Struct):
-    """The first frame of a process."""
+class _Hello(msgspec.Struct):
+    """First frame of a process."""
 
-    held: dict[str, Any]
+    restrictions: dict[str, Any]
 
 
 _Text = TypeVar("_Text", str, bytes)
 
 
-class _Common(msgspec.Struct):
+class _AnswerFields(msgspec.Struct):
     id: int
     status: Literal["success", "error"]
     interrupted: bool
@@ -95,23 +97,23 @@ class _Common(msgspec.Struct):
     stderr: tuple[bytes, Annotated[int, msgspec.Meta(ge=0, lt=2**53)]]
 
 
-class Answer(_Common):
-    """What a process says came of a call; it may lie."""
+class Answer(_AnswerFields):
+    """The process's answer to a call, which may be false."""
 
     plots: list[bytes]
     notes: list[str]
 
 
-class _Said(_Common):
-    """The same as it comes: its lists may be of millions."""
+class _RawAnswer(_AnswerFields):
+    """An answer as received. Its lists may have millions of items."""
 
     plots: msgspec.Raw
     notes: msgspec.Raw
 
-    def within(self, limits: Limits) -> Answer:
-        """No more of it than there may be, and nothing else for a plot than a PNG."""
-        plots = [plot for plot in _items(self.plots, bytes) if plot.startswith(_PNG)][: limits.max_plots]
-        notes = [note[:_NOTE_CHARS] for note in _items(self.notes, str)[:_NOTES]]
+    def to_answer(self, limits: Limits) -> Answer:
+        """Return the answer within the limits. Plots that are not PNGs are dropped."""
+        plots = [plot for plot in _decode_list(self.plots, bytes) if plot.startswith(_PNG)][: limits.max_plots]
+        notes = [note[:_NOTE_CHARS] for note in _decode_list(self.notes, str)[:_NOTES]]
         answer = Answer(**{**msgspec.structs.asdict(self), "plots": plots, "notes": notes})
         for name in ("result", "exception"):
             text = getattr(answer, name)
@@ -120,41 +122,41 @@ class _Said(_Common):
         return answer
 
 
-class _Broken(Exception):
-    """A frame that is none."""
+class _InvalidFrame(Exception):
+    """A frame is not valid."""
 
 
-def _items(said: msgspec.Raw, kind: type[_Text]) -> list[_Text]:
-    if bytes(said).count(b'"') > _QUOTES:
-        raise _Broken
-    return msgspec.json.decode(said, type=list[kind])  # type: ignore[valid-type] # mypy sees a value in it
+def _decode_list(frame: msgspec.Raw, kind: type[_Text]) -> list[_Text]:
+    if bytes(frame).count(b'"') > _QUOTES:
+        raise _InvalidFrame
+    return msgspec.json.decode(frame, type=list[kind])  # type: ignore[valid-type] # mypy takes `kind` for a value
 
 
 class Worker:
-    """A process. `start` makes one.
+    """An operating system process, created by `start`.
 
     Attributes:
-        sandboxed: what it said holds it in, before it ran anything.
+        sandbox: restrictions that the process reported before it ran any code.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, limits: Limits, outputs: tuple[int, int]) -> None:
         self._process = process
         self._limits = limits
         self._outputs = outputs
-        self._asked = 0
-        self._broken = False
+        self._calls = 0
+        self._is_broken = False
         self._most = math.inf
-        self.sandboxed = Sandboxed()
+        self.sandbox = Sandbox()
 
     # -- its start -------------------------------------------------------------
 
     @classmethod
     async def start(cls, folder: Path, limits: Limits, interpreter: str) -> Worker:
-        """Start a process in a folder that is there. Raises `PythonUnavailable`."""
-        (stdout, theirs), (stderr, theirs_too) = _output(), _output()
+        """Start a process in an existing folder. Raise `PythonUnavailable`."""
+        (stdout, theirs), (stderr, theirs_too) = _create_output(), _create_output()
         outputs = (stdout, stderr)
         try:
-            process = await _spawned(folder, interpreter, (theirs, theirs_too))
+            process = await _spawn(folder, interpreter, (theirs, theirs_too))
         except BaseException as exc:
             _close(outputs)
             if isinstance(exc, OSError):
@@ -165,27 +167,27 @@ class Worker:
         worker = cls(process, limits, outputs)
         try:
             async with asyncio.timeout(PYTHON_START_SECONDS):
-                await worker._greeted(folder)
+                await worker._greet(folder)
         except BaseException as exc:
-            said = worker._said()
+            errors = worker._quote_errors()
             await worker.end()
-            if isinstance(exc, TimeoutError | EOFError | OSError | _Broken | msgspec.MsgspecError):
-                raise PythonUnavailable(f"{interpreter} did not come up{said}") from exc
+            if isinstance(exc, TimeoutError | EOFError | OSError | _InvalidFrame | msgspec.MsgspecError):
+                raise PythonUnavailable(f"{interpreter} did not start{errors}") from exc
             raise
         return worker
 
-    async def _greeted(self, folder: Path) -> None:
-        """Tell it what it needs to know, and hear what holds it in."""
+    async def _greet(self, folder: Path) -> None:
+        """Send the settings, and receive the restrictions that apply."""
         limits = self._limits
-        told = {name: getattr(limits, name) for name in ("memory", "max_file", "max_output", "max_plots")}
-        await self._send({**told, "folder": str(folder), "parent": os.getpid()})
-        held = msgspec.json.decode(await self._receive(), type=_Held).held
-        if "failed" in held:
-            raise PythonUnavailable(f"it could not be held in: {held['failed']!s:.500}")
-        self.sandboxed = msgspec.convert(held, Sandboxed)
+        settings = {name: getattr(limits, name) for name in ("memory", "max_file", "max_output", "max_plots")}
+        await self._send({**settings, "folder": str(folder), "parent": os.getpid()})
+        restrictions = msgspec.json.decode(await self._receive(), type=_Hello).restrictions
+        if "failed" in restrictions:
+            raise PythonUnavailable(f"it could not be sandboxed: {restrictions['failed']!s:.500}")
+        self.sandbox = msgspec.convert(restrictions, Sandbox)
 
-    def _said(self) -> str:
-        """The end of what it wrote to stderr."""
+    def _quote_errors(self) -> str:
+        """Return the end of its standard error output, for an error message."""
         data = os.pread(self._outputs[1], 4096, max(0, os.fstat(self._outputs[1]).st_size - 2000))
         text = data.decode("utf-8", "replace").strip()
         return f": {text}" if text else ""
@@ -202,86 +204,86 @@ class Worker:
         assert self._process.stdout is not None, "it is a pipe"
         (size,) = struct.unpack(">I", await self._process.stdout.readexactly(4))
         if size > _FRAME_BYTES + 32 * self._limits.max_output:
-            raise _Broken
+            raise _InvalidFrame
         return await self._process.stdout.readexactly(size)
 
     async def ask(self, code: str) -> Answer | None:
-        """Run code in it; None: it died, or said something that is no answer, and was killed."""
-        self._asked += 1
+        """Run code. Return None if the process died, or was killed because its answer is not valid."""
+        self._calls += 1
         for output in self._outputs:
             os.ftruncate(output, 0)
         self._limit_time()
         try:
-            await self._send({"id": self._asked, "code": code})
+            await self._send({"id": self._calls, "code": code})
             return self._read(await self._receive())
         except (EOFError, OSError):
-            await self._closed()
-        except (msgspec.MsgspecError, ValueError, RecursionError, _Broken):
-            self._broken = True
+            await self._handle_closed_pipes()
+        except (msgspec.MsgspecError, ValueError, RecursionError, _InvalidFrame):
+            self._is_broken = True
             self.kill()
         return None
 
     def _read(self, frame: bytes) -> Answer:
-        answer = msgspec.json.decode(frame, type=_Said)
-        if answer.id != self._asked:
-            raise _Broken
-        return answer.within(self._limits)
+        answer = msgspec.json.decode(frame, type=_RawAnswer)
+        if answer.id != self._calls:
+            raise _InvalidFrame
+        return answer.to_answer(self._limits)
 
-    async def _closed(self) -> None:
-        """Its pipes are closed: it has died, or will not be heard of again."""
+    async def _handle_closed_pipes(self) -> None:
+        """Handle closed pipes: wait for the process to die, or kill it."""
         try:
             async with asyncio.timeout(_CLOSED_SECONDS):
                 await self._process.wait()
         except TimeoutError:
-            self._broken = True
+            self._is_broken = True
             self.kill()
 
     def _limit_time(self) -> None:
-        """Processor time for one call, on all cores: a thread that was left running may use that up, and no more."""
+        """Limit processor time for one call, summed over all cores. A thread that keeps running may use it up, but no more."""
         if sys.platform != "linux":
             return
         import resource
 
         allowed = (self._limits.timeout + self._limits.grace) * (os.cpu_count() or 1) + _SPARE_SECONDS
-        most = self._most = math.ceil(self.used() + allowed)
+        most = self._most = math.ceil(self.get_cpu_seconds() + allowed)
         with contextlib.suppress(OSError):
             hard = resource.prlimit(self._process.pid, resource.RLIMIT_CPU)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.prlimit(self._process.pid, resource.RLIMIT_CPU, (most, hard))
 
-    def written(self, at: int, answer: Answer | None) -> str:
-        """What was written to stdout (0) or stderr (1), cut; also by one that died."""
+    def read_output(self, at: int, answer: Answer | None) -> str:
+        """Return what was written to stdout (0) or stderr (1), shortened; also after the process has died."""
         said, seen = (b"", 0) if answer is None else (answer.stdout, answer.stderr)[at]
-        text = _joined(self._outputs[at], said, seen, self._limits.max_output)
-        if answer is None:  # Python's report of a crash goes down to our own lines
+        text = _join_output(self._outputs[at], said, seen, self._limits.max_output)
+        if answer is None:  # Python's crash report includes our own frames
             text = "".join(line for line in text.splitlines(keepends=True) if f'"{child.__file__}"' not in line)
         return text
 
-    # -- its life ------------------------------------------------------------------
+    # -- state and end -----------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
-        """Whether it is there."""
+        """True if the process is running."""
         return self._process.returncode is None
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Process id."""
         return self._process.pid
 
-    def used(self) -> float:
-        """Seconds of processor time that it has used; 0 where that cannot be told."""
+    def get_cpu_seconds(self) -> float:
+        """Return the used processor time in seconds, or 0 if it is unknown."""
         try:
             return time.clock_gettime((~self._process.pid << 3) | 2)  # Linux's name for the clock of a process
         except (OSError, AttributeError):
             return 0.0
 
-    def overworked(self) -> bool:
-        """Whether it has used up its processor time, and does not heed the signal that says so."""
-        return self.used() > self._most + 1
+    def is_out_of_time(self) -> bool:
+        """Return True if it has used up its processor time and ignores the signal that says so."""
+        return self.get_cpu_seconds() > self._most + 1
 
-    def hidden(self) -> int:
-        """Bytes of files that it has open and that have no name any more; 0 where that cannot be told."""
+    def count_deleted_bytes(self) -> int:
+        """Return the bytes of open files that have been deleted, or 0 if they are unknown."""
         if not self.alive:
             return 0
         own, sizes = {os.fstat(output).st_ino for output in self._outputs}, {}
@@ -294,19 +296,19 @@ class Worker:
                         sizes[found.st_ino] = max(1, found.st_blocks * 512)
         return sum(sizes.values())
 
-    def threads(self) -> int:
-        """Threads that it has; 0 where that cannot be told."""
+    def count_threads(self) -> int:
+        """Return the number of threads, or 0 if it is unknown."""
         try:
             return Path(f"/proc/{self._process.pid}/task").stat().st_nlink - 2
         except OSError:
             return 0
 
     def interrupt(self) -> None:
-        """Interrupt its code."""
+        """Interrupt the code."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """Kill it, and what it started."""
+        """Kill the process and its children."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -314,20 +316,20 @@ class Worker:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
-    async def ended(self) -> str:
-        """Wait until it has died; how, in words that follow `the process`. Nobody may be asking it."""
-        code = await self._dead()
-        if self._broken:
+    async def wait_until_dead(self) -> str:
+        """Wait until the process has died, and return the reason, in words that follow `the process`. No call may be running."""
+        code = await self._wait_for_exit()
+        if self._is_broken:
             return "sent something that is no answer, and was killed"
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-            return _ENDINGS.get(name, f"was ended by {name}")
+            return _REASONS.get(name, f"was ended by {name}")
         return "had no memory left to answer" if code == child.NO_MEMORY else f"ended itself with exit code {code}"
 
-    async def _dead(self) -> int:
-        """Its exit code. An event loop sees a process off only when its pipes were read to their end, so they are.
+    async def _wait_for_exit(self) -> int:
+        """Return the exit code. An event loop reports the end of a process only after its pipes are read to their end.
 
-        One that is not held in may have given its pipe to another process, which may live on: that is not waited for.
+        Without a sandbox, the process may have passed its pipe to a child that lives on, so the wait is limited.
         """
         try:
             async with asyncio.timeout(_DEATH_SECONDS):
@@ -339,18 +341,18 @@ class Worker:
         return -signal.SIGKILL if self._process.returncode is None else self._process.returncode
 
     async def end(self) -> None:
-        """Kill it, wait until it has died, and give back what it held. Nobody may be asking it."""
+        """Kill the process, wait until it has died, and release its resources. No call may be running."""
         self.kill()
-        await self._dead()
+        await self._wait_for_exit()
         _close(self._outputs)
         if self._process.stdin is not None:
             self._process.stdin.close()
 
 
-def _output() -> tuple[int, int]:
-    """A file without a name: for us, and for the process, to whose end it writes.
+def _create_output() -> tuple[int, int]:
+    """Create a file without a name. Return a descriptor for reading it here and one for the process, which appends to it.
 
-    Opened twice: of one that is shared it could change the flags, and spoil reading it here.
+    It is opened twice, because the process could change the flags of a shared descriptor and disturb reading.
     """
     ours, path = tempfile.mkstemp()
     try:
@@ -364,8 +366,8 @@ def _close(outputs: tuple[int, int]) -> None:
         os.close(output)
 
 
-async def _spawned(folder: Path, interpreter: str, outputs: tuple[int, int]) -> asyncio.subprocess.Process:
-    """The process: with our three pipes and one file, in a session of its own."""
+async def _spawn(folder: Path, interpreter: str, outputs: tuple[int, int]) -> asyncio.subprocess.Process:
+    """Start the process with two pipes and two output files, in its own session."""
     return await asyncio.create_subprocess_exec(
         *(interpreter, "-I", "-B", "-X", "utf8", child.__file__, str(outputs[0])),
         stdin=asyncio.subprocess.PIPE,
@@ -375,16 +377,14 @@ async def _spawned(folder: Path, interpreter: str, outputs: tuple[int, int]) -> 
         close_fds=True,
         start_new_session=True,
         cwd=folder,
-        env=_environment(folder),
+        env=_make_environment(folder),
     )
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """What it gets to know: nothing of the server's own."""
+def _make_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of the process, without the server's own variables."""
     kept = {name: os.environ[name] for name in ("TZ",) if name in os.environ}
-    for (
-        name
-    ) in _PATHS:  # an empty part, as in `:/opt/lib`, would be the work folder: libraries loaded before it is held in
+    for name in _PASSED_ON:  # an empty part, as in `:/opt/lib`, would be the work folder, whose libraries would be loaded before the sandbox is set up
         if parts := [part for part in os.environ.get(name, "").split(":") if part.startswith("/")]:
             kept[name] = ":".join(parts)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -400,13 +400,13 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
-        "MALLOC_ARENA_MAX": "2",  # each one takes 64 MiB of the address space
+        "MALLOC_ARENA_MAX": "2",  # each arena takes 64 MiB of the address space
     }
     return {**kept, **threads, **own}
 
 
-def _joined(output: int, tail: bytes, seen: int, most: int) -> str:
-    """What is in a file, and behind it the tail of `seen` more bytes, in about `most` bytes."""
+def _join_output(output: int, tail: bytes, seen: int, most: int) -> str:
+    """Join the content of a file and the tail of `seen` more bytes, shortened to about `most` bytes."""
     size = os.fstat(output).st_size
     if size + seen <= most:
         return (os.pread(output, size, 0) + tail).decode("utf-8", "replace")
