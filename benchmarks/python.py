@@ -11,7 +11,7 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry, Session
 from holdfast.holdfast import Holdfast
-from holdfast.tools.context import Call, Standing, State, ToolContext
+from holdfast.tools.context import Call, State, ToolContext, TurnState
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import Outcome, run
 
@@ -81,7 +81,7 @@ async def _make_context(hf: Holdfast, name: str) -> ToolContext:
         session_id=ref.id,
         user_id=ref.user_id,
         agent=None,
-        state=State(Standing({}, {})),
+        state=State(TurnState({}, {})),
         artifacts=SessionArtifacts(hf.artifacts, ref, session.identity),
         call=Call(id="c", tenant=session.tenant, identity=session.identity, entries=entries),
     )

@@ -13,7 +13,7 @@ import httpx2
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.testing import ScriptedUpstream
 from holdfast.tools.context import ToolContext
-from holdfast.tools.functions import toolset
+from holdfast.tools.functions import make_toolset
 from holdfast.tools.tool import ToolLimits
 from tests.edges.server import Served, gateway
 
@@ -84,7 +84,7 @@ async def tooled(
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
     """A gateway whose model may call these."""
     async with gateway(script, *more) as (served, upstream):
-        served.hf.roster.tools = toolset(tools or (find_order, note), ToolLimits(**limits))
+        served.hf.roster.tools = make_toolset(tools or (find_order, note), ToolLimits(**limits))
         yield served, upstream
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.limits import Limits
 from holdfast.testing import Reply
-from holdfast.tools.functions import toolset
+from holdfast.tools.functions import make_toolset
 from tests.edges.doors import CLAUDE, doors
 from tests.edges.server import CLIENT_KEY
 
@@ -236,7 +236,7 @@ async def test_tools_of_the_server_run_inside_the_turn(stream: bool) -> None:
         return 1
 
     async with doors((), rounds) as both:
-        both.served.hf.roster.tools = toolset([count])
+        both.served.hf.roster.tools = make_toolset([count])
         history: list[Any] = [{"role": "user", "content": "How many?"}]
         asked = await both.ask(
             history, stream=stream, model=CLAUDE, max_tokens=3000, thinking={"type": "enabled", "budget_tokens": 1024}

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from holdfast.tools.functions import toolset
+from holdfast.tools.functions import make_toolset
 from holdfast.tools.tool import ToolLimits
 from tests.edges.keys import bearer, made
 from tests.edges.server import UPSTREAM_KEY, Served, gateway, serving
@@ -296,7 +296,7 @@ async def test_a_change_while_tools_run_holds_for_the_turns_next_call() -> None:
 
     script = [Reply(tool_calls=[("look_up", {"name": "kelp"})]), "It is there."]
     async with gateway(script) as (served, upstream):
-        served.hf.roster.tools = toolset([look_up], ToolLimits())
+        served.hf.roster.tools = make_toolset([look_up], ToolLimits())
         await created(served, {"id": "s", "system_messages": ["Old."]})
         body = {"messages": [{"role": "user", "content": "kelp?"}], "session_id": "s", "stream": True}
         async with served.http.stream("POST", "/v1/chat/completions", json=body) as response:

@@ -18,7 +18,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
 from holdfast.secrets import Guard, make_redactor
 from holdfast.tools.artifacts import ArtifactTools
-from holdfast.tools.context import Standing, State, ToolContext
+from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
@@ -142,7 +142,7 @@ async def test_binary_contents() -> None:
     ) as made:
         saved, binary, _, picture = await used(made, *[("", 0)] * 4)
         assert json.loads(saved)["media_type"] == "application/octet-stream"
-        assert json.loads(binary) == json.loads(saved) | {"note": "it is no text, and cannot be shown"}
+        assert json.loads(binary) == json.loads(saved) | {"note": "it is not text and cannot be shown"}
         assert json.loads(picture)["media_type"] == "image/png"
         shown = [part for one in made.model.prompts[-1] if isinstance(one["content"], list) for part in one["content"]]
         url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
@@ -185,10 +185,10 @@ async def test_a_long_text_is_read_in_parts() -> None:
     ) as made:
         await made.session.artifacts.save("long.txt", text)
         first, second, last, behind = await used(made, *[("", 0)] * 4)
-        assert first.endswith(f"\n[bytes 0 to 512 of {size} of long.txt, version 0; offset=512 goes on]")
+        assert first.endswith(f"\n[bytes 0 to 512 of {size} of long.txt, version 0; continue with offset=512]")
         assert text.startswith(first.rpartition("\n[")[0] + second.partition("\n[")[0])
         assert last.endswith(f"of {size} of long.txt, version 0: its end]")
-        assert f"offset {size:,} is behind the end" in behind
+        assert f"offset {size:,} is past the end" in behind
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -199,7 +199,7 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
     async with Holdfast("sqlite://:memory:", clock=lambda: 1) as hf:
         session = await hf.session("s")
         await session.artifacts.save("t.txt", text)
-        state = State(Standing({}, {}))
+        state = State(TurnState({}, {}))
         context = ToolContext(session_id="s", user_id="default", agent=None, state=state, artifacts=session.artifacts)
         parts, offset = "", 0
         while True:
@@ -223,8 +223,8 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
         ("load_artifact", {"name": "zzz"}, "there are: plan.md"),
         ("load_artifact", {"name": "plan.md", "version": 3}, "has no version 3"),
         ("load_artifact", {"name": "../etc/passwd"}, "allowed are letters"),
-        ("load_artifact", {"name": "result-0"}, "message 0 of this session is no result of a tool"),
-        ("load_artifact", {"name": "result-99"}, "message 99 of this session is no result of a tool"),
+        ("load_artifact", {"name": "result-0"}, "message 0 of this session is not a tool result"),
+        ("load_artifact", {"name": "result-99"}, "message 99 of this session is not a tool result"),
         ("load_artifact", {"name": "plan.md", "limit": 1}, "wrong arguments"),
         ("save_artifact", {"name": "plan.md", "content": "x", "expect": 4}, "its newest version is 0"),
         ("save_artifact", {"name": "plan.md", "content": "x", "expect": -1}, "its newest version is 0"),
@@ -232,7 +232,7 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
         ("save_artifact", {"name": "x.bin", "content": "€", "encoding": "base64"}, "no base64"),
         ("save_artifact", {"name": "x", "content": "x", "media_type": "rubbish"}, "media type like"),
         ("save_artifact", {"name": "x.png", "content": "x", "media_type": "image/png"}, "does not begin like one"),
-        ("save_artifact", {"name": "result-7", "content": "x"}, "stands for the result of a tool"),
+        ("save_artifact", {"name": "result-7", "content": "x"}, "is the name of a tool result"),
         ("save_artifact", {"name": "large", "content": "x" * 2000}, "storage.artifacts.max_bytes"),
         ("save_artifact", {"name": "x"}, "wrong arguments"),
     ],
@@ -261,8 +261,8 @@ async def test_secrets_are_replaced_before_they_are_saved() -> None:
         ("save_artifact", {"name": "b.txt", "content": base64.b64encode(KEY.encode()).decode(), "encoding": "base64"}),
         guard=(guard := Guard(make_redactor(), None)),
     )
-    assert "secrets in it were replaced" in json.loads(told)["note"]
-    assert "secrets in it were replaced" in json.loads(binary)["note"]
+    assert "secrets were removed" in json.loads(told)["note"]
+    assert "secrets were removed" in json.loads(binary)["note"]
     calls = [("save_artifact", {"name": "a.txt", "content": f"{KEY} é"}), ("load_artifact", {"name": "b.txt"})]
     async with bench(script(*calls), agents=AGENTS, guard=guard) as made:
         await made.session.artifacts.save("b.txt", f"saved by somebody: {KEY}")
@@ -326,7 +326,10 @@ async def test_a_cut_result_says_how_it_is_loaded() -> None:
             result = next(unmarked(one["content"]) for one in made.model.prompts[1] if one["role"] == "tool")
             assert f"characters cut, {told} …]" in result
             if "load_artifact" in tools:
-                assert "[bytes 0 to 100 of 1200 of result-2; offset=100 goes on]" in (await made.log())[-2].message.text
+                assert (
+                    "[bytes 0 to 100 of 1200 of result-2; continue with offset=100]"
+                    in (await made.log())[-2].message.text
+                )
 
 
 async def test_only_results_of_this_session_that_are_live_are_loaded() -> None:
@@ -376,7 +379,7 @@ async def test_a_result_with_parts_and_an_erased_one() -> None:
             ]
         )
         await made.ask("And?", agent="a")
-        assert (await made.log())[-2].message.text == "a map\n[and 1 that are no text: pictures, recordings or files]"
+        assert (await made.log())[-2].message.text == "a map\n[and 1 that are not text: images, recordings or files]"
         await made.hf.store.erase(REF, 2)
         await made.ask("Again?", agent="a")
         assert "is no result" in (await made.log())[-2].message.text

@@ -264,7 +264,7 @@ async def test_cancelled_turns_leave_it_usable() -> None:
         await asyncio.wait({turn})
         await desk.ask("hi", agent="helper")
         first, last = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
-        assert "whoever asked had gone" in first
+        assert "the caller cancelled the turn" in first
         assert last == "B"
 
 

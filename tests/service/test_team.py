@@ -203,7 +203,7 @@ async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> No
             await bench.ask("x", body={"tools": [theirs]})
         assert await bench.log() == []
         with pytest.raises(InvalidRequest, match="two tools are named 'transfer_to_agent', one of them built in"):
-            bench.hf.roster.find_responder(agent="coordinator").tools.plus(make_transfer_tool([TEAM["writer"]]))
+            bench.hf.roster.find_responder(agent="coordinator").tools.add(make_transfer_tool([TEAM["writer"]]))
 
 
 async def test_an_agent_that_names_nobody_known_is_refused_before_anything_is_written() -> None:

@@ -21,7 +21,7 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.state import Extend, Increment, add_prefix, apply_delta, join_deltas
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_VALUE_BYTES
-from holdfast.tools.context import Standing, State, ToolContext
+from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import Outcome, Tool, ToolLimits, Toolset, cut, run
 
@@ -71,7 +71,7 @@ def order(
 
 
 def context(stored: dict[str, Any] | None = None) -> ToolContext:
-    state = State(Standing(stored or {}, {}))
+    state = State(TurnState(stored or {}, {}))
     return ToolContext(session_id="s", user_id="u", agent=None, state=state, artifacts=ARTIFACTS)
 
 
@@ -203,7 +203,7 @@ async def test_a_tool_does_not_end_the_process() -> None:
 
     for function in (parser, later):
         content = (await outcome(function, {})).content
-        assert "wanted to end the process" in content
+        assert "tried to end the process" in content
 
 
 class Model:
@@ -299,10 +299,10 @@ WRITES = st.one_of(
 )
 
 
-def standing(own: dict[str, Any], user: dict[str, Any], app: dict[str, Any], temp: dict[str, Any]) -> Standing:
+def standing(own: dict[str, Any], user: dict[str, Any], app: dict[str, Any], temp: dict[str, Any]) -> TurnState:
     """What stands, by scope."""
-    made = Standing(own, temp)
-    made.put({"user": user, "app": app})
+    made = TurnState(own, temp)
+    made.set_shared({"user": user, "app": app})
     return made
 
 
@@ -387,7 +387,7 @@ def test_wrong_keys_of_the_state() -> None:
 
 def test_what_was_not_read_is_not_empty() -> None:
     """Shared keys of a state that nobody has read are refused, and can be written without being read."""
-    state = State(Standing({"own": 1}, {}, "await turn.load_state() first"))
+    state = State(TurnState({"own": 1}, {}, "await turn.load_state() first"))
     for look in (lambda: state["user:a"], lambda: list(state), lambda: "app:a" in state):
         with pytest.raises(InvalidRequest, match="load_state"):
             look()

@@ -163,7 +163,7 @@ class Roster:
         history = self.max_history_turns
         writer = None if history else self.find_summarizer(make_strategy(context).summarizer, llm)
         recalls = self.recalls if agent is None or agent.recalls is None else agent.recalls
-        tools = self.tools.of(agent.tools if agent else None, [RECALLERS[kind] for kind in recalls])
+        tools = self.tools.select(agent.tools if agent else None, [RECALLERS[kind] for kind in recalls])
         responder = Responder(
             llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools, recalls=recalls
         )
@@ -177,13 +177,13 @@ class Roster:
         if agent.workflow:  # whoever speaks in its place has tools of its own
             tools = Toolset(limits=tools.limits)
         for other in (self.agents[name] for name in agent.agent_tools if name in self.agents):
-            tools = tools.plus(make_agent_tool(other.name, other.description))
+            tools = tools.add(make_agent_tool(other.name, other.description))
         if team is None:
             return msgspec.structs.replace(responder, unknown=unknown, tools=tools) if named else responder
-        if reachable := team.list_reachable(agent.name):
-            tools = tools.plus(make_transfer_tool(reachable))
-        above, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
-        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
+        if list_reachable := team.list_reachable(agent.name):
+            tools = tools.add(make_transfer_tool(list_reachable))
+        list_ancestors, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
+        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, list_ancestors=list_ancestors, team=team, steps=steps)
 
     def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
         """Who speaks in an agent's place."""

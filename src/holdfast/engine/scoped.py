@@ -20,7 +20,7 @@ from holdfast.overlays.session_cache import TenantCache
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.state import ScopedState
-from holdfast.tools.context import Standing
+from holdfast.tools.context import TurnState
 
 SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 """Scopes that are no session's own, in the order in which stores change them."""
@@ -129,20 +129,20 @@ class Scopes:
 
     # -- in a turn ---------------------------------------------------------
 
-    async def load(self, standing: Standing, user_id: str) -> None:
+    async def load(self, turn_state: TurnState, user_id: str) -> None:
         """Read what a turn's session shares with others, as it stands now."""
-        standing.put(await self.shared(user_id))
+        turn_state.set_shared(await self.shared(user_id))
 
-    async def follow(self, standing: Standing, user_id: str, delta: Mapping[str, Change] | None) -> None:
+    async def follow(self, turn_state: TurnState, user_id: str, delta: Mapping[str, Change] | None) -> None:
         """Read again what a write of the turn has changed of it, where it was read at all."""
         keys = [key for key in delta or () if scope_of(key) in SHARED]
-        if keys and standing.loaded:
+        if keys and turn_state.loaded:
             try:
                 values = await self.named(user_id, keys)
             except StoreError:  # what was written stands all the same
-                standing.forget()
+                turn_state.unload_shared()
             else:
-                standing.note({key: values.get(key) for key in keys})
+                turn_state.add_shared({key: values.get(key) for key in keys})
 
     # -- writing -----------------------------------------------------------
 

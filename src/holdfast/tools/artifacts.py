@@ -32,23 +32,23 @@ AUTHOR: Final = "assistant"
 _NOTES: Final = 512
 """Bytes of a result reserved for notes next to a text."""
 _SAVES: Final = """\
-Keep a file of this conversation under a name. Saving a name again makes a new version; earlier ones stay."""
+Save a file of this conversation under a name. Saving under the same name makes a new version; earlier ones stay."""
 _LOADS: Final = """\
-Read a file of this conversation: its text, a picture, or of anything else what it is. Reads also the whole of a tool's result \
-that was cleared or cut, by the name that the marker in its place tells."""
+Read a file of this conversation: a text, an image, or a description of anything else. Also reads the whole tool result that was \
+cleared or cut, by the name in the marker in its place."""
 _LISTS: Final = """\
-Tell which files this conversation has, and which ones all of the user's conversations share: name, version, type and size."""
+List the files of this conversation and those that all of the user's conversations share: name, version, type and size."""
 _NAMED: Final = 10
 """Names listed in an error message."""
 _PLAIN: Final = frozenset({"utf-8", "ascii"})
 """Charsets whose texts can be read in parts."""
 
 _Name = Annotated[
-    str, Meta(description="its name, like report.md; user: before it: all of the user's sessions have it")
+    str, Meta(description="file name, like report.md; the prefix user: shares it with all of the user's sessions")
 ]
-_Version = Annotated[int, Meta(ge=0, description="which version; left out: the newest")]
-_Offset = Annotated[int, Meta(ge=0, description="first byte, to go on with a long one")]
-_Limit = Annotated[int, Meta(ge=16, description="most bytes of text")]
+_Version = Annotated[int, Meta(ge=0, description="version; default: the newest")]
+_Offset = Annotated[int, Meta(ge=0, description="first byte, to continue a long text")]
+_Limit = Annotated[int, Meta(ge=16, description="maximum bytes of text")]
 
 
 class _Page(NamedTuple):
@@ -79,30 +79,30 @@ class ArtifactTools:
         name: _Name,
         content: Annotated[str, Meta(description="the text, or the content in base64")],
         *,
-        media_type: Annotated[str, Meta(description="like text/csv; left out: what the name's ending says")] = "",
+        media_type: Annotated[str, Meta(description="like text/csv; default: by file extension")] = "",
         encoding: Literal["text", "base64"] = "text",
-        expect: Annotated[int, Meta(ge=-1, description="newest version that there must be, -1: none")] | None = None,
+        expect: Annotated[int, Meta(ge=-1, description="required newest version, -1: none")] | None = None,
     ) -> dict[str, Any]:
         """Save an artifact and describe the result."""
         if result_seq(name) is not None:
-            raise InvalidRequest(f"{name!r} stands for the result of a tool: call the artifact otherwise", param="name")
+            raise InvalidRequest(f"{name!r} is the name of a tool result: choose another name", param="name")
         data = _decode(content) if encoding == "base64" else content.encode(charset_of(media_type), "replace")
         kind = type_of(name, data, media_type or None)
         if kind == UNKNOWN and encoding == "text" and not media_type:
             kind = "text/plain"
-        kept = self._without_secrets(data, kind, context)
+        masked = self._mask_secrets(data, kind, context)
         saved = await context.artifacts.save(
             name,
-            kept,
+            masked,
             mime_type=kind,
             author=context.agent or AUTHOR,
             metadata={"call_id": context.call.id},
             expect=expect,
         )
         result = {**_describe(saved), "name": saved.name}
-        return result if kept == data else {**result, "note": "secrets in it were replaced before it was saved"}
+        return result if masked == data else {**result, "note": "secrets were removed before it was saved"}
 
-    def _without_secrets(self, data: bytes, kind: str, context: ToolContext) -> bytes:
+    def _mask_secrets(self, data: bytes, kind: str, context: ToolContext) -> bytes:
         text = None if self._guard is None else text_in(data, kind)
         if self._guard is None or text is None:
             return data
@@ -114,7 +114,7 @@ class ArtifactTools:
     async def load(
         self,
         context: ToolContext,
-        name: Annotated[str, Meta(description="its name, or that of a cleared result, like result-12")],
+        name: Annotated[str, Meta(description="file name, or name of a cleared result, like result-12")],
         version: _Version | None = None,
         offset: _Offset = 0,
         limit: _Limit | None = None,
@@ -122,28 +122,28 @@ class ArtifactTools:
         """Return the content of an artifact, or the full result of a tool, for the model."""
         room = min(limit or self._most, self._most)
         seq = result_seq(name)
-        if seq is not None and version is None and (text := await _result(context, seq)) is not None:
+        if seq is not None and version is None and (text := await _load_result(context, seq)) is not None:
             data = text.encode("utf-8", "replace")
             _check_offset(name, offset, len(data))
-            page = _page(data[offset : offset + room], offset)
+            page = _make_page(data[offset : offset + room], offset)
             return _format_text(name, page.data.decode(), page, len(data))
         artifact = await _get_artifact(context, name, version)
         if artifact.mime_type in IMAGES:
             return await _load_image(context, artifact)
         _check_offset(name, offset, artifact.size)
         if is_text(artifact.mime_type) and charset_of(artifact.mime_type) not in _PLAIN:
-            return await self._in_other_charset(context, artifact)
+            return await self._load_other_charset(context, artifact)
         loaded = await context.artifacts.load(name, artifact.version, start=offset, stop=offset + room)
-        page = _page(loaded.data, offset)
+        page = _make_page(loaded.data, offset)
         shown = text_in(page.data, artifact.mime_type)
         if shown is None:
-            return _describe(artifact) | {"note": "it is no text, and cannot be shown"}
+            return _describe(artifact) | {"note": "it is not text and cannot be shown"}
         return _format_text(f"{artifact.name}, version {artifact.version}", shown, page, artifact.size)
 
-    async def _in_other_charset(self, context: ToolContext, artifact: Artifact) -> str | dict[str, Any]:
+    async def _load_other_charset(self, context: ToolContext, artifact: Artifact) -> str | dict[str, Any]:
         """Return a text that can only be read as a whole, because the starts of its characters are unknown."""
         if artifact.size > self._most:
-            note = f"a text in this charset is shown up to {self._most:,} bytes: save it in UTF-8"
+            note = f"texts in this charset are shown up to {self._most:,} bytes: save it in UTF-8"
             return _describe(artifact) | {"note": note}
         loaded = await context.artifacts.load(artifact.name, artifact.version)
         return text_in(loaded.data, artifact.mime_type) or f"[{artifact.name} is empty]"
@@ -153,9 +153,7 @@ class ArtifactTools:
     async def list(
         self,
         context: ToolContext,
-        prefix: Annotated[
-            str, Meta(description="only names that begin with it; user: those of all the user's sessions")
-        ] = "",
+        prefix: Annotated[str, Meta(description="only names with this prefix; user: for the shared ones")] = "",
     ) -> dict[str, Any]:
         """List the artifacts that fit into a result."""
         found = [one for one in await context.artifacts.list() if one.name.startswith(prefix)]
@@ -179,7 +177,7 @@ def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> T
     Raises:
         InvalidRequest: another tool has the same name, and `everybody` is set.
     """
-    made = artifact_tools(guard, known.limits.result, everybody=everybody)
+    made = make_artifact_tools(guard, known.limits.result, everybody=everybody)
     if not everybody:
         made = [tool for tool in made if tool.name not in known.tools]
     for tool in made:
@@ -189,7 +187,7 @@ def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> T
     return msgspec.structs.replace(known, tools={**known.tools, **{tool.name: tool for tool in made}})
 
 
-def artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> list[Tool]:
+def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> list[Tool]:
     """Create the artifact tools.
 
     Args:
@@ -209,14 +207,14 @@ def artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> list[T
 # -- what is loaded ------------------------------------------------------------
 
 
-async def _result(context: ToolContext, seq: int) -> str | None:
+async def _load_result(context: ToolContext, seq: int) -> str | None:
     """Return the text of a tool result on the session's live path, or None if the entry is not a visible tool result."""
     found = await context.call.entries(seq, seq + 1)
     entry = next((one for one in found if one.seq == seq), None)
     if entry is None or entry.message.role != "tool" or entry.erased or not context.call.sees(entry):
         return None
     media = len(entry.message.media)
-    more = f"\n[and {media} that are no text: pictures, recordings or files]" if media else ""
+    more = f"\n[and {media} that are not text: images, recordings or files]" if media else ""
     return entry.message.text + more
 
 
@@ -227,7 +225,7 @@ async def _get_artifact(context: ToolContext, name: str, version: int | None) ->
     except ArtifactNotFound as exc:
         if result_seq(name) is not None:
             raise InvalidRequest(
-                f"message {result_seq(name)} of this session is no result of a tool", param="name"
+                f"message {result_seq(name)} of this session is not a tool result", param="name"
             ) from exc
         names = [one.name for one in await context.artifacts.list()]
         if name in names:
@@ -240,13 +238,13 @@ def _suggest_names(name: str, names: Sequence[str]) -> str:
     if not near:
         return "this conversation has none yet"
     more = "" if len(near) >= len(names) else f" and {len(names) - len(near)} more"
-    return f"there are: {', '.join(near)}{more}"
+    return f"available: {', '.join(near)}{more}"
 
 
 async def _load_image(context: ToolContext, artifact: Artifact) -> dict[str, Any] | tuple[Part, ...]:
     """Return an image as message parts with its description, or only the description if it is too large."""
     if artifact.size > LOADED_IMAGE_BYTES:
-        return _describe(artifact) | {"note": f"a picture is shown up to {LOADED_IMAGE_BYTES:,} bytes"}
+        return _describe(artifact) | {"note": f"images are shown up to {LOADED_IMAGE_BYTES:,} bytes"}
     loaded = await context.artifacts.load(artifact.name, artifact.version)
     url = f"data:{artifact.mime_type};base64,{base64.b64encode(loaded.data).decode()}"
     description = msgspec.json.encode(_describe(artifact)).decode()
@@ -271,16 +269,16 @@ def _decode(content: str) -> bytes:
         return base64.b64decode("".join(content.split()), validate=True)
     except (binascii.Error, ValueError) as exc:
         raise InvalidRequest(
-            f"content is no base64: {exc}; a text is saved with encoding text", param="content"
+            f"content is not valid base64: {exc}; use encoding text to save a text", param="content"
         ) from exc
 
 
 def _check_offset(name: str, offset: int, size: int) -> None:
     if offset > size or (offset == size and size):
-        raise InvalidRequest(f"offset {offset:,} is behind the end of {name}, which has {size:,} bytes", param="offset")
+        raise InvalidRequest(f"offset {offset:,} is past the end of {name}, which has {size:,} bytes", param="offset")
 
 
-def _page(data: bytes, offset: int) -> _Page:
+def _make_page(data: bytes, offset: int) -> _Page:
     """Return the page read from `offset`, without incomplete UTF-8 characters at its ends."""
     begin, end = 0, len(data)
     while offset and begin < min(3, end) and data[begin] & 0xC0 == 0x80:  # a later byte of a character
@@ -299,5 +297,5 @@ def _format_text(name: str, text: str, page: _Page, size: int) -> str:
         return f"[{name} is empty]"
     if (page.start, page.stop) == (0, size):
         return text
-    further = f"; offset={page.stop} goes on" if page.stop < size else ": its end"
+    further = f"; continue with offset={page.stop}" if page.stop < size else ": its end"
     return f"{text}\n[bytes {page.start} to {page.stop} of {size} of {name}{further}]"

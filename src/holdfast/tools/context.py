@@ -30,7 +30,7 @@ from holdfast.errors import InvalidRequest
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
 
-class Standing:
+class TurnState:
     """The state of all scopes as the turn of a session sees it.
 
     Attributes:
@@ -55,19 +55,19 @@ class Standing:
         """True if the shared scopes were read."""
         return self._shared is not None
 
-    def put(self, shared: Mapping[Scope, Mapping[str, Any]]) -> None:
+    def set_shared(self, shared: Mapping[Scope, Mapping[str, Any]]) -> None:
         """Set the shared scopes, by scope and key without prefix."""
         self._shared, self._later = shared, {}
 
-    def forget(self) -> None:
+    def unload_shared(self) -> None:
         """Require the shared scopes to be read again."""
         self._shared = None
 
-    def note(self, values: Mapping[str, Any]) -> None:
+    def add_shared(self, values: Mapping[str, Any]) -> None:
         """Add values of shared scopes that were read later, by key with prefix; None for a deleted key."""
         self._later = {**self._later, **values}
 
-    def value(self, key: str) -> Any:
+    def get(self, key: str) -> Any:
         """Return the value of a key, or None.
 
         Raises:
@@ -82,7 +82,7 @@ class Standing:
         return self._later[key] if key in self._later else shared.get(scope, {}).get(bare(key))
 
     def keys(self) -> Iterator[str]:
-        """Yield all keys. Keys may repeat or have no value any more. Raise as `value`."""
+        """Yield all keys. Keys may repeat or have no value any more. Raise as `get`."""
         yield from self.own
         shared = self._read()
         for scope in _SHARED:
@@ -105,11 +105,11 @@ class State(MutableMapping[str, Any]):
     read are copies: to change a list in the state, set it again or use `append`.
 
     Args:
-        standing: the state before the call.
+        turn_state: the state before the call.
     """
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, turn_state: TurnState) -> None:
+        self._turn_state = turn_state
         self._delta: dict[str, Change] = {}
         self._sealed = False
 
@@ -125,7 +125,7 @@ class State(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         check_key(key)
-        self._change(key, _as_json(key, value))
+        self._change(key, _copy_as_json(key, value))
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
@@ -140,7 +140,7 @@ class State(MutableMapping[str, Any]):
         return True
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys([*self._standing.keys(), *self._delta])
+        keys = dict.fromkeys([*self._turn_state.keys(), *self._delta])
         return iter([key for key in keys if self._value(key) is not None])
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class State(MutableMapping[str, Any]):
             TooLarge: the list would exceed its limit.
         """
         check_key(key)
-        self._change(key, Extend(tuple(_as_json(key, list(values)))))
+        self._change(key, Extend(tuple(_copy_as_json(key, list(values)))))
 
     def take(self) -> dict[str, Change]:
         """Return and clear the changes since the last call, by key with prefix, without `temp:` keys, for committing them."""
@@ -181,10 +181,10 @@ class State(MutableMapping[str, Any]):
 
     def _value(self, key: str) -> Any:
         if key not in self._delta:
-            return self._standing.value(key)
+            return self._turn_state.get(key)
         change = self._delta[key]
         return (
-            apply_change(key, self._standing.value(key), change) if isinstance(change, Increment | Extend) else change
+            apply_change(key, self._turn_state.get(key), change) if isinstance(change, Increment | Extend) else change
         )
 
     def _change(self, key: str, change: Change) -> None:
@@ -194,24 +194,24 @@ class State(MutableMapping[str, Any]):
                 "the call that this state belongs to has ended, so it cannot be changed", param="state"
             )
         check_delta({key: change})
-        scope, standing = scope_of(key), self._standing
+        scope, turn_state = scope_of(key), self._turn_state
         if scope == "temp":
-            _put(standing.temp, key, apply_change(key, standing.temp.get(key), change))
+            _set_or_remove(turn_state.temp, key, apply_change(key, turn_state.temp.get(key), change))
             return
         change = combine_changes(key, self._delta[key], change) if key in self._delta else change
-        if isinstance(change, Increment | Extend) and (scope == "session" or standing.loaded):
-            apply_change(key, standing.value(key), change)
+        if isinstance(change, Increment | Extend) and (scope == "session" or turn_state.loaded):
+            apply_change(key, turn_state.get(key), change)
         self._delta[key] = change
 
 
-def _put(values: dict[str, Any], key: str, value: Any) -> None:
+def _set_or_remove(values: dict[str, Any], key: str, value: Any) -> None:
     if value is None:
         values.pop(key, None)
     else:
         values[key] = value
 
 
-def _as_json(key: str, value: Any) -> Any:
+def _copy_as_json(key: str, value: Any) -> Any:
     """Return a copy of `value` as JSON. Raise `InvalidRequest`."""
     try:
         return msgspec.json.decode(encode_value(key, value))
@@ -220,7 +220,7 @@ def _as_json(key: str, value: Any) -> Any:
         raise InvalidRequest(message, param="state") from exc
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A message of an earlier conversation, as shown to the model."""
 
     source: str
@@ -232,7 +232,7 @@ class Found(NamedTuple):
     text: str
 
 
-class Wanted(NamedTuple):
+class SearchRequest(NamedTuple):
     """A search in earlier conversations; None means no restriction."""
 
     query: str
@@ -243,11 +243,11 @@ class Wanted(NamedTuple):
     session_id: str | None = None
 
 
-async def _none(start: int, stop: int) -> Sequence[Entry]:
+async def _load_nothing(start: int, stop: int) -> Sequence[Entry]:
     return ()
 
 
-def _all(entry: Entry) -> bool:
+def _allow_all(entry: Entry) -> bool:
     return True
 
 
@@ -261,15 +261,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """`Session.identity`."""
     unit: int = 0
     """`seq` of the message with the call."""
-    entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _none
+    entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _load_nothing
     """Returns live entries of the log from one `seq` up to another."""
-    sees: Callable[[Entry], bool] = _all
+    sees: Callable[[Entry], bool] = _allow_all
     """Returns True if the caller may see an entry: it does not belong to another parallel branch."""
     transfer: Callable[[str], Awaitable[None]] | None = None
     """Lets the named agent answer from the next model call on; None if no agent can take over."""
     delegate: Callable[[ToolContext, str, str], Awaitable[str]] | None = None
     """Asks an agent (context, name, request) and returns its reply; None if no agent can be called."""
-    search: Callable[[Wanted], Awaitable[Sequence[Found]]] | None = None
+    search: Callable[[SearchRequest], Awaitable[Sequence[FoundMessage]]] | None = None
     """Searches the user's conversations; None if search is not available."""
     memories: Any = None
     """`holdfast.memory.session_memories.SessionMemories` of the session, or None."""

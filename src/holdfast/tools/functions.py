@@ -1,4 +1,4 @@
-"""Creates tools from functions: schema from signature and annotations, description from the docstring."""
+"""Create tools from functions: schema from signature and annotations, description from the docstring."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from holdfast.tools.tool import Tool, ToolLimits, Toolset
 
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*$")
 _ARGUMENT: Final = re.compile(r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
-_PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_METHODS: Final = 256
+_SUPPORTED_KINDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_CACHED_METHODS: Final = 256
 """Number of methods whose signatures are cached."""
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("holdfast_tool_threads")
 
 
-_LIMITS: Final = ("minLength", "maxLength", "maxItems", "minimum", "maximum")
+_LIMIT_KEYWORDS: Final = ("minLength", "maxLength", "maxItems", "minimum", "maximum")
 
 
-def shorten_schema(tool: Tool, *untold: str) -> Tool:
+def shorten_schema(tool: Tool, *hidden: str) -> Tool:
     """Return a tool with a shorter schema, to save tokens. Calls are still checked against the full signature.
 
-    Limits of numbers and lengths, null of optional parameters, and parameters in `untold` are left out.
+    Limits of numbers and lengths, null of optional parameters, and parameters in `hidden` are left out.
 
     Args:
         tool: made by `tool_from`.
-        untold: optional parameters to leave out of the schema.
+        hidden: optional parameters to leave out of the schema.
     """
     properties = {}
     for name, given in tool.parameters["properties"].items():
-        told = next((one for one in given.get("anyOf", ()) if one != {"type": "null"}), given)
-        if name not in untold:
-            properties[name] = {key: value for key, value in told.items() if key not in _LIMITS}
+        schema = next((one for one in given.get("anyOf", ()) if one != {"type": "null"}), given)
+        if name not in hidden:
+            properties[name] = {key: value for key, value in schema.items() if key not in _LIMIT_KEYWORDS}
     parameters = {key: value for key, value in tool.parameters.items() if key != "additionalProperties"}
     return msgspec.structs.replace(tool, parameters={**parameters, "properties": properties})
 
@@ -81,7 +81,7 @@ def tool_from(
     if isinstance(function, MethodType) and inspect.isfunction(function.__func__):
         read = _read_method(function.__func__, name, text)
     else:
-        read = _read(function, name, text)
+        read = _read_signature(function, name, text)
     return Tool(
         name=name,
         call=partial(_call_function, function, read.arguments, read.context),
@@ -93,7 +93,7 @@ def tool_from(
     )
 
 
-def toolset(given: Iterable[Callable[..., Any] | Tool], limits: ToolLimits | None = None) -> Toolset:
+def make_toolset(given: Iterable[Callable[..., Any] | Tool], limits: ToolLimits | None = None) -> Toolset:
     """Create a toolset from functions and tools. Raise `InvalidRequest` as `tool_from` does."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InvalidRequest(f"tools must be a list of functions, not {type(given).__name__}", param="tools")
@@ -134,7 +134,7 @@ def _get_limiter() -> anyio.CapacityLimiter:
 # -- the signature ---------------------------------------------------------------
 
 
-class _Read(NamedTuple):
+class _Signature(NamedTuple):
     """Properties of a function."""
 
     context: str | None
@@ -145,17 +145,17 @@ class _Read(NamedTuple):
     description: str
 
 
-def _read(function: Callable[..., Any], name: str, text: str) -> _Read:
+def _read_signature(function: Callable[..., Any], name: str, text: str) -> _Signature:
     """Read signature and docstring of a function. Raise `InvalidRequest`."""
-    context, fields = _parameters(function, name, _parse_args_section(text))
+    context, fields = _read_parameters(function, name, _parse_args_section(text))
     arguments = _make_struct(name, fields)
-    return _Read(context, arguments, _make_schema(arguments, name, fields), _first_paragraph(text))
+    return _Signature(context, arguments, _make_schema(arguments, name, fields), _get_first_paragraph(text))
 
 
-@lru_cache(_METHODS)
-def _read_method(function: Callable[..., Any], name: str, text: str) -> _Read:
+@lru_cache(_CACHED_METHODS)
+def _read_method(function: Callable[..., Any], name: str, text: str) -> _Signature:
     """Read a method. The result is cached by function, because each Holdfast makes tools of the same methods."""
-    return _read(MethodType(function, object()), name, text)
+    return _read_signature(MethodType(function, object()), name, text)
 
 
 class _Field(msgspec.Struct, frozen=True):
@@ -166,14 +166,16 @@ class _Field(msgspec.Struct, frozen=True):
     description: str
 
     @property
-    def defined(self) -> tuple[Any, ...]:
+    def definition(self) -> tuple[Any, ...]:
         """Field for `msgspec.defstruct`. Omitted arguments are left to the function's default."""
-        told = msgspec.Meta(description=self.description) if self.description else None
-        kind = Annotated[self.annotation, told] if told else self.annotation
+        meta = msgspec.Meta(description=self.description) if self.description else None
+        kind = Annotated[self.annotation, meta] if meta else self.annotation
         return (self.name, kind) if self.default is inspect.Parameter.empty else (self.name, kind | UnsetType, UNSET)
 
 
-def _parameters(function: Callable[..., Any], name: str, told: Mapping[str, str]) -> tuple[str | None, list[_Field]]:
+def _read_parameters(
+    function: Callable[..., Any], name: str, texts: Mapping[str, str]
+) -> tuple[str | None, list[_Field]]:
     """Return the parameter that receives the session, if any, and the parameters for the model."""
     context, fields = None, []
     try:
@@ -183,7 +185,7 @@ def _parameters(function: Callable[..., Any], name: str, told: Mapping[str, str]
         raise InvalidRequest(f"tool {name!r}: its signature cannot be read: {exc}", param="tools") from exc
     for parameter in parameters:
         place = f"tool {name!r}, parameter {parameter.name!r}"
-        if parameter.kind not in _PLAIN:
+        if parameter.kind not in _SUPPORTED_KINDS:
             raise InvalidRequest(
                 f"{place}: *args, **kwargs and positional-only parameters are not supported", param="tools"
             )
@@ -193,7 +195,7 @@ def _parameters(function: Callable[..., Any], name: str, told: Mapping[str, str]
         if hint is ToolContext:
             context = parameter.name
             continue
-        description = told.get(parameter.name) or _in_annotation(hint)
+        description = texts.get(parameter.name) or _get_annotation_text(hint)
         fields.append(_Field(parameter.name, hint, parameter.default, description))
     return context, fields
 
@@ -208,7 +210,11 @@ def _get_annotated(function: Callable[..., Any]) -> Callable[..., Any]:
 def _make_struct(name: str, fields: list[_Field]) -> type[msgspec.Struct]:
     try:
         return msgspec.defstruct(
-            "Arguments", [field.defined for field in fields], kw_only=True, forbid_unknown_fields=True, module=__name__
+            "Arguments",
+            [field.definition for field in fields],
+            kw_only=True,
+            forbid_unknown_fields=True,
+            module=__name__,
         )
     except (TypeError, ValueError) as exc:
         raise InvalidRequest(f"tool {name!r}: its parameters are not supported: {exc}", param="tools") from exc
@@ -242,7 +248,7 @@ def _encode_default(default: Any) -> Any:
 # -- the docstring ---------------------------------------------------------------
 
 
-def _first_paragraph(text: str) -> str:
+def _get_first_paragraph(text: str) -> str:
     return " ".join(text.split("\n\n", 1)[0].split())
 
 
@@ -263,7 +269,7 @@ def _parse_args_section(text: str) -> dict[str, str]:
     return texts
 
 
-def _in_annotation(hint: Any) -> str:
+def _get_annotation_text(hint: Any) -> str:
     """Return the text in `Annotated[…]`, or an empty string."""
     if get_origin(hint) is not Annotated:
         return ""

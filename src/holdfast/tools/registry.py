@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.secrets import Guard
 from holdfast.tools.artifacts import with_artifacts
-from holdfast.tools.functions import toolset
+from holdfast.tools.functions import make_toolset
 from holdfast.tools.mcp.servers import McpServers
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.memory import with_memory
@@ -57,7 +57,7 @@ class ToolRegistry:
         workspaces: Workspaces | None = None,
     ) -> None:
         if tools is not None or limits is not None:
-            known = toolset(known.tools.values() if tools is None else tools, limits)
+            known = make_toolset(known.tools.values() if tools is None else tools, limits)
         self.kernels, known = with_python(known, python, clock)
         known = with_artifacts(known, guard, everybody=artifact_tools)
         known = with_workspaces(known, workspaces)

@@ -1,4 +1,4 @@
-"""Tools, the toolset of a turn, and running the calls of an assistant message in parallel. Every outcome is readable for the model."""
+"""Define tools and the toolset of a turn, and run calls. Every outcome can be shown to the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ELSEWHERE: Final = frozenset({"text_editor"})
 """Tools of other systems whose configurations Holdfast loads. Agents may name them; without a tool of that name they are ignored."""
 
 
-def _check_least(value: Any, name: str, least: float) -> None:
+def _check_minimum(value: Any, name: str, least: float) -> None:
     if isinstance(least, int):
         check_whole(value, name, least, param="tools")
     else:
@@ -49,7 +49,7 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 0), ("result", _LEAST_RESULT), ("timeout", 0.001)):
-            _check_least(getattr(self, name), name, least)
+            _check_minimum(getattr(self, name), name, least)
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(f"tool {self.name!r} cannot be called: it is {self.call!r:.80}", param="tools")
         for name, least in (("timeout", 0.001), ("max_result", _LEAST_RESULT)):
             if getattr(self, name) is not None:
-                _check_least(getattr(self, name), f"tool {self.name!r}: {name}", least)
+                _check_minimum(getattr(self, name), f"tool {self.name!r}: {name}", least)
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
     limits: ToolLimits = ToolLimits()
     groups: Mapping[str, tuple[str, ...]] = {}
     """Names of tools by group name; the tools of an MCP server are a group."""
-    away: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
     """Prefixes of tools of MCP servers that have not reported their tools yet."""
     missing: tuple[str, ...] = ()
     """Names in the agent's list without a tool."""
@@ -121,7 +121,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
             named[tool.name] = tool
         return cls(tools=named, limits=limits or ToolLimits())
 
-    def of(self, names: Sequence[str] | None, also: Sequence[str] = ()) -> Toolset:
+    def select(self, names: Sequence[str] | None, also: Sequence[str] = ()) -> Toolset:
         """Return the tools of an agent.
 
         Args:
@@ -136,11 +136,11 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         each += [name for name in also if name in self.tools]
         found = {name: self.tools[name] for name in each if name in self.tools and self.limits.rounds}
         missing = tuple(
-            name for name in each if name not in {*self.tools, *ELSEWHERE, PYTHON} and not self._to_come(name)
+            name for name in each if name not in {*self.tools, *ELSEWHERE, PYTHON} and not self._is_expected(name)
         )
         return Toolset(tools=found, limits=self.limits, groups=self.groups, missing=missing)
 
-    def plus(self, tool: Tool) -> Toolset:
+    def add(self, tool: Tool) -> Toolset:
         """Return these tools and one more, if tools run here at all. It replaces a tool of a server with the same name.
 
         Raises:
@@ -153,8 +153,8 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(message, param="tools")
         return msgspec.structs.replace(self, tools={**self.tools, tool.name: tool})
 
-    def _to_come(self, name: str) -> bool:
-        return any(name.startswith(prefix) for prefix in self.away)
+    def _is_expected(self, name: str) -> bool:
+        return any(name.startswith(prefix) for prefix in self.unlisted)
 
     def check(self, body: Mapping[str, Any]) -> None:
         """Reject a request that these tools cannot serve, before anything is written. Its `tools` are valid already.
@@ -164,12 +164,12 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
                 tool.
         """
         if self.missing:
-            message = f"the agent's tools {', '.join(self.missing)} do not exist; available: {self._names()}"
+            message = f"the agent's tools {', '.join(self.missing)} do not exist; available: {self._list_names()}"
             raise InvalidRequest(message, param="agent")
         if not self.tools:
             return
         for at, tool in enumerate(body.get("tools") or ()):
-            if (name := name_of(tool)) in self.tools:
+            if (name := get_tool_name(tool)) in self.tools:
                 message = f"tools[{at}] has the name {name!r} of a tool that runs here: rename it"
                 raise InvalidRequest(message, param=f"tools[{at}]")
         if (body.get("n") or 1) != 1:
@@ -179,17 +179,17 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         """Return the request with these tools before its own. Its own tools with the same names are dropped."""
         if not self.tools:
             return body
-        own = [tool for tool in body.get("tools") or () if name_of(tool) not in self.tools]
+        own = [tool for tool in body.get("tools") or () if get_tool_name(tool) not in self.tools]
         return {**body, "tools": [*(tool.definition for tool in self.tools.values()), *own]}
 
-    def _names(self) -> str:
+    def _list_names(self) -> str:
         return ", ".join(self.tools) or "none"
 
 
-def name_of(tool: Mapping[str, Any]) -> str | None:
+def get_tool_name(tool: Mapping[str, Any]) -> str | None:
     """Return the name of a tool of a request, or None for a provider's own tool. Anthropic's have the name at the top level."""
-    told = tool.get("custom" if tool.get("type") == "custom" else "function", tool)
-    name = told.get("name") if isinstance(told, Mapping) else None
+    fields = tool.get("custom" if tool.get("type") == "custom" else "function", tool)
+    name = fields.get("name") if isinstance(fields, Mapping) else None
     return name if isinstance(name, str) else None
 
 
@@ -202,8 +202,10 @@ def relax_choice(choice: Any) -> Any:
 
 
 MARKER: Final = "\n[… {missing:,} of {size:,} bytes of this result cut …]\n"
-CANCELLED: Final = "cancelled: whoever asked had gone before the tool ended; it may have done its work or not"
-NOT_RUN: Final = "not run: whoever asked had gone"
+CANCELLED: Final = (
+    "cancelled: the caller cancelled the turn before the tool ended; it may or may not have done its work"
+)
+NOT_RUN: Final = "not run: the caller cancelled the turn"
 _log = logging.getLogger("holdfast.tools")
 
 
@@ -225,7 +227,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return Message(role="tool", content=self.content, tool_call_id=self.call.id)
 
 
-def failure(call: ToolCall, why: str) -> Outcome:
+def make_failure(call: ToolCall, why: str) -> Outcome:
     """Create the outcome of a failed call, with an error for the model."""
     text = why.encode("utf-8", "replace").decode()
     return Outcome(call, msgspec.json.encode({"error": text[:ERROR_CHARS]}).decode(), failed=True)
@@ -241,11 +243,11 @@ async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> Outcome:
     """
     tool = tools.tools.get(call.name)
     if tool is None:
-        return failure(call, f"there is no tool {call.name!r:.80}; there are: {', '.join(tools.tools)}")
+        return make_failure(call, f"there is no tool {call.name!r:.80}; there are: {', '.join(tools.tools)}")
     try:
         arguments = _parse_arguments(call)
     except InvalidRequest as exc:
-        return failure(call, str(exc))
+        return make_failure(call, str(exc))
     limit = tools.limits.timeout if tool.timeout is None else tool.timeout
     work = asyncio.ensure_future(_call_tool(tool, context, arguments))
     try:
@@ -257,8 +259,8 @@ async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> Outcome:
         delta = context.state.seal()
     if not work.done():
         await _stop(work)
-        return failure(
-            call, f"the tool took longer than {limit:g} s, and was given up; it may have done its work or not"
+        return make_failure(
+            call, f"the tool took longer than {limit:g} s, and was cancelled; it may or may not have done its work"
         )
     outcome = _make_outcome(tools, tool, call, work, delta)
     return outcome if outcome.failed else msgspec.structs.replace(outcome, noted=context.noted)
@@ -268,7 +270,7 @@ async def _call_tool(tool: Tool, context: ToolContext, arguments: dict[str, Any]
     try:
         return await tool.call(context, arguments)
     except SystemExit as exc:  # for example from argparse: the model's arguments must not end the process
-        raise RuntimeError(f"the tool wanted to end the process, with {exc.code!r}") from None
+        raise RuntimeError(f"the tool tried to end the process, with {exc.code!r}") from None
 
 
 async def _stop(work: asyncio.Task[Any], *, grace: float = 0) -> None:
@@ -283,18 +285,18 @@ def _make_outcome(
     tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any], delta: Mapping[str, Any]
 ) -> Outcome:
     if work.cancelled():
-        return failure(call, "the tool cancelled itself")
+        return make_failure(call, "the tool cancelled itself")
     error = work.exception()
     if isinstance(error, Exception):
         _log_failure(call, error)
-        return failure(call, _format_error(error))
+        return make_failure(call, _format_error(error))
     if error is not None:
         raise error
     try:
         content = _limit_content(work.result(), tools.limits.result if tool.max_result is None else tool.max_result)
     except UNWRITABLE as exc:
         _log_failure(call, exc)
-        return failure(call, f"the tool's result is no text, and cannot be written as JSON: {type(exc).__name__}")
+        return make_failure(call, f"the tool's result is not text and cannot be written as JSON: {type(exc).__name__}")
     return Outcome(call, content, delta=delta)
 
 
@@ -323,17 +325,17 @@ def _limit_content(result: Any, most: int) -> str | tuple[Part, ...]:
     """Convert a result for the model to a text of at most `most` bytes, or return the message parts that the tool made."""
     if isinstance(result, tuple) and result and all(isinstance(part, Part) for part in result):
         return result
-    return cut(_text(result), most)
+    return cut(_to_text(result), most)
 
 
-def _text(result: Any) -> str:
+def _to_text(result: Any) -> str:
     """Convert a result to text: a string unchanged, other values as JSON. Raise what encoding raises."""
     if isinstance(result, str):
         return result.encode("utf-8", "replace").decode()
-    return msgspec.json.encode(result, enc_hook=_other).decode()
+    return msgspec.json.encode(result, enc_hook=_encode_other).decode()
 
 
-def _other(value: Any) -> Any:
+def _encode_other(value: Any) -> Any:
     """Encode types that msgspec does not know: models of pydantic and of SDKs."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
@@ -355,12 +357,12 @@ def cut(text: str, most: int) -> str:
 def _format_error(error: Exception) -> str:
     """Format an error without traceback. Holdfast's own errors need no type name."""
     try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 - a tool's own error may break while it tells what happened
-        said = ""
-    if isinstance(error, HoldfastError) and said:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a custom exception may fail to format itself
+        message = ""
+    if isinstance(error, HoldfastError) and message:
         return error.public_message
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _log_failure(call: ToolCall, error: Exception) -> None:

@@ -20,10 +20,11 @@ CHECKPOINT: Final = "checkpoint"
 HISTORY: Final = "memory_history"
 TOOLS: Final = (CHECKPOINT, HISTORY)
 """Names of the tools."""
-_CHECKPOINTS: Final = "Commit the files of your workspace now, with a note why. Without changes nothing is committed."
+_CHECKPOINTS: Final = (
+    "Commit the files of your workspace now, with a note that says why. Without changes, nothing is committed."
+)
 _HISTORIES: Final = """\
-Tell what was committed to your workspace, newest first, and on request what changed between the oldest of these commits and the \
-newest."""
+List the commits of your workspace, newest first, and on request the changes between the oldest of these commits and the newest."""
 _NOTHING: Final = "nothing has changed since the last commit"
 _USER: Final = re.compile(r"^user=(.*)$", re.MULTILINE)
 
@@ -42,23 +43,25 @@ class WorkspaceTools:
         self, context: ToolContext, note: Annotated[str, Meta(description="why, in one line")] = ""
     ) -> dict[str, Any]:
         """Commit the workspace and describe the result."""
-        outcome = await self._of(context).checkpoint(note, session_id=context.session_id, user_id=context.user_id)
+        outcome = await self._get_workspace(context).checkpoint(
+            note, session_id=context.session_id, user_id=context.user_id
+        )
         return describe_outcome(outcome)
 
     async def history(
         self,
         context: ToolContext,
-        limit: Annotated[int, Meta(ge=1, le=WORKSPACE_HISTORY, description="most commits")] = 10,
+        limit: Annotated[int, Meta(ge=1, le=WORKSPACE_HISTORY, description="maximum number of commits")] = 10,
         *,
-        include_diff: Annotated[bool, Meta(description="with what changed")] = False,
+        include_diff: Annotated[bool, Meta(description="include the changes")] = False,
     ) -> dict[str, Any]:
         """List commits. Users and changed files of other users' commits are left out."""
-        found = await self._of(context).history(limit, include_diff=include_diff, user_id=context.user_id)
+        found = await self._get_workspace(context).history(limit, include_diff=include_diff, user_id=context.user_id)
         commits = [_mask_foreign(context.user_id, commit) for commit in found.commits]
         history: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, commits=commits))
         return history
 
-    def _of(self, context: ToolContext) -> Workspace:
+    def _get_workspace(self, context: ToolContext) -> Workspace:
         return self._workspaces.workspace(context.call.tenant, context.agent)
 
 
@@ -92,11 +95,11 @@ def with_workspaces(known: Toolset, workspaces: Workspaces | None) -> Toolset:
     """
     if workspaces is None:
         return known
-    made = {tool.name: tool for tool in workspace_tools(workspaces) if tool.name not in known.tools}
+    made = {tool.name: tool for tool in make_workspace_tools(workspaces) if tool.name not in known.tools}
     return msgspec.structs.replace(known, tools={**known.tools, **made})
 
 
-def workspace_tools(workspaces: Workspaces) -> list[Tool]:
+def make_workspace_tools(workspaces: Workspaces) -> list[Tool]:
     """Create the workspace tools."""
     tools = WorkspaceTools(workspaces)
     made = (

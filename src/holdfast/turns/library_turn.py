@@ -72,7 +72,7 @@ class OpenTurn:
         self._usage: Any = None
         self._called: WorkingSet | None = None
         self._ended = False
-        self.state = State(turn.standing)
+        self.state = State(turn.turn_state)
         self.messages = messages
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class OpenTurn:
 
     async def load_state(self) -> State:
         """Read the state that the session shares with others into `state`, and return it. `next` reads it again."""
-        await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
+        await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)
         return self.state
 
     async def next(self) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ class OpenTurn:
         """
         self._turn.lock.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
-        if self._turn.standing.loaded:
+        if self._turn.turn_state.loaded:
             await self.load_state()
         await self._turn.lock.interruptible(lambda: build_prompt(self._turn))
         self.messages = await prompt_of(self._turn)

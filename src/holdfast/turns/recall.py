@@ -46,8 +46,8 @@ from holdfast.recall.questions import asks_many
 from holdfast.search.conversations import rank_session, search_conversations
 from holdfast.search.queries import Asked, SearchHit, zone_named
 from holdfast.stores.walk import group_ranges
-from holdfast.tools.context import Found, Wanted
-from holdfast.tools.memory import is_users
+from holdfast.tools.context import FoundMessage, SearchRequest
+from holdfast.tools.memory import is_from_user
 from holdfast.turns.turn import Turn
 from holdfast.wire.parsing import moment_of
 
@@ -446,7 +446,7 @@ def has_foreign_quotes(turn: Turn) -> bool:
     """Return True if the turn's prompt has something recalled that users other than its own said."""
     block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
     return block is not None and any(
-        one.kind == "conversation" and not is_users(one.author, user) for one in block.items
+        one.kind == "conversation" and not is_from_user(one.author, user) for one in block.items
     )
 
 
@@ -465,7 +465,7 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
 # -- the tool ------------------------------------------------------------------
 
 
-async def search_for_tool(turn: Turn, wanted: Wanted) -> list[Found]:
+async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessage]:
     """Return what the tool `search_conversations` finds for the turn's user and the prompt does not have.
 
     Raises:
@@ -505,7 +505,7 @@ async def search_for_tool(turn: Turn, wanted: Wanted) -> list[Found]:
         if (hit.id not in injected or hit.snippet not in injected[hit.id].text)
         and not held.has(msgspec.structs.replace(_make_conversation_item(hit, own), text=hit.snippet.strip("… \n")))
     ]
-    return [Found(hit.session_id, moment(hit.timestamp), _name_author(hit), hit.snippet) for hit in new]
+    return [FoundMessage(hit.session_id, moment(hit.timestamp), _name_author(hit), hit.snippet) for hit in new]
 
 
 LEAST_SCORE: Final = 0.12

@@ -15,7 +15,7 @@ from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
-from holdfast.tools.tool import CANCELLED, NOT_RUN, Outcome, failure, run
+from holdfast.tools.tool import CANCELLED, NOT_RUN, Outcome, make_failure, run
 from holdfast.turns.handover import hand_over, transfer
 from holdfast.turns.recall import has_foreign_quotes, is_shared, read_text_at, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
@@ -49,7 +49,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
 
 async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
     """Write that the calls of a message never ran, because the turn ended before."""
-    await turn.append([failure(call, NOT_RUN).message for call in assembler.calls], last=True)
+    await turn.append([make_failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
 
 class _UnderWay:
@@ -80,7 +80,7 @@ class _UnderWay:
         """Read the shared state once for the calls of a message, if a tool uses it."""
         async with self._reading:
             if not self._read:
-                await self._turn.engine.scopes.load(self._turn.standing, self._turn.request.ref.user_id)
+                await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)
                 self._read = True
 
     async def wait_for_some(self) -> list[asyncio.Task[Outcome]]:
@@ -119,7 +119,7 @@ class _UnderWay:
         try:
             await self._write([outcome], last=last)
         except InvalidRequest as exc:
-            await self._write([failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
+            await self._write([make_failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
 
     async def _write(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
         delta = join_deltas(outcome.delta for outcome in outcomes)
@@ -130,7 +130,7 @@ class _UnderWay:
 
 def _read_outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
     if task.cancelled() or task.exception() is not None:
-        return failure(call, CANCELLED)
+        return make_failure(call, CANCELLED)
     return task.result()
 
 
@@ -152,7 +152,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
         session_id=ref.id,
         user_id=ref.user_id,
         agent=turn.request.responder.agent_name,
-        state=State(turn.standing),
+        state=State(turn.turn_state),
         artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, saved),
         call=Call(
             id=call.id,

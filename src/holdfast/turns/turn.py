@@ -37,8 +37,8 @@ from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
 from holdfast.media.store import has_media, taken_apart
 from holdfast.overlays.session_cache import view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
-from holdfast.tools.context import Standing
-from holdfast.tools.tool import name_of
+from holdfast.tools.context import TurnState
+from holdfast.tools.tool import get_tool_name
 from holdfast.turns.placement import Placement
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class Turn:
         """The next call's; None: the request's own."""
         self.temp: dict[str, Any] = {}
         """What stands under `temp:` keys of the state, prefix included: never stored, and gone when the turn has ended."""
-        self.standing = Standing({}, self.temp, "await turn.load_state() first")
+        self.turn_state = TurnState({}, self.temp, "await turn.load_state() first")
         """What stands in the state of all scopes; what sessions share is read when somebody asks for it."""
         self.instruction: tuple[Message, ...] = ()
         """What its agent is told in the next call."""
@@ -223,7 +223,7 @@ class Turn:
     @property
     def client_tools(self) -> set[str | None]:
         """Names of the tools that the client declared: it runs them itself."""
-        return {name_of(tool) for tool in self.request.body.get("tools") or ()}
+        return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
 
     def part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
         """Return the part of another voice in this turn: the log is shared; prompts, model and tools are its own.
@@ -278,7 +278,7 @@ class Turn:
     @session.setter
     def session(self, session: Session) -> None:
         self._log.session = session
-        self.standing.own = session.state
+        self.turn_state.own = session.state
 
     def summary(self) -> dict[str, Any]:
         """Return what a response reports about the session."""
@@ -400,7 +400,7 @@ class Turn:
             self.prompts[self.key] = (request.responder, self.working_set)
         self._view, self._media = None, {}
         if state_delta:
-            await self.engine.scopes.follow(self.standing, request.ref.user_id, state_delta)
+            await self.engine.scopes.follow(self.turn_state, request.ref.user_id, state_delta)
         return appended
 
     def _own_of(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:

@@ -181,8 +181,8 @@ class McpServers:
                     tools[tool.name] = tool
                     made.append(tool.name)
             groups[name] = tuple(made)
-        away = tuple(one.settings.tool_prefix for one in self._connections.values() if not one.format_result)
-        self._notify(msgspec.structs.replace(self._own, tools=tools, groups=groups, away=away))
+        unlisted = tuple(one.settings.tool_prefix for one in self._connections.values() if not one.is_listed)
+        self._notify(msgspec.structs.replace(self._own, tools=tools, groups=groups, unlisted=unlisted))
 
 
 def _convert_tool(connection: Connection, offered: Offered, taken: Collection[str]) -> Tool | None:

@@ -103,9 +103,7 @@ class Output(io.TextIOBase):
             del self._tail[: -self._room]
 
     def describe(self) -> list[Any]:
-        """Return the tail of what is not in the file, in Base64 because it may begin inside a character, and the number of bytes not in
-        the file.
-        """
+        """Return the Base64 tail of what is not in the file, and how many bytes are not in the file. The tail may begin inside a character."""
         return [base64.b64encode(self._tail[-self._room :]).decode(), self._seen]
 
     encoding = "utf-8"

@@ -31,9 +31,7 @@ _PAUSE_FACTOR: Final = 10
 
 
 def _find_program(name: str) -> str:
-    """Return the absolute path of a program. A relative one would be searched in the work folder, where code may have put another
-    program.
-    """
+    """Return the absolute path of a program. A relative path would be resolved in the work folder, where code may have put another program."""
     return os.path.abspath(shutil.which(name) or name)  # noqa: PTH100 - not resolved: a link may point into a virtual environment
 
 
@@ -93,8 +91,7 @@ class PythonProcess:
         """Run `code` and return the result. Calls run one at a time: a second call waits for the first.
 
         If it is cancelled, it interrupts the code and waits for its end. Code that does not end within `grace` is killed, even if the
-        caller no
-        longer waits.
+        caller no longer waits.
 
         Raises:
             InvalidRequest: the code is too long.
