@@ -183,7 +183,9 @@ class Roster:
         if list_reachable := team.list_reachable(agent.name):
             tools = tools.add(make_transfer_tool(list_reachable))
         list_ancestors, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
-        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, list_ancestors=list_ancestors, team=team, steps=steps)
+        return msgspec.structs.replace(
+            responder, unknown=unknown, tools=tools, list_ancestors=list_ancestors, team=team, steps=steps
+        )
 
     def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
         """Who speaks in an agent's place."""
