@@ -3,7 +3,7 @@
     async with holdfast.open("sqlite:///chat.db") as hf:
         session = await hf.session("support-42", user_id="ada")
 
-The names below are the public ones; each is imported when it is first used, so that `import holdfast` is quick.
+The names below are the public API. Each is imported on first use, so that `import holdfast` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m holdfast`: the same as `holdfast`."""
+"""Run the command line as `python -m holdfast`."""
 
 from __future__ import annotations
 

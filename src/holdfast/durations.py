@@ -1,4 +1,4 @@
-"""Durations as people write them, and back."""
+"""Parse durations as people write them (`1h30m`), and format them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.errors import InvalidRequest
 
 LONGEST: Final = 100 * 365 * 86_400
-"""Seconds of the longest duration that is taken: a hundred years."""
+"""Seconds of the longest duration that is accepted: a hundred years."""
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{1,3})?(?:ms|[dhms]))+", re.ASCII)
 _DURATION_PART: Final = re.compile(r"([\d.]+)(ms|[dhms])")
@@ -16,9 +16,9 @@ _SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,3})?", re.ASCII)
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds, to the millisecond: `90`, `1.5`, `90s`, `24h`, `1h30m`, `250ms`, `7d`; None if it is none of these.
+    """Return the seconds of a duration such as `90`, `1.5`, `90s`, `24h`, `1h30m`, `250ms` or `7d`; None if the text is not one.
 
-    Units go from large to small, each at most once.
+    Units go from large to small, each at most once. The result is precise to the millisecond.
 
         >>> parse_duration("1h30m"), parse_duration("90"), parse_duration("30m1h")
         (5400.0, 90.0, None)
@@ -35,7 +35,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads as the same duration.
+    """Return the shortest text that `parse_duration` reads as the same duration.
 
     >>> format_duration(5400), format_duration(86400), format_duration(0)
     ('1h30m', '1d', '0s')
@@ -49,13 +49,17 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_milliseconds(given: object, name: str) -> int:
-    """Milliseconds of a duration as it was given: a text like `24h`, or a number of seconds; None is 0.
+    """Return the milliseconds of a duration: a text like `24h`, a number of seconds, or None for 0.
 
-        >>> milliseconds_of("1h30m", "session_ttl"), milliseconds_of(1.5, "session_ttl"), milliseconds_of(None, "session_ttl")
+        >>> parse_milliseconds("1h30m", "session_ttl"), parse_milliseconds(1.5, "session_ttl"), parse_milliseconds(None, "session_ttl")
         (5400000, 1500, 0)
 
+    Args:
+        given: the value.
+        name: of the parameter, for the error message.
+
     Raises:
-        InvalidRequest: it is no duration, or one of more than a hundred years.
+        InvalidRequest: the value is not a duration, or is longer than a hundred years.
     """
     number = isinstance(given, int | float) and not isinstance(given, bool)
     seconds = given if number else parse_duration(given) if isinstance(given, str) else None

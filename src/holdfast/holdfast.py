@@ -1,4 +1,4 @@
-"""Holdfast: the front door, and the owner of every lifetime: store, models, writes under way."""
+"""`Holdfast`, the main class: it opens and closes the store, the models and all background work."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ from holdfast.workspace import Workspaces, WorkspaceSettings
 DEFAULT_URL = "sqlite:///holdfast.db"
 DEFAULT_TENANT = "default"
 MEMORY_URL = "sqlite://:memory:"
-_NOT_OPEN = "use it as `async with holdfast.open(…) as hf`: it is not open"
+_NOT_OPEN = "this Holdfast is not open: use it as `async with holdfast.open(…) as hf`"
 
 
 def milliseconds() -> int:
-    """Now, in milliseconds since the epoch."""
+    """Return the current time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -70,49 +70,54 @@ class Holdfast(Sessions):
     Args:
         url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…`, `redis://…`; None:
             `sqlite:///holdfast.db`, or in memory with a `preset`.
-        strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`; None: the default
-            strategy. See docs/strategies.md.
+        strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`;
+            None: the default strategy. See docs/policies.md.
         budget: tokens of the conversation in a working set; None: what the model's window leaves.
-        preset: `mistralrs`: 128 sessions, half an hour, in memory, nothing recalled; other parameters win over it.
-        session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None: for ever.
-        retention: how long a session is kept after it has ended, written like `session_ttl`; 0 (the default) or None: for ever.
+        preset: `mistralrs`: 128 sessions, half an hour, in memory, no recall; other parameters override it.
+        session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None:
+            no limit.
+        retention: how long a session is kept after it has ended, written like `session_ttl`; 0 (the default) or None:
+            no limit.
         max_sessions: most active sessions of a tenant: 10,000 by default; 0 or None: any number.
         max_history_turns: newest messages that a strategy may see; 0 (the default) or None: all.
-        tenant: whose sessions; with `store`, those that it was opened for.
-        store: a store that is open, in place of `url`: your own, say. Whoever opened it closes it.
-        roster: agents and models; without one the built-in `offline` model answers.
-        clock: milliseconds since the epoch; tests move it.
-        new_id: makes ids for sessions that are not given one.
+        tenant: the tenant whose sessions are used. With `store`, the store's tenant applies instead.
+        store: an open store to use instead of `url`, for example your own implementation. The caller closes it.
+        roster: agents and models; without one, the built-in `offline` model answers.
+        clock: returns milliseconds since the epoch; tests replace it.
+        new_id: creates ids for sessions that are not given one.
         summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see
             `holdfast.agents.Summarizer`.
-        artifacts: where the contents of artifacts are kept, and what is taken; by default on disk beside an SQLite file, else
-            in the store.
+        artifacts: where the contents of artifacts are stored, and which are accepted; by default on disk next to an
+            SQLite file, otherwise in the store.
         life: how long sessions live, and how many there may be; see `holdfast.lifecycle.settings.LifeSettings`.
-        hooks: who is told of ends, as by `add_hook`; a `Transcripts` also follows what is written.
+        hooks: notified when sessions end, as with `add_hook`; a `Transcripts` also receives every write.
         guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
-        scorers: functions that rate messages, by the name that `scorer` may have: given a list of Chat Completions
-            messages, a number from 0 to 1 for each.
-        strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for agents and in
-            requests; see docs/strategies.md. Names are known in the whole process until the store is closed.
-        tools: what the model may call, and runs here: annotated functions, plain or async, or `Tool`s; see
-            `holdfast.tools.functions`. An agent that names some has those, any other all.
-        tool_limits: how far the tools of a turn may go.
-        session_queue: what becomes of a turn while another one of its session runs, here or on another server: it waits
-            (`queue`), is refused (`reject`) or ends that one (`interrupt`).
+        scorers: functions that rate messages, by the name that `scorer` may have: they get a list of Chat Completions
+            messages and return a number from 0 to 1 for each.
+        strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for
+            agents and in requests; see docs/policies.md. The names are valid in the whole process until the store is
+            closed.
+        tools: tools that the model may call and that run here: annotated functions, plain or async, or `Tool`s; see
+            `holdfast.tools.functions`. An agent that names tools has those, any other agent has all.
+        tool_limits: limits for the tools of a turn.
+        session_queue: what happens to a turn while another turn of its session runs, here or on another server: it
+            waits (`queue`), is refused (`reject`) or ends the other one (`interrupt`).
         queue_timeout: seconds that it waits.
-        python: turns on the tool `python`, which runs what the model writes, and says how far that may go; see
-            docs/python.md. None: there is none.
-        artifact_tools: whether everybody has the tools for artifacts; else agents that name them. See docs/artifacts.md.
-        index: in which what was said is found: by default by words, and beside the store (docs/indexing.md). A URL says where, like
-            a store's; None: there is none, and nothing can be searched.
-        indexer: who else is told what turns wrote, behind them; see `holdfast.engine.engine.Indexer`.
-        mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see docs/tools.md.
-        workspaces: turns on a folder with a git repository for each agent; see docs/workspace.md. None: there are none.
-        memory: how memories are found; see docs/memories.md. None: as the index has it.
-        memory_store: gives a tenant's store of memories, in place of the store: your own, say. Whoever opened it closes it.
-        cache_bytes: how much this process remembers of sessions between turns, of all tenants; see docs/sizing.md. One tenant
-            fills at most half of it.
-        dreaming: when recalled memories are promoted, and what of them sessions are told; see docs/dreams.md.
+        python: enables the tool `python`, which runs code that the model writes, with these limits; see
+            docs/python.md. None: disabled.
+        artifact_tools: True gives the tools for artifacts to every agent; otherwise only agents that name them have
+            them. See docs/artifacts.md.
+        index: the index for searching conversations: by default it matches words and is stored with the sessions
+            (docs/indexing.md). A URL stores it elsewhere. None: no index, and nothing can be searched.
+        indexer: also notified of what turns wrote, after they end; see `holdfast.engine.engine.Indexer`.
+        mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see
+            docs/tools.md.
+        workspaces: enables a folder with a git repository for each agent; see docs/workspace.md. None: disabled.
+        memory: how memories are found; see docs/memories.md. None: as configured for the index.
+        memory_store: returns a tenant's store of memories, to use instead of the store. The caller closes it.
+        cache_bytes: how much this process caches of sessions between turns, for all tenants; see docs/sizing.md. One
+            tenant uses at most half of it.
+        dreaming: when recalled memories are promoted, and which of them sessions see; see docs/dreams.md.
     """
 
     _engine: Engine | None = None
@@ -203,7 +208,7 @@ class Holdfast(Sessions):
         *,
         artifact_tools: bool,
     ) -> ToolRegistry:
-        """What runs here when a model calls it; the roster is given it."""
+        """Create the registry of tools that run in this process, and give it to the roster."""
         return ToolRegistry(
             self.roster.tools,
             self._take_tools,
@@ -218,7 +223,7 @@ class Holdfast(Sessions):
         )
 
     def _make_proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
-        """Who proposes merges of promoted memories; None: nobody is to. Who has the model's name is looked up each time."""
+        """Create what proposes merges of promoted memories, or return None without a model. It looks the model's name up for each call."""
         return None if model is None else Proposer(lambda: self.roster.find_llm(model), clock, self.guard)
 
     async def __aenter__(self) -> Self:
@@ -242,7 +247,7 @@ class Holdfast(Sessions):
         return self
 
     def _make_engine(self, store: Store, artifacts: ArtifactService, *, of: Engine | None = None) -> Engine:
-        """The engine of a store's tenant; see `Engine`."""
+        """Create the engine for the tenant of a store."""
         engine = Engine(
             store,
             self.clock,
@@ -274,11 +279,11 @@ class Holdfast(Sessions):
 
     @asynccontextmanager
     async def serve_tenant(self, tenant: str) -> AsyncIterator[Holdfast]:
-        """The same for the sessions of another tenant of the database, while the block runs. Nothing is opened for it anew.
+        """Yield a `Holdfast` for another tenant of the same database while the block runs; it opens no new connections.
 
         Raises:
-            InvalidRequest: that is no tenant's name.
-            StoreClosed: it is not open.
+            InvalidRequest: the tenant's name is invalid.
+            StoreClosed: this object is not open.
         """
         if self._tenants is None:
             raise StoreClosed(_NOT_OPEN)
@@ -287,7 +292,7 @@ class Holdfast(Sessions):
                 yield self
                 return
             other = copy(self)
-            other.tenant, other._engine = tenant, engine  # noqa: SLF001 - its own kind
+            other.tenant, other._engine = tenant, engine  # noqa: SLF001 - of this class
             yield other
 
     async def __aexit__(
@@ -298,15 +303,15 @@ class Holdfast(Sessions):
     def replace_roster(
         self, roster: Roster, *, tool_limits: ToolLimits, queueing: QueueSettings
     ) -> list[Model | PromptCounter]:
-        """Have turns that begin from now on answered by other agents and models, within other limits.
+        """Use other agents, models and limits for turns that begin from now on.
 
         Args:
-            roster: these agents and models; functions and tools stay.
-            tool_limits: how far the tools of a turn may go.
-            queueing: what becomes of a turn while another one of its session runs.
+            roster: the new agents and models; functions and tools stay.
+            tool_limits: limits for the tools of a turn.
+            queueing: what happens to a turn while another turn of its session runs.
 
         Returns:
-            Clients that only turns under way use any more: `holdfast.models.retire` them.
+            Clients that only running turns still use: pass them to `holdfast.models.retire`.
         """
         left = self.roster.replace_agents(roster)
         self.tool_registry.limit(tool_limits)
@@ -320,13 +325,13 @@ class Holdfast(Sessions):
         self.roster.tools = tools
 
     async def _open_store(self) -> Store:
-        """A handle of its own: closing it leaves open what was given."""
+        """Return a handle that can be closed without closing a store that the caller passed in."""
         if self._given is not None:
             return self._given.for_tenant(self.tenant)
         return await open_store(self.url, tenant=self.tenant)
 
     def _add_steps(self, store: Store) -> Store:
-        """The store, whose writes pass the steps."""
+        """Return the store with all steps that writes pass through: redaction, observers, indexes."""
         if self._index is not None:
             self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
         steps = write_steps(
@@ -339,12 +344,12 @@ class Holdfast(Sessions):
         return add_steps(store, steps)
 
     def _make_artifact_service(self, store: Store) -> ArtifactService:
-        """The artifacts of a store's tenant."""
+        """Create the service for the artifacts of a store's tenant."""
         blobs = opened_blobs(self._artifacts, self.url if self._given is None else None, store, self.clock)
         return ArtifactService(store, blobs, self.clock, self._artifacts)
 
     async def close(self) -> None:
-        """Finish the writes under way, then let go of models and store. Closing twice is fine."""
+        """Finish running writes, then release the models and the store. Closing twice is allowed."""
         engine, self._engine = self._engine, None
         tenants, self._tenants = self._tenants, None
         self._forget_strategies()
@@ -362,29 +367,29 @@ class Holdfast(Sessions):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be worked with."""
+        """True between opening and closing."""
         return self._engine is not None
 
     @property
     def engine(self) -> Engine:
-        """What turns share. Raises `StoreClosed` before it is opened, and after it was closed."""
+        """The engine that all turns share. Raises `StoreClosed` if this object is not open."""
         if self._engine is None:
             raise StoreClosed(_NOT_OPEN)
         return self._engine
 
     @property
     def compactor(self) -> Compactor | None:
-        """Who makes summaries, while it is open."""
+        """The service that writes summaries; None while this object is closed."""
         return self._engine.compactor if self._engine else None
 
     @property
     def scoring(self) -> Scoring | None:
-        """Who rates messages, while it is open."""
+        """The service that rates messages; None while this object is closed."""
         return self._engine.scoring if self._engine else None
 
     @property
     def index(self) -> IndexService | None:
-        """The index of this tenant's sessions and memories: how it is doing, waited for, made anew; None: there is none."""
+        """The index of this tenant's sessions and memories, to check its state, wait for it or rebuild it; None without an index."""
         return self.engine.index
 
     @property
@@ -393,15 +398,15 @@ class Holdfast(Sessions):
         return self.engine.artifacts
 
     def user_state(self, user_id: str) -> SharedState:
-        """What all sessions of a user share: keys that begin with `user:`."""
+        """Return the state that all sessions of a user share: keys that begin with `user:`."""
         check_text(user_id, "user_id")
         return SharedState(self.engine, user_id)
 
     def app_state(self) -> SharedState:
-        """What all sessions of the tenant share: keys that begin with `app:`."""
+        """Return the state that all sessions of the tenant share: keys that begin with `app:`."""
         return SharedState(self.engine, None)
 
-    # -- the life of sessions ----------------------------------------------
+    # -- session lifecycle --------------------------------------------------
 
     @overload
     def on_expire(self, callback: F, *, name: str | None = None, reasons: Collection[EndReason] = ENDS) -> F: ...
@@ -412,18 +417,21 @@ class Holdfast(Sessions):
     def on_expire(
         self, callback: F | None = None, *, name: str | None = None, reasons: Collection[EndReason] = ENDS
     ) -> F | Callable[[F], F]:
-        """Call `callback(session, reason)` when a session ends, whole as it is then; also a decorator.
+        """Call `callback(session, reason)` when a session ends; also works as a decorator.
 
-        At least once for each end, in order of registration, off every turn's path; never again after it returned. What it
-        raises is logged and it is called again later, in another process if need be.
+        The callback gets the session's complete state at its end. It runs at least once for each end, in order of
+        registration, and never delays a turn. If it raises an error, the error is logged and the callback is called
+        again later, possibly by another process. After it returned, it is never called again for this end.
 
         Args:
-            callback: plain or async; given an `EndedSession` and the reason.
-            name: what is left to be told is recorded by it, so it stays the same; None: the function's qualified name.
-            reasons: of `ttl`, `cap`, `delete`, `close` and `shutdown`; the last one only when it is named.
+            callback: plain or async; gets an `EndedSession` and the reason.
+            name: identifies the callback in the records of pending calls, so it must stay the same; None: the
+                function's qualified name.
+            reasons: the reasons to be called for: `ttl`, `cap`, `delete`, `close` and `shutdown`; `shutdown` only if it
+                is listed.
 
         Raises:
-            InvalidRequest: it cannot be called so, or its name is taken, or none.
+            InvalidRequest: the callback has a wrong signature, or its name is empty or already used.
         """
         if callback is None:
             return lambda function: self.on_expire(function, name=name, reasons=reasons)
@@ -431,14 +439,15 @@ class Holdfast(Sessions):
         return callback
 
     def add_hook(self, hook: Hook) -> None:
-        """Tell `hook` of ends from now on, and of those it was still to be told of. Raises `InvalidRequest`.
+        """Notify `hook` when sessions end, including ends that it had not been notified of yet. Raises `InvalidRequest`.
 
-        One that also follows what is written, as `Transcripts` does, follows what is written after the next opening.
+        A hook that also receives writes, such as `Transcripts`, receives them after the next time this object is
+        opened.
         """
         self.hooks.add(hook)
 
     async def sweep(self) -> SweepResult:
-        """End what has expired, now, and tell hooks of what is due; what was done. It happens by itself, too."""
+        """End expired sessions now, run the hooks that are due, and return what was done. This also happens regularly by itself."""
         swept = await self.engine.sweeper.sweep()
         await self.engine.hook_dispatcher.wait_until_idle()
         return swept
@@ -457,7 +466,9 @@ def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | N
     if roster is not None:
         if chosen:
             names = " and ".join(chosen)
-            raise InvalidRequest(f"{names}: roster says that already, as Roster(context=…)", param=next(iter(chosen)))
+            raise InvalidRequest(
+                f"{names} cannot be combined with roster: set it with Roster(context=…)", param=next(iter(chosen))
+            )
         return roster
     context = parse(chosen, where="")
     return Roster(context=context if preset is None else without_recall(context))
@@ -468,7 +479,9 @@ def _life_settings(life: LifeSettings | None, preset: str | None, lifetimes: Map
     if life is None:
         return LifeSettings.of(preset, **given)
     if preset is not None or given:
-        raise InvalidRequest(f"life says it already: leave out {', '.join(given) or 'preset'}", param="life")
+        raise InvalidRequest(
+            f"{', '.join(given) or 'preset'} cannot be combined with life: set it in LifeSettings", param="life"
+        )
     return life
 
 
@@ -503,7 +516,7 @@ _NEEDED: Final = frozenset({"hooks", "cache_bytes", "clock", "new_id", "mcp_serv
 
 
 def _check_kinds(given: Mapping[str, Any]) -> None:
-    """Refuse settings of another kind than they must be; most may be None. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` for settings of a wrong type; most may be None."""
     for name, kind in _KINDS.items():
         if not (given[name] is None and name not in _NEEDED) and not isinstance(given[name], kind):
             words = {Callable: "a function", Iterable: "a list", Mapping: "an object"}.get(kind, kind.__name__)
@@ -519,11 +532,12 @@ def _add_functions(
 
 
 def _check_functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:
-    """Refuse what would fail, or never be asked, behind some turn's back. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` for functions that would fail later, after a turn, or that would never be called."""
     for key, function in given.items():
         if not callable(function):
-            message = f"{name}[{key!r}] must be a function, not {type(function).__name__}"
-            raise InvalidRequest(message, param=name)
+            raise InvalidRequest(f"{name}[{key!r}] must be a function, not {type(function).__name__}", param=name)
         if name == "summarizers" and key in WITHOUT_MODEL:
-            raise InvalidRequest(f"{name}[{key!r}]: that name stands for no summarizer; give it another", param=name)
+            raise InvalidRequest(
+                f"{name}[{key!r}]: this name means that there is no summarizer; choose another", param=name
+            )
     return given

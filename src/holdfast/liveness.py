@@ -1,12 +1,13 @@
-"""Tell whether the process that holds something (a session's turn, a lease) is still running on this host.
+"""Detect whether the process that holds a session's turn or a lease is still running on this host.
 
-Each process locks one byte of a file in shared memory, at an offset that is part of the names it holds things by. The kernel
+Each process locks one byte of a file in shared memory, at an offset that is part of its holder names. The kernel
 releases the lock when the process ends, however it ends, so an unlocked byte proves that the process is gone.
 
-A name also identifies the file: the kernel's boot, the device and the inode. A live holder keeps its file open, so no other
-file can have that identity. A process that does not have exactly this file open knows nothing about the holder and relies on
-its heartbeat: another host, a container with a `/dev/shm` of its own, another user, a file that was removed meanwhile, or a
-system without open-file-description locks. The wrong answer "it is dead" would let two turns of a session run at once.
+A name also identifies the file: the kernel's boot, the device and the inode. A live holder keeps its file open, so no
+other file can have that identity. A process that does not have exactly this file open (another host, a container with a
+`/dev/shm` of its own, another user, a file that was removed meanwhile, or a system without open-file-description locks)
+cannot tell, and relies on the holder's heartbeat. The wrong answer "it is dead" would let two turns of a session run at
+once.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _NAME: Final = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{15})\.")
 
 
 class ProcessLock:
-    """This process's locked byte, and a look at the bytes of others.
+    """This process's locked byte, and access to the locks of other processes.
 
     Attributes:
         place: identifies the file, 16 hexadecimal digits.
         slot: the offset of the locked byte.
 
     Args:
-        folder: where the file is; made if missing. It must belong to this user alone.
+        folder: holds the file; created if missing. It must belong to this user alone.
 
     Raises:
         OSError: not supported here.
@@ -54,7 +55,7 @@ class ProcessLock:
         boot = _BOOT_ID.read_text("ascii").strip()
         _make_private_folder(folder)
         path, flags = folder / "processes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        # A lock does not show through the descriptor that holds it, so there is a second one to look through.
+        # A lock is not visible through the descriptor that holds it, so a second descriptor is used for queries.
         self._holding = os.open(path, flags, 0o600)
         self._looking = -1
         try:
@@ -78,13 +79,13 @@ class ProcessLock:
             raise OSError("locks do not work on this file system")
 
     def is_locked(self, slot: int) -> bool:
-        """Return True if a process has that byte locked. Raises `OSError`."""
+        """Return True if a process has locked that byte. Raises `OSError`."""
         found = fcntl.fcntl(self._looking, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, slot))
         kind: int = _FLOCK.unpack(found)[0]
         return kind != fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Release the lock. In a forked child it stays with the parent, whose open file it is."""
+        """Release the lock. In a forked child, the lock stays with the parent, which has the file open too."""
         for descriptor in (self._holding, self._looking):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -96,7 +97,7 @@ def _flock(kind: int, slot: int) -> bytes:
 
 
 def _make_private_folder(folder: Path) -> None:
-    """Make the folder, or check the one that is there: everybody may write to the folder above it. Raises `OSError`."""
+    """Create the folder, or check the existing one: anyone may write to its parent folder. Raises `OSError`."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -111,7 +112,7 @@ _lock: ProcessLock | None = None
 
 
 def _own_lock() -> ProcessLock | None:
-    """Return this process's lock, taken at the first call; None where that is not supported."""
+    """Return this process's lock, which the first call takes; None if locks are not supported here."""
     global _opened, _lock  # noqa: PLW0603 - one for the process
     with _guard:
         if not _opened:
@@ -125,7 +126,7 @@ def _own_lock() -> ProcessLock | None:
 
 
 def _forget_lock() -> None:
-    """Give a forked child a lock of its own the next time that it needs one."""
+    """Reset the lock in a forked child, which takes its own when it first needs one."""
     global _guard, _opened, _lock  # noqa: PLW0603
     _guard = threading.Lock()  # a thread of the parent may have had it
     inherited, _opened, _lock = _lock, False, None
@@ -138,13 +139,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_holder() -> str:
-    """Return a name to hold leases and claims by, which no other holder has. It may be extended at the end."""
+    """Return a unique name for holding leases and claims. Callers may append to it."""
     lock, unique = _own_lock(), uuid.uuid4().hex
     return unique if lock is None else f"{lock.place}.{lock.slot:015x}.{unique}"
 
 
 def is_dead(holder: str) -> bool:
-    """Return True if the process that made this holder name has certainly ended; False also when that cannot be known.
+    """Return True if the process that made this holder name has certainly ended; False also if that cannot be determined.
 
     Args:
         holder: a name from `new_holder`, of any process, or such a name with something appended.
@@ -153,12 +154,12 @@ def is_dead(holder: str) -> bool:
 
 
 def is_alive(holder: str) -> bool:
-    """Return True if the process that made this holder name is certainly running, and is another one than this."""
+    """Return True if the process that made this holder name is certainly running and is not this process."""
     return _is_running(holder) is True and not _is_own(holder)
 
 
 def _is_running(holder: str) -> bool | None:
-    """Return whether the process that made this holder name is running on this host; None if that cannot be known."""
+    """Return whether the process that made this holder name is running on this host; None if that cannot be determined."""
     named = _NAME.match(holder)
     lock = None if named is None else _own_lock()
     if named is None or lock is None or named[1] != lock.place:

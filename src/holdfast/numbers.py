@@ -1,4 +1,4 @@
-"""Numbers as somebody gives them: which are whole, which are within their bounds, and what is said of those that are not."""
+"""Checks of numbers that callers provide: whole numbers, finite numbers, and their bounds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final, TypeGuard
 from holdfast.errors import InvalidRequest
 
 MOST: Final = 2**53 - 1
-"""The largest whole number that JSON carries everywhere."""
+"""The largest whole number that every JSON parser represents exactly."""
 
 
 def is_whole(value: object, low: int = 0, high: int = MOST) -> TypeGuard[int]:
-    """Whether it is a whole number within bounds; `true` is none."""
+    """Return True if the value is a whole number within the bounds. Booleans are not numbers."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def is_number(value: object, low: float = -math.inf, high: float = math.inf) -> TypeGuard[float]:
-    """Whether it is a finite number within bounds, whole or not; `true` is none."""
+    """Return True if the value is a finite number within the bounds, whole or not. Booleans are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value) and low <= value <= high
@@ -26,18 +26,18 @@ def is_number(value: object, low: float = -math.inf, high: float = math.inf) -> 
 def check_whole(
     value: Any, name: str, low: int = 0, high: int = MOST, *, param: str | None = None, kind: str = "whole number"
 ) -> None:
-    """Refuse what is not a whole number within bounds.
+    """Raise `InvalidRequest` unless the value is a whole number within the bounds.
 
     Args:
-        value: as it was given.
-        name: of what it is, as whoever gave it wrote it.
-        low: the least.
-        high: the most.
-        param: which parameter is wrong; `name`, unless given.
-        kind: what it must be.
+        value: as the caller gave it.
+        name: what the caller calls the value.
+        low: the smallest allowed value.
+        high: the largest allowed value.
+        param: the parameter to report as wrong; default `name`.
+        kind: what the message calls the expected kind of value.
 
     Raises:
-        InvalidRequest: it is something else.
+        InvalidRequest: the value is not such a number.
     """
     if not is_whole(value, low, high):
         raise InvalidRequest(_format_error(name, kind, low, high, value), param=param or name)
@@ -46,7 +46,7 @@ def check_whole(
 def check_number(
     value: Any, name: str, low: float, high: float = math.inf, *, param: str | None = None, kind: str = "number"
 ) -> None:
-    """Refuse what is not a finite number within bounds. For the arguments, and what is raised, see `check_whole`."""
+    """Raise `InvalidRequest` unless the value is a finite number within the bounds. The arguments are those of `check_whole`."""
     if not is_number(value, low, high):
         raise InvalidRequest(_format_error(name, kind, low, high, value), param=param or name)
 

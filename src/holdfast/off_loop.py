@@ -1,4 +1,4 @@
-"""Work that takes long, done beside the event loop."""
+"""Run slow work in a thread, outside the event loop."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[..., T], *args: object, long: bool = True) -> T:
-    """What `work` gives, done in a thread where it takes `long`, so that others do not wait for it."""
+    """Return the result of `work`, run in a thread if it takes `long`, so that the event loop is not blocked."""
     return await anyio.to_thread.run_sync(partial(work, *args)) if long else work(*args)

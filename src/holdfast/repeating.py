@@ -1,4 +1,4 @@
-"""Work that is repeated in the background, after pauses that it chooses itself; and how tasks are cancelled and awaited."""
+"""Repeat work in the background, with pauses that the work chooses itself; cancel and await tasks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import anyio
 K = TypeVar("K", bound=Hashable)
 _log = logging.getLogger("holdfast.background")
 _AT_LEAST: Final = 0.05
-"""Seconds between two wake-ups of a `KeyedRepeater`, so that many keys do not wake it one by one."""
+"""Shortest time in seconds between two wake-ups of a `KeyedRepeater`, so that many keys do not wake it one by one."""
 _AT_MOST: Final = 10.0
-"""Seconds until it wakes up, even if nothing is due: its timer outlives its last key by so much."""
+"""Longest time in seconds until it wakes up, even if nothing is due; its timer can outlive its last key by this time."""
 _AFTER_FAILURE: Final = 1_000
 """Milliseconds until work that failed unexpectedly is tried again."""
 
 
 class Repeater:
-    """Does something until it is stopped; it costs a task only when the first pause is over.
+    """Repeats work until it is stopped. It creates a task only when the first pause is over.
 
     Args:
-        do: gives the milliseconds until the next time; 0: that was the last one.
+        do: the work; returns the milliseconds until the next time, or 0 to stop.
     """
 
     def __init__(self, do: Callable[[], Awaitable[int]]) -> None:
@@ -35,7 +35,7 @@ class Repeater:
         self._stopped = False
 
     def begin(self, pause: int) -> None:
-        """Do it in that many milliseconds for the first time."""
+        """Do the work for the first time in `pause` milliseconds."""
         self._waiting = asyncio.get_running_loop().call_later(pause / 1000, self._due)
 
     def _due(self) -> None:
@@ -47,7 +47,7 @@ class Repeater:
             self.begin(pause)
 
     def stop(self, *, midway: bool) -> None:
-        """Not any more. `midway`: what is being done just now is given up, too; else it comes to its end."""
+        """Stop repeating. With `midway`, work that is running is cancelled; otherwise it finishes."""
         self._stopped = True
         if self._waiting is not None:
             self._waiting.cancel()
@@ -56,34 +56,34 @@ class Repeater:
 
 
 class KeyedRepeater(Generic[K]):
-    """Repeats work for each of many keys, on one timer: a key that is stopped before its first time costs none of its own.
+    """Repeats work for each of many keys, with one timer. A key that is stopped before its first time never costs a task.
 
-    Each key's work runs in a task of its own, so one that waits or fails does not delay the others.
+    Each key's work runs in its own task, so work that waits or fails does not delay other keys.
 
     Args:
-        do: the work for one key; returns the milliseconds until the next time, 0: that was the last one.
+        do: the work for one key; returns the milliseconds until the next time, or 0 to stop.
     """
 
     def __init__(self, do: Callable[[K], Awaitable[int]]) -> None:
         self._do = do
         self._due: dict[K, float] = {}
-        """When each key's turn comes, by the loop's clock; infinity while its work runs."""
+        """When each key is due, by the loop's clock; infinity while its work runs."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, key: K, pause: int) -> None:
-        """Do the work for a key in that many milliseconds for the first time."""
+        """Do the work for a key for the first time in `pause` milliseconds."""
         loop = asyncio.get_running_loop()
         self._due[key] = due = loop.time() + pause / 1000
         if self._timer is None or due < self._timer.when():
             self._wake_at(min(due, loop.time() + _AT_MOST))
 
     def stop(self, key: K) -> None:
-        """Do the work for a key no more; work that runs comes to its end. A key that is not there is ignored."""
+        """Stop the work for a key; work that is running finishes. Unknown keys are ignored."""
         self._due.pop(key, None)
 
     def close(self) -> None:
-        """Stop all keys, and cancel work that runs."""
+        """Stop all keys and cancel running work."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -109,10 +109,10 @@ class KeyedRepeater(Generic[K]):
     async def _once(self, key: K) -> None:
         try:
             pause = await self._do(key)
-        except Exception as exc:  # noqa: BLE001 - the last place: nobody waits for the task, and the key is still to be served
+        except Exception as exc:  # noqa: BLE001 - nothing awaits the task, and the key must still be served
             _log.error("repeated work failed", exc_info=exc)
             pause = _AFTER_FAILURE
-        if self._due.get(key) != math.inf:  # stopped meanwhile, or begun anew
+        if self._due.get(key) != math.inf:  # stopped or started again meanwhile
             return
         if pause:
             self.begin(key, pause)
@@ -121,7 +121,7 @@ class KeyedRepeater(Generic[K]):
 
 
 async def cancel_task(task: asyncio.Task[None] | None) -> None:
-    """Cancel what is under way, and wait until it has ended; None: nothing is."""
+    """Cancel a task and wait until it has ended; do nothing for None."""
     if task is not None:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -129,7 +129,7 @@ async def cancel_task(task: asyncio.Task[None] | None) -> None:
 
 
 async def wait_until_done(task: asyncio.Future[Any]) -> None:
-    """Return when `task` is done, however often its caller is told to give up; how it went does not matter any more."""
+    """Return when `task` is done, however often the caller is cancelled meanwhile. Its result or error is discarded."""
     while not task.done():
         with anyio.CancelScope(shield=True):
             try:

@@ -1,4 +1,4 @@
-"""Which names are safe as those of files on any file system, and what stands in place of those that are not."""
+"""File names that are safe on any file system."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Final
 import msgspec
 
 _PLAIN: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?=[a-z0-9_-])){0,119}")
-"""No capitals: some file systems do not tell them apart. No dot at the end, which Windows drops."""
+"""No capitals: some file systems ignore case. No dot at the end: Windows drops it."""
 _RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.DOTALL)
-"""Devices of Windows, whatever stands behind a dot."""
+"""Names of Windows devices, with or without an extension."""
 _READABLE: Final = 40
-"""Characters of a name that are still recognised in one that is made for it."""
+"""Characters of the original name that remain readable in a generated one."""
 _DIGEST_SIZE: Final = 20
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether a name is safe as it is, wherever the file is."""
+    """Return True if the name is safe as a file name on any file system."""
     return _PLAIN.fullmatch(name) is not None and not _RESERVED.fullmatch(name)
 
 
 def make_safe_name(readable: str, *whole: str) -> str:
-    """A safe name that nothing else has, and that no plain name is.
+    """Return a safe and unique file name, which is never equal to a name that `is_safe_name` accepts.
 
     Args:
-        readable: what of it people are to recognise.
-        whole: all that tells it from others.
+        readable: the part that people should recognise.
+        whole: everything that distinguishes it from other names.
 
-    >>> with_digest("../Support 42", "default", "ada", "../Support 42")
+    >>> make_safe_name("../Support 42", "default", "ada", "../Support 42")
     '---support-42~3862ca8b0646b105cf4b26b0f0cb509ca0c8c512'
     """
     digest = hashlib.blake2b(msgspec.json.encode(whole), digest_size=_DIGEST_SIZE).hexdigest()
-    # `~` stands in no plain name.
+    # `is_safe_name` rejects every name with `~`.
     return f"{re.sub('[^a-z0-9_]', '-', readable[:_READABLE].lower())}~{digest}"

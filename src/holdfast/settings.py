@@ -1,4 +1,4 @@
-"""Settings: `Settings`, the base of every section of the configuration, the types of their values, and how these are written."""
+"""The base class of configuration sections, the types of their values, and how values are parsed and displayed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Timeout = Annotated[float, Meta(ge=0.001, le=86_400, extra={"form": "duration"})
 Size = Annotated[int, Meta(ge=1 << 10, le=1 << 32, extra={"form": "size"})]
 """Bytes; written `32MiB`, `1GB` or as a number of bytes."""
 Secret = Annotated[str, Meta(min_length=1, extra={"form": "secret"})]
-"""Never shown."""
+"""Never displayed."""
 OptionalSecret = Annotated[str, Meta(extra={"form": "secret"})]
 """A secret that may be empty."""
 Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
-"""Shown without its password and query."""
+"""Displayed without its password and query."""
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -39,11 +39,11 @@ Most = Annotated[int, Meta(ge=1, le=1_000_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Hidden = Annotated[dict[str, Any], Meta(extra={"form": "hidden"})]
-"""Free data of which no value is shown, since any may be a secret."""
+"""Arbitrary data whose values are never displayed, because any of them may be a secret."""
 Names = Annotated[tuple[Text, ...], Meta(extra={"form": "names"})]
-"""Several names; a single one needs no list around it."""
+"""Several names; a single one may be written without a list."""
 Free = dict[str, Any]
-"""Passed on unchanged; values under names that sound like secrets are not shown."""
+"""Passed on unchanged; values under names that sound like secrets are not displayed."""
 Mistake = tuple[str, str]
 """A key, and what is wrong with its value."""
 
@@ -53,19 +53,19 @@ _FREE: Final = frozenset(
         *("options", "params", "regex", "state", "telemetry", "url"),
     }
 )
-"""Fields that may hold anything, secrets included."""
+"""Fields that may contain anything, including secrets."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A section: a mapping with these keys and no others."""
 
     ALIASES: ClassVar[dict[str, str]] = {}
-    """Other spellings of keys."""
+    """Other accepted spellings of keys."""
     IGNORED: ClassVar[dict[str, str]] = {}
-    """Keys of other systems that have no effect, and why; each is a warning."""
+    """Keys of other systems that have no effect, with the reason; each produces a warning."""
 
     def find_mistakes(self) -> list[Mistake]:
-        """Return what is wrong with values that are each of the right type and range."""
+        """Return the mistakes that checks of single values cannot find, for example values that contradict each other."""
         return []
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ def _is_hidden(name: str) -> bool:
 
 @cache
 def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
-    """Return the keys of a section, by name; those of the class itself before those that it inherits."""
+    """Return the keys of a section by name, those of the class itself before inherited ones."""
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)
     own = cls.__annotations__
@@ -92,7 +92,7 @@ def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
 
 
 def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
-    """Return the type without `| None`, and the form that its values are written in, such as `duration`."""
+    """Return the type without `| None`, and the notation of its values, such as `duration`."""
     if isinstance(info, inspect.UnionType):
         return unwrap_type(next(member for member in info.types if not isinstance(member, inspect.NoneType)))
     if isinstance(info, inspect.Metadata):
@@ -101,14 +101,14 @@ def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
 
 
 def check_fields(settings: Settings, prefix: str) -> None:
-    """Check the types and ranges of settings that a program creates; the configuration's loader does it by itself.
+    """Check the types and ranges of settings that a program creates; the configuration loader does this by itself.
 
     Args:
         settings: as created.
         prefix: what a message puts before a field's name: `python` for `python.timeout`.
 
     Raises:
-        InvalidRequest: a value is wrong; names the field.
+        InvalidRequest: a value is wrong; the message names the field.
     """
     for name, field in get_fields(type(settings)).items():
         value, where = getattr(settings, name), f"{prefix}.{name}"
@@ -162,7 +162,7 @@ def parse_size(text: str) -> int | None:
 
 
 def format_size(size: int) -> str:
-    """Return the shortest exact text.
+    """Return the shortest exact notation of a size in bytes.
 
     >>> format_size(32 << 20), format_size(1500)
     ('32MiB', '1500B')
@@ -211,28 +211,28 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def check_url(key: str, url: str | None) -> list[Mistake]:
-    """Return what is wrong with the address of an HTTP service; None is fine."""
+    """Return the mistakes in the URL of an HTTP service; None is valid."""
     if url is None or re.fullmatch(r"https?://[^/\s?#]+[^\s]*", url):
         return []
     return [(key, "expected a URL that begins with http:// or https://")]
 
 
 def check_header_value(key: str, value: str | None) -> list[Mistake]:
-    """Return what is wrong with an API key or another value of a header; None is fine."""
+    """Return the mistakes in an API key or another header value; None is valid."""
     if value is None or _PRINTABLE.fullmatch(value):
         return []
     return [(key, "must be printable ASCII without line breaks")]
 
 
 def check_header_names(key: str, names: Iterable[str]) -> list[Mistake]:
-    """Return what is wrong with names of HTTP headers."""
+    """Return the mistakes in names of HTTP headers."""
     return [
         (key, f"{name[:80]!r} is not the name of an HTTP header") for name in names if not _HEADER_NAME.fullmatch(name)
     ]
 
 
 def check_headers(headers: Mapping[str, str]) -> list[Mistake]:
-    """Return what is wrong with headers to be sent, under the key `headers`."""
+    """Return the mistakes in headers that will be sent, under the key `headers`."""
     found = []
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):

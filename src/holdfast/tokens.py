@@ -1,12 +1,12 @@
-"""Token counts: what a message costs a model, without asking anyone.
+"""Count the tokens that messages cost a model, without a network request.
 
 Two vocabularies ship with the package (`data/`), so o200k and cl100k counts are exact and need no network. A model
-whose tokenizer is not public gets an estimate, which says that it is one. tiktoken is imported here only, and both it
-and the vocabularies are loaded by the first count, not by the import (0.2 s and 0.1 s).
+whose tokenizer is not public gets an estimate, which is marked as such. Only this module imports tiktoken; both
+tiktoken and the vocabularies are loaded by the first count, not on import (0.2 s and 0.1 s).
 
-How a message is counted, in the way OpenAI's chat format does it: its texts, plus fixed amounts for what surrounds them
-(the constants below). Fields that Holdfast does not know travel upstream too, so they are counted, as JSON. Pictures
-cost what the model's provider publishes (`holdfast.domain.images`); in stored counts they all cost the same.
+A message is counted like in OpenAI's chat format: its texts, plus fixed amounts for what surrounds them (the constants
+below). Fields that Holdfast does not know are sent upstream too, so they are counted as JSON. Images cost what the
+model's provider publishes (`holdfast.domain.images`); in stored counts they all cost the same.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 # -- fixed amounts, in tokens -------------------------------------------------
 
 MESSAGE_OVERHEAD: Final = 4
-"""A message's frame (3) and its role (1). The 3 that prime a reply are once a call: headroom, not a message's cost."""
+"""A message's frame (3) and its role (1). The 3 that prime a reply occur once per call: they belong to the headroom."""
 NAME_OVERHEAD: Final = 1
-"""What a `name` costs beyond its text."""
+"""What a `name` costs in addition to its text."""
 TOOL_CALL_OVERHEAD: Final = 8
-"""Per tool call, beyond name and arguments. Ids are covered by it: models see a fixed-size reference, if any."""
+"""Per tool call, in addition to its name and arguments. Covers ids: models see a fixed-size reference, if any."""
 TOOL_RESULT_OVERHEAD: Final = 6
-"""A tool message's reference to its call, `tool_call_id` included, beyond `MESSAGE_OVERHEAD`."""
+"""A tool message's reference to its call, including `tool_call_id`, in addition to `MESSAGE_OVERHEAD`."""
 TOOLS_OVERHEAD: Final = 12
-"""The frame around all tool schemas of a call; none when there are no tools."""
+"""The frame around all tool schemas of a call; 0 without tools."""
 TOOL_OVERHEAD: Final = 8
-"""Per tool schema, beyond its JSON. The JSON is an upper bound: providers render schemas shorter."""
+"""Per tool schema, in addition to its JSON. The JSON is an upper bound: providers render schemas in a shorter form."""
 
 IMAGE_LOW_DETAIL: Final = 85
 IMAGE: Final = 1445
-"""An image in stored counts, whatever its size: eight tiles of 170 and 85, the most that the 4o family charges."""
+"""An image in stored counts, whatever its size: eight tiles of 170, plus 85, the most that the 4o family charges."""
 AUDIO_CHARS_PER_TOKEN: Final = 512
-"""Base64 characters of compressed speech a token: 10 tokens a second, 32 kbit/s."""
+"""Base64 characters of compressed speech per token: 10 tokens a second, 32 kbit/s."""
 FILE_CHARS_PER_TOKEN: Final = 64
-"""Base64 characters of a document a token: about 1,500 tokens a page of 75 kB."""
+"""Base64 characters of a document per token: about 1,500 tokens for a page of 75 kB."""
 
 MEDIA: Final[dict[str, int | None]] = {
     "image": None,
@@ -66,16 +66,16 @@ MEDIA: Final[dict[str, int | None]] = {
     "file": FILE_CHARS_PER_TOKEN,
     "input_file": FILE_CHARS_PER_TOKEN,
 }
-"""Media part types and their characters a token; None for images, whose cost does not follow their length.
+"""Characters per token of each type of media part; None for images, whose cost does not depend on their length.
 
-Whatever the length, a medium counts at least as an image: a mere link may stand for anything.
+Whatever its length, a media part counts at least as much as an image: a link may refer to anything.
 """
 
-# -- the public face ----------------------------------------------------------
+# -- the interface ------------------------------------------------------------
 
 
 class TokenCounter(Protocol):
-    """Counts tokens for one family of models. Counting never fails and never needs a network."""
+    """Counts tokens for a family of models. Counting never fails and never needs a network."""
 
     @property
     def name(self) -> str:
@@ -83,38 +83,39 @@ class TokenCounter(Protocol):
 
     @property
     def exact(self) -> bool:
-        """True when text is counted by the model's own tokenizer."""
+        """True if the model's own tokenizer counts text."""
 
     @property
     def margin(self) -> float:
-        """The error bound of an estimate, which its counts of text already have on top: 0.25; 0.0 when exact."""
+        """The error bound that is already included in estimated counts of text: 0.25; 0.0 if exact."""
 
     @property
     def factor(self) -> float:
         """Tokens of this counter per stored (o200k) token of text; 1.0 for o200k.
 
-        Fixed for a counter, so that a frontier computed with it never moves by itself. It bounds English, code and
-        JSON; other scripts can pass it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so count what you chose. It does not
-        hold for media, which cost each family something else: count messages with any.
+        Fixed for a counter, so that a frontier computed with it does not move. It is an upper bound for English, code
+        and JSON. Other scripts can exceed it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so count the messages that
+        you select. It does not apply to media, whose cost differs between model families: count messages that contain
+        any.
         """
 
     def text(self, text: str) -> int:
-        """Tokens of `text`. Text that looks like a special token is ordinary text."""
+        """Return the tokens of a text. Text that looks like a special token is ordinary text."""
 
     def message(self, message: Message) -> int:
-        """Tokens of `message` in a prompt, the frame around it included."""
+        """Return the tokens of a message in a prompt, including its frame."""
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
-        """Tokens of the tool schemas of a call, as in the request's `tools`."""
+        """Return the tokens of the tool schemas of a call, as in the request's `tools`."""
 
 
 @lru_cache(maxsize=256)
 def get_counter(model: str) -> TokenCounter:
-    """The counter for `model`, by its family; the same object for models that count alike.
+    """Return the token counter for a model, by its family; models that count alike share one object.
 
     Prefixes that name a provider or a fine-tune are understood.
 
-    >>> counter_for("openai/gpt-4o-mini").name, counter_for("ft:gpt-4:acme::x1").name, counter_for("claude-x").name
+    >>> get_counter("openai/gpt-4o-mini").name, get_counter("ft:gpt-4:acme::x1").name, get_counter("claude-x").name
     ('o200k_base', 'cl100k_base', 'estimate')
     """
     family = _PROVIDER.sub("", model.strip().lower())
@@ -123,13 +124,13 @@ def get_counter(model: str) -> TokenCounter:
 
 
 def load_vocabularies() -> None:
-    """Load what any counter counts with. Otherwise the first count with each of them does, which takes up to a second."""
+    """Load the vocabularies of all counters now. Otherwise the first count with each loads it, which takes up to a second."""
     for vocabulary in (O200K, CL100K):
         vocabulary.count("")
 
 
 def restrict_counter(counter: TokenCounter, inputs: frozenset[str]) -> TokenCounter:
-    """`counter` for a model that takes only `inputs`: other media count as what is told in their place."""
+    """Return a counter for a model that accepts only `inputs`: other media count as the text that replaces them."""
     return _Partial(counter, inputs)
 
 
@@ -149,18 +150,18 @@ class _Partial:
 
 
 _KEPT, _KEPT_FROM = 64, 256
-"""Counts of long texts that are kept, and from how many characters: at most 4 MB of text a counter."""
+"""How many counts of long texts a counter caches, and from how many characters: at most 4 MB of text per counter."""
 
 # -- counting -----------------------------------------------------------------
 
 
 class _Counter:
-    """Counts with one vocabulary, or with the dearest of several and a margin.
+    """Counts with one vocabulary, or with the most expensive of several plus a margin.
 
     Args:
-        name: see `TokenCounter`.
-        vocabularies: those it counts with.
-        factor: see `TokenCounter`.
+        name: as in `TokenCounter`.
+        vocabularies: the vocabularies to count with.
+        factor: as in `TokenCounter`.
         margin: added to counts of text.
         pictures: what an image costs.
     """
@@ -187,7 +188,7 @@ class _Counter:
         return f"<TokenCounter {self.name}>"
 
     def with_pictures(self, pictures: Pricing) -> _Counter:
-        """The same counter with other prices for images; what it has counted is shared."""
+        """Return the same counter with other prices for images; both share their cache of counts."""
         if pictures not in self._kin:
             kin = copy.copy(self)
             kin._pictures = pictures  # noqa: SLF001 - of this class
@@ -197,7 +198,7 @@ class _Counter:
     def text(self, text: str) -> int:
         if not text:
             return 0
-        # System prompts and tool schemas come with every call, and are long; messages are counted once.
+        # System prompts and tool schemas are long and sent with every call; messages are counted only once.
         return self._known(text) if _KEPT_FROM <= len(text) <= CHUNK_CHARS else self._count(text)
 
     def _count(self, text: str) -> int:
@@ -244,13 +245,13 @@ class _Counter:
         return TOOL_CALL_OVERHEAD + texts + self._count_extra(call.extra) + self._count_extra(call.function_extra)
 
     def _count_extra(self, extra: Mapping[str, Any]) -> int:
-        # Clients send back what they got with its empty fields (`refusal: null`, `annotations: []`): no model sees them.
-        said = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
-        return self.text(_to_json(said)) if said else 0
+        # Clients send replies back with their empty fields (`refusal: null`, `annotations: []`), which no model sees.
+        filled = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
+        return self.text(_to_json(filled)) if filled else 0
 
 
 def _measure_longest_text(value: Any) -> int:
-    """Characters of the longest string in `value`: of a media part, its data."""
+    """Return the length of the longest string inside `value`, which is the data of a media part."""
     if isinstance(value, str):
         return len(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -258,23 +259,23 @@ def _measure_longest_text(value: Any) -> int:
 
 
 def _to_json(value: Any) -> str:
-    """`value` as compact JSON, as it goes upstream. The standard encoder, because it takes lone surrogates."""
+    """Return `value` as compact JSON, as it is sent upstream. The standard encoder accepts lone surrogates."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 # -- vocabularies -------------------------------------------------------------
 
 CHUNK_CHARS: Final = 65_536
-"""How much of a text is tokenized at once."""
+"""Characters of a text that are tokenized at once."""
 _LOOK_BACK: Final = 1_024
-# Where both patterns begin a new token whatever follows: a single space between two things that are not white space.
+# Both patterns begin a new token at a single space between two other characters, whatever follows.
 _SAFE_CUT: Final = re.compile(r"(?<=\S) (?=\S)")
 
 DATA: Final = Path(__file__).with_name("data")
 
 
 class Vocabulary:
-    """One tokenizer, loaded and verified by the first count."""
+    """A tokenizer that the first count loads and verifies."""
 
     def __init__(self, name: str, *, sha256: str, pattern: str, special: dict[str, int]) -> None:
         self.name = name
@@ -285,17 +286,17 @@ class Vocabulary:
         self._lock = threading.Lock()
 
     def count(self, text: str) -> int:
-        """Tokens of `text`. Above 64 Ki characters it is cut, which can add a token a cut and bounds the time."""
+        """Return the tokens of a text. A text above 64 Ki characters is cut, which bounds the time and can add a token per cut."""
         encode = (self._encoding or self.load_encoding()).encode_ordinary
         if len(text) <= CHUNK_CHARS:
             return len(encode(text))
         return sum(len(encode(chunk)) for chunk in split_text(text))
 
-    def ranks(self) -> dict[bytes, int]:
-        """The tokens with their ranks, read from the packed file.
+    def read_ranks(self) -> dict[bytes, int]:
+        """Return the tokens with their ranks, read from the packed file.
 
         Raises:
-            HoldfastError: the file is not the one that was packed.
+            HoldfastError: the file differs from the one that was packed.
         """
         path = DATA / f"{self.name}.ranks"
         packed = path.read_bytes()
@@ -312,7 +313,7 @@ class Vocabulary:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether something was counted already."""
+        """True if something has been counted."""
         return self._encoding is not None
 
     def load_encoding(self) -> tiktoken.Encoding:
@@ -322,16 +323,16 @@ class Vocabulary:
         with self._lock:
             if self._encoding is None:
                 encoding = tiktoken.Encoding(
-                    self.name, pat_str=self.pattern, mergeable_ranks=self.ranks(), special_tokens=self.special
+                    self.name, pat_str=self.pattern, mergeable_ranks=self.read_ranks(), special_tokens=self.special
                 )
-                # A second copy, which only pickling reads: 15 to 30 MB.
+                # A second copy of 15 to 30 MB, which only pickling reads.
                 encoding._mergeable_ranks = {}  # noqa: SLF001
                 self._encoding = encoding
             return self._encoding
 
 
 def split_text(text: str) -> Iterator[str]:
-    """Split a text into pieces of at most 64 Ki characters, cut where a token begins anyway if such a place is near."""
+    """Split a text into pieces of at most 64 Ki characters, at token boundaries if there is one near enough."""
     start = 0
     while len(text) - start > CHUNK_CHARS:
         end = start + CHUNK_CHARS
@@ -374,10 +375,10 @@ CL100K: Final = Vocabulary(
 _FLAT: Final = Flat(IMAGE, IMAGE_LOW_DETAIL)
 _O200K_COUNTER: Final = _Counter("o200k_base", O200K, factor=1.0, pictures=_FLAT)
 STORED: Final[TokenCounter] = _O200K_COUNTER
-"""The counter of stored counts. What it counts never changes: logs are full of it."""
+"""The counter for stored counts. Its counts must never change, because every log contains them."""
 _CL100K_COUNTER: Final = _Counter("cl100k_base", CL100K, factor=1.1, pictures=_FLAT)
-# Private tokenizers need up to a quarter more than the public ones on English and code. On other scripts they range
-# from o200k's thrift to cl100k's waste, so the dearer of the two counts.
+# Private tokenizers need up to a quarter more tokens than the public ones on English and code. On other scripts they
+# are between o200k (few tokens) and cl100k (many), so the larger of the two counts is used.
 _ESTIMATE: Final = _Counter("estimate", O200K, CL100K, factor=1.4, margin=0.25, pictures=_FLAT)
 
 # `openai/gpt-4o`, `openrouter/openai/gpt-4o`, `openai:gpt-4o`, `ft:gpt-4o:acme::id`, `us.anthropic.claude-…`
@@ -385,11 +386,11 @@ _PROVIDER: Final = re.compile(r"^(?:.*/)?(?:(?:ft|openai|azure|anthropic):)*(?:(
 
 
 def _compile_family(*names: str) -> re.Pattern[str]:
-    """A pattern for model names that begin with one of `names`, as a whole word: `o1` is not `o1000`."""
+    """Return a pattern for model names that begin with one of `names` as a whole word: `o1` does not match `o1000`."""
     return re.compile(rf"(?:{'|'.join(map(re.escape, names))})(?![a-z0-9])")
 
 
-# In order: gpt-4.1 is looked for before gpt-4.
+# The order matters: gpt-4.1 must be matched before gpt-4.
 _O200K_NAMES: Final = ("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-oss", "chatgpt-4o", "o1", "o3", "o4", "offline")
 _FAMILIES: Final[list[tuple[re.Pattern[str], _Counter]]] = [
     (_compile_family(*_O200K_NAMES), _O200K_COUNTER),

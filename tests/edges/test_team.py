@@ -308,12 +308,10 @@ agents:
         load(text, env={})
     told = raised.value.problems
     assert len(told) == 3
-    assert told[0].startswith("holdfast.yaml:6: agents.b.agent_tools: 'a' comes back to itself: a -> b -> a")
-    assert told[1].startswith("holdfast.yaml:8: agents.c.sequence: 'c' comes back to itself: c -> c")
+    assert told[0].startswith("holdfast.yaml:6: agents.b.agent_tools: 'a' refers back to itself: a -> b -> a")
+    assert told[1].startswith("holdfast.yaml:8: agents.c.sequence: 'c' refers back to itself: c -> c")
     assert "agents.d.temperature" in told[2]
-    with pytest.raises(
-        ConfigError, match=r"holdfast.yaml:1: agents.c.sub_agents: 'd' stands below 'a' already, under 'b'"
-    ):
+    with pytest.raises(ConfigError, match=r"holdfast.yaml:1: agents.c.sub_agents: 'd' is already below 'a', under 'b'"):
         load("agents: {a: {sub_agents: [b, c]}, b: {sub_agents: [d]}, c: {sub_agents: [d]}, d: {}}", env={})
 
 
@@ -325,5 +323,5 @@ async def test_an_unknown_agent_is_a_warning_and_refused_when_its_turn_comes() -
     async with gateway(["hi"], text) as (served, _):
         refused = await served.chat("x", model="a")
         assert (refused["status"], refused["error"]["param"]) == (400, "agent")
-        assert "names agents that are not there: resercher, researcher2, x" in refused["error"]["message"]
+        assert "refers to agents that do not exist: resercher, researcher2, x" in refused["error"]["message"]
         assert (await served.chat("x", model="researcher"))["status"] == 200

@@ -339,7 +339,7 @@ def test_a_strategy_and_a_budget_are_for_sessions_without_an_agent() -> None:
     assert hf.roster.context == holdfast.ContextSettings("token_window", {"budget": 4000})
     with pytest.raises(InvalidRequest, match="nonsense"):
         holdfast.open("sqlite://:memory:", strategy="nonsense")
-    with pytest.raises(InvalidRequest, match="roster says that already"):
+    with pytest.raises(InvalidRequest, match="cannot be combined with roster"):
         holdfast.open("sqlite://:memory:", roster=holdfast.Roster(), budget=4000)
     with pytest.raises(TypeError):
         holdfast.open("sqlite://:memory:", stratgey="digest")  # type: ignore[call-arg]

@@ -88,7 +88,9 @@ async def test_a_wrong_name_is_told_with_the_right_ones() -> None:
     async with team({"coordinator": [said(None, over("resercher")), said("Myself then.")]}) as bench:
         assert content(await bench.ask("x")) == "Myself then."
         log = await bench.log()
-        assert "there is no agent 'resercher' to hand over to; there are: researcher, writer" in log[2].message.text
+        assert (
+            "there is no agent 'resercher' to transfer to; possible agents: researcher, writer" in log[2].message.text
+        )
         assert (log[2].metadata, log[3].agent) == (None, "coordinator")
 
 
@@ -208,7 +210,7 @@ async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> No
 
 async def test_an_agent_that_names_nobody_known_is_refused_before_anything_is_written() -> None:
     async with team({}, agents={"a": msgspec.structs.replace(TEAM["coordinator"], name="a")}) as bench:
-        with pytest.raises(InvalidRequest, match="agent 'a' names agents that are not there: researcher, writer"):
+        with pytest.raises(InvalidRequest, match="agent 'a' refers to agents that do not exist: researcher, writer"):
             await bench.ask("x", agent="a")
         assert await bench.log() == []
 

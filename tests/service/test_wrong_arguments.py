@@ -42,7 +42,7 @@ async def test_a_dialect_is_a_known_one() -> None:
     [
         ({"scorers": {"mine": 5}}, r"scorers\['mine'\] must be a function, not int"),
         ({"summarizers": {"mine": "gpt-4o"}}, r"summarizers\['mine'\] must be a function, not str"),
-        ({"summarizers": {"none": print}}, r"summarizers\['none'\]: that name stands for no summarizer"),
+        ({"summarizers": {"none": print}}, r"summarizers\['none'\]: this name means that there is no summarizer"),
     ],
 )
 def test_scorers_and_summarizers_are_functions_that_can_be_asked(given: dict[str, Any], said: str) -> None:

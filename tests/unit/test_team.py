@@ -219,9 +219,9 @@ def _ways(made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[
 
 
 def test_a_roster_refuses_what_cannot_be() -> None:
-    with pytest.raises(InvalidRequest, match="agent 'a': sub_agents: 'a' comes back to itself"):
+    with pytest.raises(InvalidRequest, match="agent 'a': sub_agents: 'a' refers back to itself"):
         Roster(agents=agents(a={"sub_agents": ("a",)}))
-    with pytest.raises(InvalidRequest, match="belongs to one turn"):
+    with pytest.raises(InvalidRequest, match="belongs to a single turn"):
         Roster(agents=agents(a={"state": {"temp:x": 1}}))
     with pytest.raises(InvalidRequest, match="256"):
         Roster(agents=agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
@@ -280,7 +280,7 @@ def test_the_tool_says_who_there_is_and_what_for() -> None:
     ("arguments", "why"),
     [
         ({}, "there is no agent None"),
-        ({"agent_name": "x"}, "there is no agent 'x' to hand over to; there are: b, c"),
+        ({"agent_name": "x"}, "there is no agent 'x' to transfer to; possible agents: b, c"),
         ({"agent_name": ["b"]}, "there is no agent"),
         ({"agent_name": "b", "message": 1}, "message must be a text"),
     ],

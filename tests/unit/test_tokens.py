@@ -48,7 +48,7 @@ def test_vocabulary_is_the_published_one(
     asked: list[str] = []
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda url, expected_hash: asked.append(expected_hash))
     theirs = define()
-    original = b"".join(b"%s %d\n" % (base64.b64encode(raw), rank) for raw, rank in vocabulary.ranks().items())
+    original = b"".join(b"%s %d\n" % (base64.b64encode(raw), rank) for raw, rank in vocabulary.read_ranks().items())
     assert [hashlib.sha256(original).hexdigest()] == asked
     assert vocabulary.pattern == theirs["pat_str"]
     assert vocabulary.special == theirs["special_tokens"]
@@ -60,7 +60,7 @@ def test_damaged_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "cl100k_base.ranks").write_bytes(packed)
     monkeypatch.setattr(tokens, "DATA", tmp_path)
     with pytest.raises(HoldfastError, match="damaged"):
-        tokens.CL100K.ranks()
+        tokens.CL100K.read_ranks()
 
 
 def test_vocabulary_is_loaded_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_vocabulary_is_loaded_once_by_many_threads(monkeypatch: pytest.MonkeyPat
 
     def load() -> dict[bytes, int]:
         loads.append(1)
-        return theirs.ranks()
+        return theirs.read_ranks()
 
-    monkeypatch.setattr(fresh, "ranks", load)
+    monkeypatch.setattr(fresh, "read_ranks", load)
     counts: list[int] = []
     threads = [threading.Thread(target=lambda: counts.append(fresh.count("hello world"))) for _ in range(8)]
     for thread in threads:

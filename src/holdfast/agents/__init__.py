@@ -1,4 +1,4 @@
-"""Agents and models by name: who answers a turn, with which instruction and which view of the session."""
+"""Agents and models by name, and who answers a turn with which instruction and view of the session."""
 
 from holdfast.agents.definitions import DEFAULT, Agent, Llm, Responder, Summarizer, offline
 from holdfast.agents.roster import Roster

@@ -1,4 +1,4 @@
-"""What an agent, a model and a voice are: who answers a turn, with which instruction and which view of the session."""
+"""Agents, models, and responders: an agent and a model that together answer a turn."""
 
 from __future__ import annotations
 
@@ -28,58 +28,58 @@ from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import message_from
 
 DEFAULT = "default"
-"""The name under which the default model answers."""
+"""The name of the model that answers by default."""
 OFFLINE = "offline"
 """The name of the built-in model, whatever else is configured."""
 _REQUESTS: Final = 16
-"""Requests remembered of each voice: one for each thing learned of its model, and each `max_tokens`."""
+"""Requests that a responder caches: one per calibration of its model and per `max_tokens`."""
 
 
 class Llm(msgspec.Struct, frozen=True, kw_only=True):
-    """One model that can be called."""
+    """A model that can be called."""
 
     name: str
-    """What it is called here."""
+    """Its name in Holdfast."""
     model: str
-    """What it is called upstream."""
+    """Its name at the provider."""
     client: Model
     context_window: int | None = None
-    """Tokens; None: what is known of the model."""
+    """Tokens; None: the known window of the model."""
     max_tokens: int | None = None
     """Tokens of the longest reply; None: the usual headroom."""
     params: Mapping[str, Any] = {}
-    """Sent in every request that does not set them itself."""
+    """Sent with every request that does not set them itself."""
     cache_key: bool = False
-    """Whether `prompt_cache_key` is sent: some providers refuse fields they do not know."""
+    """True to send `prompt_cache_key`; some providers refuse unknown fields."""
 
     count: PromptCounter | None = None
-    """Asks the provider for its count (`count: provider`); None: prompts are counted here alone."""
+    """Asks the provider for its token count (`count: provider`); None: prompts are only counted here."""
     dialect: Dialect = "openai"
-    """Whose rules its prompts keep."""
+    """The API whose rules its prompts follow."""
     records: bool = False
-    """Whether its messages are sent as voice records (Agora's short-term memory, `vendor: custom`): with turn, time and metadata."""
+    """True to send messages as voice records with turn, time and metadata (Agora's short-term memory, `vendor: custom`)."""
     fallbacks: tuple[str, ...] = ()
-    """Names of llms, or models, that are asked where this one does not answer, in this order; theirs are not asked in turn."""
+    """Names of llms or models to call, in this order, if this one does not answer; the fallbacks of these are not used."""
     system_messages: tuple[Message, ...] = ()
-    """What every prompt for it begins with; no templates, and not stored."""
+    """The beginning of every prompt for this model. They are not templates and are not stored."""
     inputs: frozenset[str] | None = None
-    """What it takes: `text`, `image`, `audio`, `video`, `file`; other media are told to it in words. None: all of them."""
+    """Accepted media: `text`, `image`, `audio`, `video`, `file`; other media are described in words. None: all of them."""
 
     @property
     def counter(self) -> TokenCounter:
-        """Counts tokens as this model does."""
+        """The token counter for this model."""
         counter = get_counter(self.model)
         return counter if self.inputs is None else restrict_counter(counter, self.inputs)
 
     def compute_budget(
         self, max_reply_tokens: int | None = None, *, tools: bool = True, learned: Learned | None = None
     ) -> Budget:
-        """The model's window shared out.
+        """Return how the model's window is divided.
 
         Args:
-            max_reply_tokens: what the request asks for.
-            tools: whether the request has tools: without any, nothing has to be kept free for what they return.
-            learned: from the provider's answers so far.
+            max_reply_tokens: the reply length that the request asks for.
+            tools: False if the request has no tools, so that no room is reserved for their results.
+            learned: calibration from the provider's answers so far.
 
         Raises:
             InvalidRequest: `max_reply_tokens` leaves no room for a prompt.
@@ -102,17 +102,17 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         return budget if learned.ceiling is None else budget.capped(learned.ceiling)
 
     async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
-        """The provider's own count of a prompt that is about to be sent; None where it is not asked, or does not say.
+        """Return the provider's own count of a prompt that is about to be sent; None if it is not asked or gives no answer.
 
         Never raises, and takes a few seconds at most.
 
         Args:
-            body: the Chat Completions request, `model`, `messages` and `tools` as they will be sent.
+            body: the Chat Completions request, with `model`, `messages` and `tools` as they will be sent.
         """
         return None if self.count is None else await self.count.prompt_tokens(body)
 
     def measure(self, learned: Learned) -> Measure:
-        """How far this model's counter is from its provider's."""
+        """Return how far this model's counter is from its provider's."""
         return learned.calibration.measure(exact=self.counter.exact)
 
 
@@ -120,7 +120,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 def _compute_budget(
     model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
 ) -> Budget:
-    """Made once for equal figures: every turn asks for it several times."""
+    """Cache budgets for equal figures, because every turn asks several times."""
     return Budget.for_model(
         model,
         context_window=context_window,
@@ -132,12 +132,13 @@ def _compute_budget(
 
 
 class Summarizer(msgspec.Struct, frozen=True):
-    """Somebody's own function that writes summaries, by the name that `summarizer_llm` may have."""
+    """A caller's function that writes summaries, with the name by which `summarizer_llm` refers to it."""
 
     name: str
     write: Callable[..., Any]
-    """Given `messages` (Chat Completions dicts), `earlier=` (the summary before, or None) and `tokens=` (that the summary may
-    have), it returns a text, or something that can be awaited for one. A plain function is called in a thread."""
+    """Called with `messages` (Chat Completions dicts), `earlier=` (the previous summary, or None) and `tokens=` (the limit of the
+    summary). Returns a text or an awaitable for one. A plain function runs in a thread.
+    """
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,114 +146,115 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     llm: str | None = None
-    """Name of an `Llm`, or a model's name; None: the default."""
+    """Name of an `Llm` or of a model; None: the default."""
     instruction: str | None = None
-    """Its system prompt; a template, see `holdfast.domain.templates`."""
+    """The system prompt; a template, see `holdfast.domain.templates`."""
     global_instruction: str | None = None
-    """Comes before its own instruction, and before that of every agent below it; a template too."""
+    """Precedes its own instruction and that of every agent below it; also a template."""
     description: str | None = None
-    """What it is for: told to the agents that may hand the conversation over to it, and to clients."""
+    """Its purpose, shown to clients and to agents that can transfer the conversation to it."""
     session_mode: Mode | None = None
-    """How chat requests to it that name a session are read, where they do not say; None: as the server does."""
+    """How to read messages of chat requests that name a session but no mode; None: the server's setting."""
     context: ContextSettings = ContextSettings()
     tools: tuple[str, ...] | None = None
-    """Names of those tools that it has; None: all."""
+    """Names of the tools that it has; None: all."""
     sub_agents: tuple[str, ...] = ()
-    """Agents that it may hand the conversation over to (`transfer_to_agent`); they share its session."""
+    """Agents that it can transfer the conversation to (`transfer_to_agent`); they share its session."""
     transfer_to_parent: bool = True
-    """Whether it may hand it back to the agent above it."""
+    """True if it can transfer the conversation back to its parent."""
     transfer_to_peers: bool = True
-    """Whether it may hand it on to the other agents below that one."""
+    """True if it can transfer the conversation to the other sub-agents of its parent."""
     agent_tools: tuple[str, ...] = ()
-    """Agents that it may call like tools; each call has a session of its own, linked to this one."""
+    """Agents that it can call like tools; each call has its own session, linked to this one."""
     sequence: tuple[str, ...] = ()
-    """Instead of answering itself it has these agents speak one after the other; the last one's reply is its own."""
+    """Agents that answer in its place, one after the other; the reply of the last one is its own."""
     parallel: tuple[str, ...] = ()
-    """Instead of answering itself it has these speak side by side, none seeing what another says."""
+    """Agents that answer in its place at the same time, without seeing each other's replies."""
     output_key: str | None = None
-    """Key of the state under which each reply of it is kept, prefix included; `temp:` too."""
+    """Key of the state, including its prefix (also `temp:`), in which each of its replies is stored."""
     state: Mapping[str, Any] = {}
-    """What a session that is made for it has in its state from the beginning; shared scopes keep what they have."""
+    """Initial state of a session that is created for it; shared scopes keep the values that they have."""
     greeting: str | None = None
-    """What it says first, in a session that is made for it."""
+    """Its first message in a session that is created for it."""
     failure_message: str | None = None
-    """What it says in place of a reply where no model answers; None: an error tells."""
+    """Its reply if no model answers; None: the request fails with an error."""
     silence_message: str | None = None
-    """What it says when nobody has said anything for a while."""
+    """What it says when nobody has spoken for a while."""
     recalls: Mapping[RecalledKind, RecallSettings] | None = None
-    """What it may recall: of past conversations, of memories; those that are not there, it may not. None: what its roster says."""
+    """What it may recall: past conversations, memories; a kind that is missing is not allowed. None: the roster's setting."""
 
     @property
     def workflow(self) -> bool:
-        """Whether it calls no model itself, and has others speak."""
+        """True if it calls no model itself but has other agents answer."""
         return bool(self.sequence or self.parallel)
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """A part of what an agent is told: a template."""
+    """A template that is one part of an agent's instruction."""
 
     agent: str
-    """Whose it is."""
+    """The agent that it belongs to."""
     what: str
-    """Which of its texts."""
+    """The agent's field that it comes from."""
     text: str
 
 
 class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Who answers one turn: a model, an agent if there is one, and the context settings that hold."""
+    """A model that answers one turn, with its agent if there is one, and the context settings that apply."""
 
     llm: Llm
     agent: Agent | None
     context: ContextSettings
     summarizer: Llm | Summarizer | None = None
-    """Who writes summaries, where the strategy has them and somebody can write them."""
+    """Writes summaries; None if the strategy has none or no model can write them."""
     history: int = 0
     """Newest messages that the strategy may see; 0: all."""
     tools: Toolset = Toolset()
-    """Those that run here when the model calls them."""
+    """Tools that run in this process when the model calls them."""
     team: Team[Agent] | None = None
-    """Those that the agent shares the session with; None: it has it for itself."""
+    """The agents that share the session; None: the agent has the session to itself."""
     unknown: tuple[str, ...] = ()
-    """Agents that it names, and that are not there: it is refused."""
+    """Agents that it names and that do not exist, for which the request is refused."""
     above: tuple[Agent, ...] = ()
-    """The agents above it, from the root down: their `global_instruction`s hold for it too."""
+    """The agents above it, from the root down; their `global_instruction`s apply to it too."""
     steps: tuple[Responder, ...] = ()
-    """Who speaks in its place, where its agent is a workflow; those that are not there are left out."""
+    """The responders that answer in its place if its agent is a workflow, without those that do not exist."""
     branch: str = ""
-    """Where it speaks side by side with others: the names of the workflows and of their agents down to it, by dots."""
+    """The position of an agent that answers in parallel with others: names of workflows and agents down to it, joined by dots."""
     recalls: Mapping[RecalledKind, RecallSettings] = {}
     """What may be recalled, with or without an agent; see `Agent.recalls`."""
 
     @cached_property
     def agent_name(self) -> str | None:
-        """The agent's name; None: no agent answers, a model does."""
+        """The agent's name; None if a model answers without an agent."""
         return self.agent.name if self.agent else None
 
     @cached_property
     def without_tools(self) -> Responder:
-        """The same voice for a caller that runs its tools itself."""
+        """The same responder for a caller that runs its tools itself."""
         return msgspec.structs.replace(self, tools=Toolset()) if self.tools else self
 
     @cached_property
     def loads(self) -> bool:
-        """Whether it can load results of tools back that its prompt does not have whole; see `holdfast.tools.artifacts`."""
+        """True if it can reload tool results that its prompt contains only in part; see `holdfast.tools.artifacts`."""
         return LOADER in self.tools.tools
 
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
-        """What it is told, in order; none where it is told nothing. `holdfast.turns.prompt` makes a system message of them."""
+        """The agent's instructions in order; empty if it has none. `holdfast.turns.prompt` builds a system message from them."""
         if self.agent is None:
             return ()
         chain = (*self.above, self.agent)
-        told = [Instruction(one.name, "global_instruction", one.global_instruction or "") for one in chain]
-        told.append(Instruction(self.agent.name, "instruction", self.agent.instruction or ""))
-        return tuple(one for one in told if one.text)
+        parts = [Instruction(agent.name, "global_instruction", agent.global_instruction or "") for agent in chain]
+        parts.append(Instruction(self.agent.name, "instruction", self.agent.instruction or ""))
+        return tuple(part for part in parts if part.text)
 
     @cached_property
     def strategy(self) -> Strategy:
-        """The strategy of the context settings; without a summarizer, the digest stands in for its summaries.
+        """The strategy of the context settings. Without a summarizer, a digest replaces its summaries.
 
-        So it does where the strategy sees the newest messages only: a summary would tell what it is not to see.
+        The same applies if the strategy sees only the newest messages: a summary would reveal messages that it must not
+        see.
         """
         made = make_strategy(self.context)
         if made.summarizer is not None and (self.summarizer is None or self.history):
@@ -265,23 +267,23 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def perspective(self) -> Perspective | None:
-        """Whose eyes the session is seen with; None without an agent: then all that was said stands as it was said."""
+        """The perspective of the agent on the session; None without an agent: then messages stay unchanged."""
         if self.agent is None:
             return None
         return Perspective(agent=self.agent.name, branch=self.branch, count=STORED.message)
 
     @cached_property
     def recall_budgets(self) -> dict[RecalledKind, int]:
-        """Tokens by kind that are kept free in its prompts."""
+        """Tokens that its prompts reserve for each kind of recall."""
         return {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
 
     def make_request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
-        """Return what its prompts are built for, without what belongs to a session or a turn.
+        """Return what its prompts are built for, without the parts that belong to a session or a turn.
 
         Args:
-            learned: what is known of the model from its provider's answers.
-            reply_tokens: what the request allows the reply; None: it does not say.
-            tools: what is sent with the prompt.
+            learned: calibration of the model from its provider's answers.
+            reply_tokens: the reply length that the request allows; None: not specified.
+            tools: the tools that are sent with the prompt.
         """
         known = self._requests
         key = (learned, reply_tokens)
@@ -312,25 +314,31 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def view_key(self) -> str:
-        """Names the view. Overlays belong to a view, never to another.
+        """The key of its view. Compactions and scores belong to one view and are not used for another.
 
-        What a request leaves of the window (its `max_tokens`, its tools) is not in the name: a view takes a changed room
-        in when it has to change anyway, and a log is not read again because a client asked for a longer reply.
+        The room that a request leaves in the window (its `max_tokens`, its tools) is not part of the key: a view adapts
+        to it when it has to change anyway, so a log is not read again because a client asked for a longer reply.
         """
         window = self.llm.compute_budget().context_window
-        said: list[Any] = [self.agent_name, self.context.strategy, self.context.options, self.llm.counter.name, window]
-        said += [self.history] if self.history else []
-        said += [{"branch": self.branch}] if self.branch else []
-        said += [] if self.llm.inputs is None else [{"inputs": sorted(self.llm.inputs)}]
-        said += [LOADER] if self.loads else []  # what is saved has markers that say how
-        return hashlib.blake2b(msgspec.json.encode(said, order="sorted"), digest_size=12).hexdigest()
+        identity: list[Any] = [
+            self.agent_name,
+            self.context.strategy,
+            self.context.options,
+            self.llm.counter.name,
+            window,
+        ]
+        identity += [self.history] if self.history else []
+        identity += [{"branch": self.branch}] if self.branch else []
+        identity += [] if self.llm.inputs is None else [{"inputs": sorted(self.llm.inputs)}]
+        identity += [LOADER] if self.loads else []  # the markers in saved views say how to load
+        return hashlib.blake2b(msgspec.json.encode(identity, order="sorted"), digest_size=12).hexdigest()
 
 
 def offline() -> Llm:
-    """The built-in model that needs no network and says what it is."""
+    """Return the built-in model, which needs no network and introduces itself as built-in."""
     return Llm(name=OFFLINE, model=OFFLINE, client=OfflineModel(count=_count_tokens))
 
 
 def _count_tokens(data: dict[str, Any]) -> int:
-    """Tokens of a message or of a tool schema."""
+    """Return the tokens of a message or of a tool schema."""
     return STORED.message(message_from(data)) if "role" in data else STORED.tools([data])

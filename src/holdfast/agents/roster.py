@@ -1,4 +1,4 @@
-"""All agents and models of one `Holdfast` by name, which of them answers, and agents as tools of other agents."""
+"""All agents and models of one `Holdfast` by name, the choice of who answers, and agents as tools of other agents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.tools.tool import Tool, Toolset
 from holdfast.wire.sendable import check_text
 
 TIMEOUT: Final = 300.0
-"""Seconds that such a call may take: it is a whole turn, with tools of its own."""
+"""Seconds that a call of another agent may take: it is a whole turn, with its own tools."""
 _DESCRIPTION: Final = "Another agent, {name!r}, that does what it is asked and answers."
 _REQUEST: Final = (
     "What is wanted of it, with all that it has to know: it sees this text, and nothing of the conversation here."
@@ -29,20 +29,20 @@ _REQUEST: Final = (
 
 
 def make_agent_tool(name: str, description: str | None) -> Tool:
-    """The tool by which an agent is called.
+    """Create the tool that calls an agent.
 
     Args:
-        name: the agent's, and the tool's.
-        description: what it is for; None: the model is told its name alone.
+        name: of the agent, and of the tool.
+        description: the agent's purpose; None: the model only sees its name.
 
     Raises:
-        InvalidRequest: a tool cannot be called so.
+        InvalidRequest: the name is not valid for a tool.
     """
 
     async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
         request = arguments.get("request")
         if not isinstance(request, str) or not request.strip():
-            raise InvalidRequest("request is missing: what is wanted, a text with words in it")
+            raise InvalidRequest("request is missing: it must be a text that says what is wanted")
         if context.call.delegate is None:
             raise InvalidRequest("agents cannot be called here")
         return await context.call.delegate(context, name, request)
@@ -62,15 +62,15 @@ def make_agent_tool(name: str, description: str | None) -> Tool:
 
 
 class Roster:
-    """All agents and models of one Holdfast.
+    """All agents and models of one `Holdfast`.
 
     Args:
-        llms: by name; `default` answers where nothing else is named.
+        llms: by name; `default` answers if no other is named.
         agents: by name.
-        context: holds for sessions without an agent.
+        context: applies to sessions without an agent.
         summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see `Summarizer.write`.
         scorers: functions that rate messages, by the name that `scorer` may have; see `holdfast.overlays.scorers`.
-        recalls: what models without an agent may recall, and agents that say nothing of it; see `Agent.recalls`.
+        recalls: what models without an agent may recall, and agents that do not specify it; see `Agent.recalls`.
     """
 
     def __init__(
@@ -104,16 +104,16 @@ class Roster:
     def find_responder(
         self, *, agent: str | None = None, model: str | None = None, root: str | None = None
     ) -> Responder:
-        """Who answers.
+        """Return the responder for a request. Raises `InvalidRequest` for an unknown agent or an empty model.
 
         Args:
-            agent: an agent's name; `InvalidRequest` when it is unknown.
-            model: an agent's name, an llm's, or a model's, which is then asked for where the default model is; not an empty one.
-            root: the agent that the session is for: where `agent` stands below it, that one's relations are those that it has there.
+            agent: an agent's name.
+            model: the name of an agent, of an llm, or of a model, which is requested where the default model is.
+            root: the agent that the session is for. If `agent` is below it, `agent` keeps its place in that team.
         """
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
-        if model == "":  # it would be called, and its reply could not be recorded
+        if model == "":  # the call would succeed, but its reply could not be recorded
             raise InvalidRequest("model is empty: name one, or leave it out", param="model")
         if agent is None and model in self.agents:
             agent, model = model, None
@@ -129,27 +129,27 @@ class Roster:
     def with_request(
         self, responder: Responder, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
     ) -> Responder:
-        """Return the responder with what one turn says of the working set; None leaves its own. Raises `InvalidRequest`."""
+        """Return the responder with the context settings of one turn; None leaves a setting unchanged. Raises `InvalidRequest`."""
         if strategy is None and budget is None and recall is None:
             return responder
-        said = {"strategy": strategy, "budget": budget, "recall": recall}
-        given = {name: value for name, value in said.items() if value is not None}
-        return self.with_context(responder, parse(given, where="", base=responder.context)) if given else responder
+        given = {"strategy": strategy, "budget": budget, "recall": recall}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return self.with_context(responder, parse(changed, where="", base=responder.context)) if changed else responder
 
     def with_context(self, responder: Responder, context: ContextSettings) -> Responder:
-        """Return the responder with other context settings, and whoever writes the summaries that they need."""
+        """Return the responder with other context settings, and with the summarizer that they need."""
         if context is responder.context:
             return responder
         writer = None if responder.history else self.find_summarizer(make_strategy(context).summarizer, responder.llm)
         return msgspec.structs.replace(responder, context=context, summarizer=writer)
 
     def make_member(self, team: Team[Agent], name: str) -> Responder:
-        """An agent of a team, with its own model, tools and view. Raises `KeyError` where it is none of the team."""
+        """Return the responder for an agent of a team, with its own model, tools and view. Raises `KeyError` if it is not in the team."""
         agent = team[name]
         return self._make_responder(self.find_llm(agent.llm), agent, agent.context, team)
 
     def _find_team(self, agent: str, root: str | None) -> Team[Agent] | None:
-        """Those that an agent shares a session with."""
+        """Return the team that an agent shares a session with; None if it has the session to itself."""
         if root in self.agents and root != agent:
             team = Team(root, self.agents, named=agent)
             if agent in team:
@@ -170,11 +170,11 @@ class Roster:
         return responder if agent is None else self._add_relations(responder, agent, team)
 
     def _add_relations(self, responder: Responder, agent: Agent, team: Team[Agent] | None) -> Responder:
-        """The voice of an agent, with its relations to others."""
+        """Return the responder of an agent with its team, and with tools for calling and transferring to other agents."""
         named = (*agent.sub_agents, *agent.sequence, *agent.parallel, *agent.agent_tools)
         unknown = tuple(dict.fromkeys(name for name in named if name not in self.agents))
         tools = responder.tools
-        if agent.workflow:  # whoever speaks in its place has tools of its own
+        if agent.workflow:  # the agents that answer in its place have their own tools
             tools = Toolset(limits=tools.limits)
         for other in (self.agents[name] for name in agent.agent_tools if name in self.agents):
             tools = tools.add(make_agent_tool(other.name, other.description))
@@ -188,13 +188,13 @@ class Roster:
         )
 
     def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
-        """Who speaks in an agent's place."""
+        """Return the responders that answer in an agent's place."""
         return tuple(self.make_member(team, name) for name in agent.sequence or agent.parallel if name in team)
 
     def make_fallbacks(self, responder: Responder) -> tuple[Responder, ...]:
-        """Who is asked where the model of `responder` does not answer, in order: the same agent with another model.
+        """Return the responders to use if the model of `responder` does not answer, in order: the same agent with other models.
 
-        Those that stand in for one of these in turn are not among them.
+        Fallbacks of fallbacks are not included.
         """
         if not responder.llm.fallbacks:
             return ()
@@ -208,7 +208,7 @@ class Roster:
         return tuple(found)
 
     def find_upstream(self, llm: Llm) -> Upstream:
-        """How the place is doing where a model is called. Models that are called there through one client share it."""
+        """Return the health record of the upstream that serves a model. Models that share a client share the record."""
         known = self._upstreams.get(id(llm.client))
         if known is None:
             if len(self._upstreams) >= UPSTREAMS:
@@ -218,14 +218,14 @@ class Roster:
 
     @property
     def upstreams(self) -> Iterator[tuple[Model, Upstream]]:
-        """Every client, with how its upstream is doing."""
+        """Every client, with the health record of its upstream."""
         yield from self._upstreams.values()
 
     def find_summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
-        """Who writes summaries; None when nobody can: the offline model reads nothing.
+        """Return what writes summaries; None if nothing can. The offline model cannot.
 
         Args:
-            wanted: a function's name, an llm's or a model's; empty: the agent's own llm; None: nobody.
+            wanted: the name of a function, of an llm or of a model; empty: the agent's own llm; None: no summaries.
             own: the agent's own llm.
         """
         if wanted in self.summarizers:
@@ -234,43 +234,43 @@ class Roster:
         return None if writer is None or isinstance(writer.client, OfflineModel) else writer
 
     def find_scorer(self, name: str) -> Callable[..., Any] | Llm | None:
-        """Who rates messages: a function of that name, or an llm; None when nobody can."""
+        """Return what rates messages: the function with that name, or an llm; None if nothing can."""
         if name in self.scorers:
             return self.scorers[name]
         found = self.llms.get(name)
         return None if found is None or isinstance(found.client, OfflineModel) else found
 
     def find_llm(self, name: str | None) -> Llm:
-        """The model of that name, or the default one asked for another model."""
+        """Return the model with that name, or the default one with another model's name."""
         if name is None:
             return self.llms[DEFAULT]
         if name in self.llms:
             return self.llms[name]
-        there = self.llms[DEFAULT]
-        if isinstance(there.client, OfflineModel):
-            return there
+        default = self.llms[DEFAULT]
+        if isinstance(default.client, OfflineModel):
+            return default
         if name == OFFLINE:
             return self._offline
-        return msgspec.structs.replace(there, name=name, model=name, context_window=None, max_tokens=None, params={})
+        return msgspec.structs.replace(default, name=name, model=name, context_window=None, max_tokens=None, params={})
 
     def copy(self) -> Roster:
-        """The same as it is now, whatever is taken over later: a turn ends with those that it began with."""
-        now = object.__new__(Roster)
-        now.__dict__.update(self.__dict__)
-        return now
+        """Return a copy of the current state. A turn keeps the one that it began with when the roster is replaced."""
+        made = object.__new__(Roster)
+        made.__dict__.update(self.__dict__)
+        return made
 
     def replace_agents(self, other: Roster) -> list[Model | PromptCounter]:
-        """Have the agents and models of another one from now on; functions and tools stay, and how known upstreams are doing.
+        """Use the agents and models of another roster; keep functions, tools, and the health records of known upstreams.
 
         Args:
             other: may share clients with this one.
 
         Returns:
-            The clients that are not used any more, except by turns that began with them.
+            The clients that are no longer used, except by turns that began with them.
         """
         before, known = self._list_clients(), self._upstreams
         self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
-        # A new table: what a turn that began earlier notes is kept in its own.
+        # A new table, because turns that began earlier keep recording in theirs.
         self._upstreams = {}
         for name, llm in self.llms.items():
             self.find_upstream(msgspec.structs.replace(llm, name=name))
@@ -279,33 +279,31 @@ class Roster:
         return [client for at, client in before.items() if at not in after]
 
     def _list_clients(self) -> dict[int, Model | PromptCounter]:
-        """Whatever has connections, by its identity."""
+        """Return everything that has connections, by identity."""
         models: list[Model | PromptCounter] = [llm.client for llm in self.llms.values()]
         models += [llm.count for llm in self.llms.values() if llm.count]
         return {id(client): client for client in models}
 
     async def close(self) -> None:
-        """Close every model's client, each once."""
+        """Close every model's client once."""
         for client in self._list_clients().values():
             await client.close()
 
 
 def _check_agents(agents: Mapping[str, Agent]) -> None:
-    """Refuse agents that come to themselves, or stand twice below another, and state that cannot be. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` for agents with circular or duplicate references, and for invalid initial state."""
     for agent in agents.values():
         check_delta(agent.state)
         if temporary := [key for key in agent.state if key.startswith(TEMP)]:
-            message = (
-                f"agent {agent.name!r}: state: {temporary[0]!r} belongs to one turn, and is not there at the beginning"
-            )
+            message = f"agent {agent.name!r}: state: {temporary[0]!r} belongs to a single turn, so it cannot be part of the initial state"
             raise InvalidRequest(message, param="agents")
         if agent.output_key is not None:
             check_key(agent.output_key)
     if wrong := find_wrong_relations(agents):
-        told = "; ".join(f"agent {one.agent!r}: {one.key}: {one.message}" for one in wrong)
-        raise InvalidRequest(f"agents: {told}", param="agents")
+        listed = "; ".join(f"agent {relation.agent!r}: {relation.key}: {relation.message}" for relation in wrong)
+        raise InvalidRequest(f"agents: {listed}", param="agents")
 
 
 def _identify_upstream(llm: Llm) -> tuple[int, str]:
-    """What makes two llms the same for whoever asks them."""
+    """Return what identifies the model that an llm calls: two llms with equal results are the same to a caller."""
     return id(llm.client), llm.model

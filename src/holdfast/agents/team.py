@@ -1,8 +1,8 @@
-"""Which agents belong together: those below a root, and who of them may hand the conversation over to whom.
+"""Relations between agents: the team below a root, and to whom each member can transfer the conversation.
 
-Below an agent stand its `sub_agents`, to which it hands the conversation over, and the steps of its `sequence` or `parallel`, which
-speak in its place. All of them share its session. What it calls like tools (`agent_tools`) has sessions of its own and stands
-below nobody.
+Below an agent are its `sub_agents`, to which it can transfer the conversation, and the steps of its `sequence` or
+`parallel`, which answer in its place. All of them share its session. The agents that it calls like tools
+(`agent_tools`) have their own sessions and are not part of the team.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import Tool
 
 BELOW: Final = ("sub_agents", "sequence", "parallel")
-"""Fields of an agent that name those below it."""
+"""Fields of an agent that name the agents below it."""
 CALLED: Final = "agent_tools"
-"""The field that names those that it calls like tools."""
+"""The field that names the agents that it calls like tools."""
 _DESCRIPTION: Final = (
     "Hand the conversation over to another agent, who answers the user in your place from here on and sees what was said. "
     "Do so where that agent is the better one for what is asked; else answer yourself. Agents:\n{agents}"
 )
 _DESCRIPTION_CHARS: Final = 1000
-"""Characters of an agent's description that others are told."""
+"""Characters of an agent's description that other agents see."""
 
 
 class AgentRelations(Protocol):
-    """What an agent says of its relations."""
+    """The relations of an agent to others."""
 
     @property
     def sub_agents(self) -> Sequence[str]:
-        """To whom it may hand the conversation over."""
+        """Agents that it can transfer the conversation to."""
 
     @property
     def sequence(self) -> Sequence[str]:
-        """Who speaks in its place, one after the other."""
+        """Agents that answer in its place, one after the other."""
 
     @property
     def parallel(self) -> Sequence[str]:
-        """Who speaks in its place, side by side."""
+        """Agents that answer in its place at the same time."""
 
     @property
     def agent_tools(self) -> Sequence[str]:
-        """Whom it calls like tools."""
+        """Agents that it calls like tools."""
 
 
 class TeamMember(AgentRelations, Protocol):
@@ -52,55 +52,54 @@ class TeamMember(AgentRelations, Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def description(self) -> str | None:
-        """What it is for."""
+        """Its purpose."""
 
     @property
     def transfer_to_parent(self) -> bool:
-        """Whether it may hand the conversation back to the agent above it."""
+        """True if it can transfer the conversation back to its parent."""
 
     @property
     def transfer_to_peers(self) -> bool:
-        """Whether it may hand it on to the other sub-agents of that one."""
+        """True if it can transfer the conversation to the other sub-agents of its parent."""
 
     @property
     def workflow(self) -> bool:
-        """Whether others speak in its place."""
+        """True if other agents answer in its place."""
 
 
 A = TypeVar("A", bound=TeamMember)
 
 
-# -- relations that cannot be ------------------------------------------------------
+# -- invalid relations -------------------------------------------------------------
 
 
 class WrongRelation(NamedTuple):
     """A reference between agents that cannot be followed."""
 
     agent: str
-    """Who has it."""
+    """The agent with the reference."""
     key: str
-    """In which field."""
+    """The field with the reference."""
     message: str
 
 
 def find_wrong_relations(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Agents that come to themselves by what they name, and agents that stand twice below another. Unknown names are passed over.
+    """Return references that form a cycle, or that put an agent below another one twice. Unknown names are ignored.
 
     Args:
-        agents: all there are, by name.
+        agents: all agents by name.
     """
-    circles = _find_cycles(agents)
-    return circles or _find_duplicates(agents)  # without an end nothing can be counted
+    return _find_cycles(agents) or _find_duplicates(agents)  # the search for duplicates would not end in a cycle
 
 
 def _iterate_references(
     agents: Mapping[str, AgentRelations], name: str, keys: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Field and name of each known agent that `name` has in those fields."""
+    """Yield field and name of each existing agent that `name` refers to in these fields."""
     for key in keys:
         for other in getattr(agents[name], key):
             if other in agents:
@@ -108,32 +107,34 @@ def _iterate_references(
 
 
 def _find_cycles(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Each reference that closes a circle, once."""
+    """Return each reference that closes a cycle, once."""
     found: list[WrongRelation] = []
     done: set[str] = set()
     for root in agents:
         if root in done:
             continue
         path: list[str] = [root]
-        ways = [_iterate_references(agents, root, (*BELOW, CALLED))]
-        while ways:
-            key, name = next(ways[-1], (None, ""))
+        references = [_iterate_references(agents, root, (*BELOW, CALLED))]
+        while references:
+            key, name = next(references[-1], (None, ""))
             if key is None:
                 done.add(path.pop())
-                ways.pop()
+                references.pop()
             elif name in path:
-                circle = " -> ".join([*path[path.index(name) :], name])
+                cycle = " -> ".join([*path[path.index(name) :], name])
                 found.append(
-                    WrongRelation(path[-1], key, f"{name!r} comes back to itself: {circle}; remove one of these")
+                    WrongRelation(
+                        path[-1], key, f"{name!r} refers back to itself: {cycle}; remove one of these references"
+                    )
                 )
             elif name not in done:
                 path.append(name)
-                ways.append(_iterate_references(agents, name, (*BELOW, CALLED)))
+                references.append(_iterate_references(agents, name, (*BELOW, CALLED)))
     return found
 
 
 def _find_duplicates(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Each reference by which an agent stands below another one a second time, once. There are no circles."""
+    """Return each reference that puts an agent below the same root a second time, once. Requires that there are no cycles."""
     below = {other for name in agents for _, other in _iterate_references(agents, name, BELOW)}
     found: dict[WrongRelation, None] = {}
     for root in agents:
@@ -146,9 +147,7 @@ def _find_duplicates(agents: Mapping[str, AgentRelations]) -> list[WrongRelation
             fresh = []
             for key, other in _iterate_references(agents, name, BELOW):
                 if other in parents:
-                    message = (
-                        f"{other!r} stands below {root!r} already, under {parents[other]!r}; an agent stands there once"
-                    )
+                    message = f"{other!r} is already below {root!r}, under {parents[other]!r}; an agent can be there only once"
                     found[WrongRelation(name, key, message)] = None
                 else:
                     parents[other] = name
@@ -161,12 +160,12 @@ def _find_duplicates(agents: Mapping[str, AgentRelations]) -> list[WrongRelation
 
 
 class Team(Generic[A]):
-    """A root, and all agents below it.
+    """A root agent and all agents below it.
 
     Args:
-        root: who is above all.
-        agents: all there are, by name; `find_wrong_relations` finds nothing in them.
-        named: whom the request, or the session, names; None: the root. A turn resumes with somebody below it.
+        root: the agent above all others.
+        agents: all agents by name, without wrong relations (`find_wrong_relations`).
+        named: the agent that the request or the session names; None: the root. A turn resumes with an agent below it.
 
     Attributes:
         root: see above.
@@ -208,7 +207,7 @@ class Team(Generic[A]):
         return self._agents[name]
 
     def list_ancestors(self, name: str) -> tuple[A, ...]:
-        """Those above an agent, the root first."""
+        """Return the agents above an agent, the root first."""
         found: list[A] = []
         parent = self._parents[name]
         while parent is not None:
@@ -217,7 +216,7 @@ class Team(Generic[A]):
         return tuple(found[::-1])
 
     def list_reachable(self, name: str) -> tuple[A, ...]:
-        """To whom an agent may hand the conversation over: those below it, then who is above it, then the others below that one."""
+        """Return the agents that an agent can transfer the conversation to: those below it, then its parent, then its peers."""
         agent = self._agents[name]
         if name in self._steps or agent.workflow:
             return ()
@@ -229,60 +228,61 @@ class Team(Generic[A]):
         return tuple(self._agents[one] for one in found if one in self._parents)
 
     def resolve_handover(self, name: str) -> str:
-        """Who answers where the conversation was handed over to `name`, who has not spoken yet."""
+        """Return who answers after the conversation was transferred to `name`, which has not answered yet."""
         return name if self._under_named(name) and name not in self._steps else self.named
 
     def resolve_interrupted(self, name: str) -> str:
-        """Who answers where a turn broke off, or waits for its client, in the middle of what `name` does.
+        """Return who answers if a turn broke off, or waits for its client, while `name` was answering.
 
-        That is itself, whether it may keep the conversation or not; of a part of a workflow, the workflow.
+        This is `name` itself, even if it may not keep the conversation. For a part of a workflow, it is the workflow.
         """
-        one: str | None = name if name in self._parents else None
-        while one is not None and one in self._steps:
-            one = self._parents[one]
-        return self.named if one is None else self.resolve_handover(one)
+        current: str | None = name if name in self._parents else None
+        while current is not None and current in self._steps:
+            current = self._parents[current]
+        return self.named if current is None else self.resolve_handover(current)
 
     def resolve_next(self, name: str) -> str:
-        """Who answers the turn after one that `name` answered: itself, where it can hand the conversation back; else who is named.
+        """Return who answers the turn after one that `name` answered: `name` if it can transfer the conversation back, else the named agent.
 
-        A workflow cannot, nor can an agent that may not hand over to the one above it: it would keep the user for good.
+        A workflow cannot transfer back, nor can an agent that may not transfer to its parent: it would keep the user
+        for good.
         """
         if name == self.named or not self._under_named(name) or name in self._steps or self._agents[name].workflow:
             return self.named
-        one: str | None = name
-        while one is not None and one != self.named:
-            if not self._agents[one].transfer_to_parent:
+        current: str | None = name
+        while current is not None and current != self.named:
+            if not self._agents[current].transfer_to_parent:
                 return self.named
-            one = self._parents[one]
+            current = self._parents[current]
         return name
 
     def _under_named(self, name: str) -> bool:
-        one: str | None = name if name in self._parents else None
-        while one is not None and one != self.named:
-            one = self._parents[one]
-        return one is not None
+        current: str | None = name if name in self._parents else None
+        while current is not None and current != self.named:
+            current = self._parents[current]
+        return current is not None
 
 
 # -- the tool ----------------------------------------------------------------------
 
 
 def make_transfer_tool(reachable: Sequence[TeamMember]) -> Tool:
-    """The tool by which an agent hands the conversation over to one of those that it can reach."""
+    """Create the tool with which an agent transfers the conversation to one of the agents that it can reach."""
     names = [one.name for one in reachable]
 
     async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
         name, message = arguments.get("agent_name"), arguments.get("message")
         if name not in names:
-            raise InvalidRequest(f"there is no agent {name!r:.80} to hand over to; there are: {', '.join(names)}")
+            raise InvalidRequest(f"there is no agent {name!r:.80} to transfer to; possible agents: {', '.join(names)}")
         if message is not None and not isinstance(message, str):
-            raise InvalidRequest("message must be a text, or be left out")
+            raise InvalidRequest("message must be a text or left out")
         if context.call.transfer is None:
-            raise InvalidRequest("nobody can take over in the middle of this turn: answer yourself")
+            raise InvalidRequest("the conversation cannot be transferred in the middle of this turn: answer yourself")
         await context.call.transfer(name)
         context.noted[TRANSFERRED] = name
         return f"{name} takes over"
 
-    told = "\n".join(f"- {one.name}{_format_description(one)}" for one in reachable)
+    listed = "\n".join(f"- {one.name}{_format_description(one)}" for one in reachable)
     properties = {
         "agent_name": {"type": "string", "enum": names, "description": "Who takes over."},
         "message": {"type": "string", "description": "What that agent should know beyond what was said, if anything."},
@@ -290,13 +290,13 @@ def make_transfer_tool(reachable: Sequence[TeamMember]) -> Tool:
     return Tool(
         name=TRANSFER,
         call=call,
-        description=_DESCRIPTION.format(agents=told),
+        description=_DESCRIPTION.format(agents=listed),
         parameters={"type": "object", "properties": properties, "required": ["agent_name"]},
     )
 
 
 def _format_description(agent: TeamMember) -> str:
-    """What others are told of an agent, in one line."""
-    said = " ".join((agent.description or "").split())
-    cut = said if len(said) <= _DESCRIPTION_CHARS else said[:_DESCRIPTION_CHARS] + "…"
+    """Return an agent's description in one line, as other agents see it."""
+    text = " ".join((agent.description or "").split())
+    cut = text if len(text) <= _DESCRIPTION_CHARS else text[:_DESCRIPTION_CHARS] + "…"
     return f": {cut}" if cut else ""

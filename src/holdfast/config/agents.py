@@ -163,5 +163,7 @@ def _state_mistakes(state: Free) -> list[Mistake]:
             found.append((f"state.{key}", str(error)))
             continue
         if key.startswith(TEMP):
-            found.append((f"state.{key}", "what is temporary belongs to one turn, and is not there at the beginning"))
+            found.append(
+                (f"state.{key}", "a `temp:` key belongs to a single turn, so it cannot be part of the initial state")
+            )
     return found

@@ -426,12 +426,12 @@ def _encode_entry(entry: NewEntry, param: str) -> bytes:
 
 
 def _encode_message(message: Message, param: str) -> bytes:
-    is_safe_name = (
+    is_plain = (
         type(message) is Message
         and type(message.content) is str
         and (message.tool_calls, message.tool_call_id, message.name, message.extra) == ((), None, None, {})
     )
-    if not is_safe_name:
+    if not is_plain:
         _check_types(message, param)
     if message.role not in ROLES:
         raise InvalidMessage(f"role must be one of {', '.join(ROLES)}, not {message.role!r}", param=f"{param}.role")

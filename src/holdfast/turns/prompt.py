@@ -245,7 +245,7 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
     tools = _read_tools(body)
     check_interruptable(body)
     if responder.unknown and responder.agent is not None:
-        message = f"agent {responder.agent.name!r} names agents that are not there: {', '.join(responder.unknown)}"
+        message = f"agent {responder.agent.name!r} refers to agents that do not exist: {', '.join(responder.unknown)}"
         raise InvalidRequest(message, param="agent")
     if responder.steps:
         _check_steps(responder, body)
