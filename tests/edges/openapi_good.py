@@ -235,4 +235,4 @@ async def compacted(walk: Walk) -> None:
     for method in ("GET", "DELETE"):
         await walk(method, f"{COMPACTIONS}/{{compaction_id}}")
     assert (await walk("POST", COMPACTIONS, body={"wait": False})).json()["status"] == "pending"
-    await walk.hf.engine.compactor.idle()
+    await walk.hf.engine.compactor.wait_until_idle()

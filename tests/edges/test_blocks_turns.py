@@ -119,7 +119,7 @@ async def test_a_summary_past_the_threshold(block: str) -> None:
         texts = await grown(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
         for turn in range(2):
             assert (await served.chat(f"now {turn}"))["status"] == 200
-            await served.hf.compactor.idle()
+            await served.hf.compactor.wait_until_idle()
         writers = [body["model"] for body in asked if body["messages"][-1]["content"][:3] != "now"]
         assert set(writers) == ({"fast"} if "fast" in block else {"gpt-4o"})
         assert (await served.chat("now at last"))["status"] == 200

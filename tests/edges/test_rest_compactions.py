@@ -135,7 +135,7 @@ async def test_it_can_be_made_in_the_background() -> None:
             "session_id": "s",
             "status": "pending",
         }
-        await server.hf.engine.compactor.idle()
+        await server.hf.engine.compactor.wait_until_idle()
         assert [one["status"] for one in (await server.http.get(PATH)).json()["data"]] == ["live"]
         metrics = (await server.http.get("/metrics")).text
         assert 'holdfast_summaries_total{outcome="made"} 1.0' in metrics
@@ -186,7 +186,7 @@ async def test_the_offline_model_says_that_it_writes_none() -> None:
     async with served() as (server, _):
         response = await server.http.post(PATH, json={"model": "offline"})
         assert response.status_code == 400
-        assert "name a summarizer_llm" in response.json()["error"]["message"]
+        assert "set summarizer_llm" in response.json()["error"]["message"]
 
 
 async def test_one_is_made_by_itself_between_turns() -> None:
@@ -199,7 +199,7 @@ async def test_one_is_made_by_itself_between_turns() -> None:
                 messages=[{"role": "user", "content": f"question {at} about ORD-{at}: " + "why not " * 15}],
                 extra_body={"session_id": "s"},
             )
-            await server.hf.engine.compactor.idle()
+            await server.hf.engine.compactor.wait_until_idle()
         statuses = [one["status"] for one in (await server.http.get(PATH)).json()["data"]]
         assert statuses[-1] == "live"
         sent = [r.body["messages"] for r in upstream.requests if answers(r.body) != TELLING]

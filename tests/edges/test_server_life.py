@@ -215,7 +215,7 @@ async def test_metrics_count_what_a_scorer_rated() -> None:
     async with gateway(answer, config) as (served, _):
         for _ in range(5):
             await served.chat("hi", session_id="s")
-            await served.hf.engine.scoring.settled()
+            await served.hf.engine.scoring.wait_until_idle()
         text = (await served.http.get("/metrics")).text
         assert "holdfast_ratings_total 10.0" in text
         assert 'holdfast_rating_batches_total{outcome="asked"} 1.0' in text

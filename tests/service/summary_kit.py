@@ -44,7 +44,7 @@ class Desk:
             await session.send(f"question about ORD-{self.asked:04d}: {more}" + "why not " * 15)
             self.asked += 1
             if idle:
-                await self.compactor.idle()
+                await self.compactor.wait_until_idle()
 
     async def until_due(self) -> None:
         """Talk until a summary is being written."""

@@ -25,7 +25,7 @@ async def test_past_the_threshold_old_messages_become_one_summary_and_recent_one
     """Seed 002, how it works, 1 to 5."""
     async with desk() as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (made,) = await at.found()
         assert (made.status, made.kind, made.model, made.text) == ("live", "summary", "gpt-4o-mini", TELLING)
         assert made.first == 1
@@ -73,7 +73,7 @@ async def test_a_summary_survives_a_restart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     async with desk(url=url) as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         before = await at.prompt()
     async with desk(url=url) as at:
         assert await at.prompt() == before
@@ -86,7 +86,7 @@ async def test_a_summary_survives_a_restart(tmp_path: Path) -> None:
 async def test_lost_identifiers_are_told() -> None:
     async with desk() as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (made,) = await at.found()
         assert made.report is not None
         assert "ORD-0002" in made.report["lost_identifiers"]
@@ -97,7 +97,7 @@ async def test_lost_identifiers_are_told() -> None:
 async def test_what_writing_took_is_kept() -> None:
     async with desk(lambda _: chunks_of(TELLING, usage={"prompt_tokens": 321, "completion_tokens": 12})) as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (made,) = await at.found()
         assert (made.prompt_tokens, made.completion_tokens) == (321, 12)
         assert (at.compactor.spent.prompt_tokens, at.compactor.spent.calls) == (321, 1)
@@ -109,7 +109,7 @@ async def test_a_log_that_grows_meanwhile_does_not_matter() -> None:
         await at.until_due()
         await at.talk(1, idle=False)
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert len(at.pen.prompts) == 1
         assert len(await at.found("live")) == 1
         await at.talk(1)
@@ -161,7 +161,7 @@ async def test_a_summarizer_that_does_not_answer_is_given_up() -> None:
     async with desk(pace=Pace(call=0.02)) as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (failed,) = await at.found()
         assert failed.error == "gpt-4o-mini did not answer within 0.02 s"
         assert at.compactor.outcomes["timeout"] == 1
@@ -181,7 +181,7 @@ async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> No
         clock.now += 1_000
         await at.talk(6)
         assert len(at.pen.prompts) == 1
-        told = await at.compactor.told(REF, (await at.session()).responder.view_key)
+        told = await at.compactor.describe(REF, (await at.session()).responder.view_key)
         assert told["failed"] == {
             "id": 2,
             "error": "the summary is empty",
@@ -195,15 +195,15 @@ async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> No
         clock.now += 1_000
         await at.talk(4)
         assert [one.status for one in await at.found()] == ["failed", "failed", "live"]
-        told = await at.compactor.told(REF, (await at.session()).responder.view_key)
+        told = await at.compactor.describe(REF, (await at.session()).responder.view_key)
         assert told == {"live": 3, "failed": None}
 
 
 async def test_the_pause_that_the_provider_asks_for_is_kept() -> None:
     async with desk(lambda _: [ModelUnavailable("busy", retry_after=600)]) as at:
         await at.until_due()
-        await at.compactor.idle()
-        told = await at.compactor.told(REF, (await at.session()).responder.view_key)
+        await at.compactor.wait_until_idle()
+        told = await at.compactor.describe(REF, (await at.session()).responder.view_key)
         assert told["failed"]["retry_at"] == at.clock.now + 600_000
 
 
@@ -218,7 +218,7 @@ async def test_one_that_is_too_long_is_asked_for_again_once() -> None:
     answers = iter([wordy(20), TELLING])
     async with desk(lambda _: next(answers)) as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (made,) = await at.found()
         assert made.text == TELLING
         assert len(at.pen.prompts) == 2
@@ -228,7 +228,7 @@ async def test_one_that_is_too_long_is_asked_for_again_once() -> None:
 async def test_one_that_stays_too_long_is_cut_with_a_mark() -> None:
     async with desk(lambda _: wordy(20)) as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (made,) = await at.found()
         assert made.text.endswith("." + CUT)
         assert made.tokens <= 140
@@ -243,7 +243,7 @@ async def test_one_that_never_ends_is_not_listened_to() -> None:
 
     async with desk(endless) as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert [one.status for one in await at.found()] == ["failed"]
 
 

@@ -14,7 +14,7 @@ from holdfast.domain.session import StoredCompaction
 from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.overlays.compacting import Pace, _lease_name
+from holdfast.overlays.compacting import Pace, _make_lease_name
 from holdfast.sessions.looking import Look, preview_context
 from holdfast.stores.lease import Lease
 from tests.clocks import Clock
@@ -35,7 +35,7 @@ async def test_two_processes_make_exactly_one(tmp_path: Path) -> None:
         with pytest.raises(Conflict):
             await (await two.session()).compact()
         one.pen.gate.set()
-        await one.compactor.idle()
+        await one.compactor.wait_until_idle()
         await two.talk(1)
         assert len(await two.found()) == 1
         assert any(message["content"].startswith(LABEL) for message in two.chat.prompts[-1])
@@ -52,7 +52,7 @@ async def test_what_a_dead_process_held_is_taken_over(tmp_path: Path) -> None:
         await two.talk(1)
         assert len(await two.found("live")) == 1
         one.pen.gate.set()
-        await one.compactor.idle()
+        await one.compactor.wait_until_idle()
         assert [one_.status for one_ in await two.found()] in (["live"], ["live", "dead"])
 
 
@@ -84,11 +84,11 @@ async def test_a_lease_is_kept_as_long_as_the_work_takes(monkeypatch: pytest.Mon
         for _ in range(3):
             at.clock.now += 50
             await until(lambda: at.clock.now in renewed)
-        assert not await at.hf.store.lease(_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
+        assert not await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert len(await at.found("live")) == 1
-        assert await at.hf.store.lease(_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
+        assert await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
 
 
 async def test_who_loses_the_lease_stops() -> None:
@@ -96,8 +96,8 @@ async def test_who_loses_the_lease_stops() -> None:
         at.pen.gate = asyncio.Event()
         await at.until_due()
         at.clock.now += 1_000_000
-        await at.hf.store.lease(_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1000)
-        await at.compactor.idle()
+        await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1000)
+        await at.compactor.wait_until_idle()
         assert await at.found() == []
 
 
@@ -107,7 +107,7 @@ async def test_who_loses_the_lease_stops() -> None:
 async def test_what_is_taken_away_is_verbatim_again_and_stays_so_while_it_fits() -> None:
     async with desk() as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         (made,) = await at.found()
         session = await at.session()
         assert (await session.drop_compaction(made.id)).status == "dropped"
@@ -140,7 +140,7 @@ async def test_what_it_had_superseded_stands_again() -> None:
 async def test_a_summary_of_what_was_erased_is_dead_and_made_anew_without_it() -> None:
     async with desk() as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         await at.hf.erase(REF, 2, tokens=3)
         assert [(one.status, one.text) for one in await at.found()] == [("dead", "")]
         at.clock.now += 1_000_000
@@ -155,7 +155,7 @@ async def test_what_is_erased_while_it_is_summarized_is_summarized_again() -> No
         await at.until_due()
         await at.hf.erase(REF, 2, tokens=STILL)
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert [one.status for one in await at.found()] == ["dead", "live"]
         assert "ORD-0001" in source(at.pen.bodies[0])
         assert "ORD-0001" not in source(at.pen.bodies[1])
@@ -173,7 +173,7 @@ async def test_a_rewind_below_its_end_leaves_no_summary() -> None:
         edited = [*(await session.messages())[:2], {"role": "user", "content": "something else"}]
         await session.send(edited)
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert [one.status for one in await at.found()] == ["dead"]
         assert not any(text.startswith(LABEL) for text in await at.prompt())
 
@@ -184,7 +184,7 @@ async def test_a_session_that_is_deleted_meanwhile_is_gone() -> None:
         await at.until_due()
         await at.hf.delete(REF)
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert at.compactor.outcomes["error"] == 0
 
 
@@ -192,7 +192,7 @@ async def test_a_pin_in_its_range_comes_after_it() -> None:
     """A pin has views forgotten, the summary not: the view is made anew from both."""
     async with desk() as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         await at.hf.store.annotate(REF, 3, pinned=True)
         at.hf.engine.warm.forget(REF)
         await at.talk(1)
@@ -226,7 +226,7 @@ async def test_it_waits_no_longer_than_it_may() -> None:
         assert any(text.startswith("[Condensed from") for text in sent)
         assert at.compactor.outcomes["late"] == 1
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         assert len(await at.found("live")) == 1
         await at.talk(1)
         sent = [message["content"] for message in at.chat.prompts[-1]]
@@ -244,7 +244,7 @@ async def test_a_turn_waits_but_once_for_a_summary_that_does_not_come() -> None:
             assert [one["content"] for one in at.chat.prompts[-1]][1] != before[1], "the digest had to take a step"
         assert at.compactor.outcomes["late"] == 1
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         await at.talk(1)
         assert len(await at.found("live")) == 1
 
@@ -336,7 +336,7 @@ async def test_the_offline_model_writes_none() -> None:
     async with Holdfast("sqlite://:memory:", roster=Roster(context=ContextSettings("summary_buffer"))) as hf:
         assert isinstance(hf.roster.find_llm(None).client, OfflineModel)
         session = await hf.session("s")
-        with pytest.raises(InvalidRequest, match="name a summarizer_llm"):
+        with pytest.raises(InvalidRequest, match="set summarizer_llm"):
             await session.compact()
 
 
@@ -390,7 +390,7 @@ def endless(messages: list[dict[str, Any]], *, earlier: str | None, tokens: int)
         (raising, "mine failed: RuntimeError"),
         (numeric, "the summarizer mine gave int, not a text"),
         (lambda *_, **__: "I'm sorry, I can't.", "the summarizer refused"),
-        (endless, "the answer has nothing of what it was to summarize"),
+        (endless, "the answer has nothing in common with what it should summarize"),
     ],
 )
 async def test_a_function_is_held_to_what_a_model_is_held_to(function: Any, error: str | None) -> None:
@@ -408,7 +408,7 @@ async def test_a_turn_of_another_session_is_not_kept_waiting() -> None:
         other = await at.hf.session("other")
         await other.send("hi")
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
 
 
 async def test_an_image_in_the_range_is_named_not_sent() -> None:
@@ -439,7 +439,7 @@ async def test_why_there_is_no_summary_is_told_where_the_context_is_explained() 
     """What is live, the error, how often it was tried, and when it is tried again."""
     async with desk(lambda request: "") as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         session = await at.session()
         found = await preview_context(
             at.hf.engine,

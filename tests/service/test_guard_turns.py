@@ -125,7 +125,7 @@ async def test_a_summary_is_redacted_in_the_view_too(tmp_path: Path) -> None:
         session = await at.hf.session("s")
         for number in range(8):
             await session.send(f"question about order {number}: " + "why not " * 40)
-            await at.hf.engine.compactor.idle()
+            await at.hf.engine.compactor.wait_until_idle()
         found = await session.compactions()
         assert [one for one in found if GONE in one.text]
         prompt = [one["content"] for one in (await session.context()).messages]

@@ -42,7 +42,7 @@ async def test_a_call_under_way_while_a_summary_was_laid_was_made_without_it() -
         talking = asyncio.ensure_future(at.talk(1, idle=False))
         await at.chat.asked.wait()
         at.pen.gate.set()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         at.chat.gate.set()
         await talking
         assert len(await at.found("live")) == 1
@@ -91,7 +91,7 @@ async def test_a_summary_that_there_is_no_room_for_is_still_the_one_that_a_call_
     """Whatever must stay comes first; what was sent then is made again all the same."""
     async with desk(numbered) as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         await at.talk(1, more="much more " * 300)
         await at.talk(4)
         await seen_again(at)

@@ -172,7 +172,7 @@ async def test_a_summary_can_be_dropped() -> None:
     """It is a compaction like any other: what it stands for is counted."""
     async with desk() as at:
         await at.until_due()
-        await at.compactor.idle()
+        await at.compactor.wait_until_idle()
         found = await (await at.session()).explain(seq=2)
         assert only(found).decision == "compacted"
         assert "summary" in [one.kind for one in only(found).remedies]

@@ -171,7 +171,7 @@ async def test_a_summary_is_made_of_what_its_view_sees() -> None:
         bench = Bench(hf, model, await hf.session("s", agent="ada"))
         for at, name in enumerate(turns):
             await bench.ask(_question(at), agent=name)
-        await hf.engine.compactor.idle()
+        await hf.engine.compactor.wait_until_idle()
         laid = await bench.session.compact()
         assert laid is not None
         assert laid.error is None

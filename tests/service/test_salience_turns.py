@@ -24,7 +24,7 @@ async def talked(hf: Holdfast, turns: int) -> list[dict[str, Any]]:
         async with session.turn(said) as turn:
             sent = turn.messages
             turn.add(f"Reply {n}: " + "aye " * 20)
-        await hf.engine.scoring.settled()
+        await hf.engine.scoring.wait_until_idle()
     return sent
 
 

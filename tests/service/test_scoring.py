@@ -200,7 +200,7 @@ async def test_a_batch_that_fails_again_and_again_gets_smaller_and_is_left_in_th
     assert found[0] is None
     assert None not in found[BATCH:]
     assert [len(batch) for batch in scorer.batches[:TRIES]] == [BATCH, BATCH // 2, BATCH // 4]
-    assert "not asked again" in caplog.text
+    assert "giving up on" in caplog.text
     assert poison not in caplog.text
 
 
@@ -239,7 +239,7 @@ async def test_a_store_that_fails_is_no_error_of_a_run(caplog: pytest.LogCapture
         await rig.store.close()
         with caplog.at_level(logging.ERROR):
             assert await rig.score() == 0
-    assert "could not be rated" in caplog.text
+    assert "rating the messages of session" in caplog.text
 
 
 async def test_a_session_that_is_gone_is_forgotten() -> None:
@@ -265,14 +265,14 @@ async def test_one_run_a_session_at_a_time_and_what_came_meanwhile_behind_it() -
 
     async with rigged(scorer) as rig:
         await rig.say(user("one"))
-        rig.scoring.soon(REF, "mine")
+        rig.scoring.schedule(REF, "mine")
         await started.wait()
         await rig.say(user("two"))
-        rig.scoring.soon(REF, "mine")
-        rig.scoring.soon(REF, "mine")
+        rig.scoring.schedule(REF, "mine")
+        rig.scoring.schedule(REF, "mine")
         assert await rig.score() == 0
         gate.set()
-        await rig.scoring.settled()
+        await rig.scoring.wait_until_idle()
         assert await rig.importances() == [0.5, 0.5]
     assert batches == [1, 1]
 
@@ -287,10 +287,10 @@ async def test_closing_ends_what_is_under_way() -> None:
 
     async with rigged(scorer) as rig:
         await rig.say(user("one"))
-        rig.scoring.soon(REF, "mine")
+        rig.scoring.schedule(REF, "mine")
         await started.wait()
         await rig.scoring.close()
         await rig.scoring.close()
-        rig.scoring.soon(REF, "mine")
-        await rig.scoring.settled()
+        rig.scoring.schedule(REF, "mine")
+        await rig.scoring.wait_until_idle()
         assert await rig.importances() == [None]

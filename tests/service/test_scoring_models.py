@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.agents import Llm
 from holdfast.domain.messages import Message
 from holdfast.errors import ModelRejected
-from holdfast.overlays.scorers import BATCH, PROMPT_TOKENS, ratings_in
+from holdfast.overlays.scorers import BATCH, PROMPT_TOKENS, parse_ratings
 from holdfast.overlays.scoring import PAUSE, WORTH_ASKING
 from holdfast.tokens import STORED
 from tests.service.scoring_kit import REF, call, rigged, user
@@ -48,8 +48,8 @@ async def test_behind_turns_a_model_is_asked_about_several_messages_at_once() ->
     async with rigged(rater) as rig:
         for turn in range(12):
             await rig.say(user(f"question {turn}"), Message(role="assistant", content=f"answer {turn}"))
-            rig.scoring.soon(REF, "mine")
-            await rig.scoring.settled()
+            rig.scoring.schedule(REF, "mine")
+            await rig.scoring.wait_until_idle()
         rated = [value is not None for value in await rig.importances()]
         assert isinstance(rater.client, ToldModel)
         assert len(rater.client.bodies) == len(rated) // WORTH_ASKING == 2
@@ -138,10 +138,10 @@ async def test_a_model_that_refuses_or_rambles_fails_no_run() -> None:
     ],
 )
 def test_an_answer_is_read_whatever_stands_around_it(text: str, found: list[float] | None) -> None:
-    assert ratings_in(text, 2) == found
+    assert parse_ratings(text, 2) == found
 
 
 @given(st.text(alphabet='[]{}",:0123456789.ab \n', max_size=80), st.integers(1, 4))
 def test_no_answer_breaks_the_reading(text: str, count: int) -> None:
-    found = ratings_in(text, count)
+    found = parse_ratings(text, count)
     assert found is None or (len(found) == count and all(0 <= value <= 1 for value in found))

@@ -130,7 +130,7 @@ async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pyt
             async with session.turn(asked) as turn:
                 sent.append([message["content"] for message in turn.messages])
                 turn.add(said)
-            await hf.engine.compactor.idle()
+            await hf.engine.compactor.wait_until_idle()
         made = len(await session.compactions())
     played, summaries = await asyncio.to_thread(_prompts, talk)
     assert made == summaries.made > 3

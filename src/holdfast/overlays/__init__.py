@@ -1,7 +1,7 @@
-"""What is laid over logs between calls: views, summaries, ratings; and what this process remembers of them.
+"""Data derived from logs between calls: compactions, scoring, and the caches of views and passages.
 
-views        a view as it is read from the store           session_cache  what is remembered of sessions
-compacting   when a summary is made, and by whom           drafting     what one reads, and what comes of it
-summarizers  who writes it                                 scoring      messages rated behind turns
-scorers      who rates them                                passage_tables  what left windows, analysed for recall
+compacting   when summaries are made, and by which model   session_cache   the view cache: sessions in memory
+drafting     the input and the result of one summary       scoring         importance of messages, rated after turns
+summarizers  models and functions that write summaries     scorers         models and functions that rate messages
+passage_tables  evicted messages, analysed for recall
 """

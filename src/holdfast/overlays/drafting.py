@@ -1,6 +1,6 @@
-"""One summary on its way: what is read for it, what it covers, and the compaction and view that come of it.
+"""One summary from its source to the finished compaction: what it covers, what the summarizer reads, and the resulting view.
 
-Reads the store and stores nothing: when one is made, and by whom, is `holdfast.overlays.compacting`'s affair.
+Reads the store but writes nothing: `holdfast.overlays.compacting` decides when a summary is made, and stores it.
 """
 
 from __future__ import annotations
@@ -30,110 +30,121 @@ from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
-from holdfast.overlays.summarizers import Draft, Reading, Spent, Writer, allowed, capacity
+from holdfast.overlays.summarizers import (
+    Draft,
+    SummaryCost,
+    SummaryInput,
+    Writer,
+    compute_capacity,
+    compute_summary_tokens,
+)
 from holdfast.stores.base import Store
 from holdfast.stores.log import SavedView
 
 _CALLS: Final = 8
-"""Most calls for which what the digest covered is read from the log again; a longer part goes in as its digest."""
+"""Maximum number of calls for which the range of the digest is read from the log again; a longer range is represented by the digest."""
 _FUNCTION_TOKENS: Final = 500_000
-"""The same for somebody's own function, in tokens."""
+"""The same limit in tokens, for a user-defined function."""
 _GAP_ENTRIES: Final = 5_000
-"""Most entries of that part."""
+"""Maximum number of entries of that range."""
 _SHOWN_IDENTIFIER: Final = 200
-"""Characters of a lost identifier in a report."""
+"""Maximum number of characters of a lost identifier in a report."""
 
-Manner = Literal["after", "inline", "asked"]
-"""Why a summary is made: after a turn, because the next call would not fit, or because somebody asks."""
+Trigger = Literal["after", "inline", "asked"]
+"""Reason for a summary: after a turn, because the next call would not fit, or on request."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One summary to be made."""
+    """A summary to be made."""
 
     ref: SessionRef
     key: str
-    """Of the view."""
+    """Key of the view."""
     request: Request
-    """What the view's working sets are built for."""
+    """The request that the view's working sets are built for."""
     how: Strategy
-    """When one is due and how far it goes: the view's own strategy, or what somebody asked for."""
+    """When a summary is due and how far it reaches: the view's own strategy, or the options of a request."""
     writer: Writer
-    manner: Manner
+    trigger: Trigger
     preview: bool = False
 
     def room(self, strategy: Strategy) -> Room:
-        """What a window may use. Raises `BudgetTooSmall`."""
+        """Return the tokens that a window may use.
+
+        Raises:
+            BudgetTooSmall: System prompt and tools leave no room.
+        """
         request = msgspec.structs.replace(self.request, strategy=strategy)
         return request.room(request.limit(request.overhead()))
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A view as it was read, and what a summary of it would cover."""
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A view as read from the store, and the plan for its summary."""
 
     session: Session
     entries: Sequence[Entry]
-    """What the view keeps of what is before its frontier, and the live path from there on."""
+    """The entries that the view keeps from before its frontier, and the live path from the frontier on."""
     live: StoredCompaction | None
     window: Window
     plan: Plan
 
 
-async def found(store: Store, job: Job) -> Found | None:
-    """What is to be summarized; None when nothing is, or is worth it.
+async def find_source(store: Store, job: Job) -> Source | None:
+    """Return the source of a summary, or None if there is nothing to summarize, or too little.
 
     Raises:
-        Conflict: the log changed again and again.
-        BudgetTooSmall: system prompt and tools leave no room.
-        SessionNotFound: it is gone.
+        Conflict: The log changed repeatedly while it was read.
+        BudgetTooSmall: System prompt and tools leave no room.
+        SessionNotFound: The session does not exist any more.
     """
     read = await read_view(store, job.ref, job.key)
     room = job.room(job.how)
-    window = await run_cpu(lambda: _unsettled(job.request.strategy, room, read), long=is_heavy(read.entries))
-    planned = plan(window, job.how, forced=job.manner == "asked")
+    window = await run_cpu(lambda: _make_full_window(job.request.strategy, room, read), long=is_heavy(read.entries))
+    planned = plan(window, job.how, forced=job.trigger == "asked")
     if planned is None:
         return None
     entries = (*read.head, *read.entries)
-    return Found(session=read.session, entries=entries, live=read.live, window=window, plan=planned)
+    return Source(session=read.session, entries=entries, live=read.live, window=window, plan=planned)
 
 
-def _unsettled(made: Strategy, room: Room, read: ReadView) -> Window:
-    """The view's window with all that the log has, as it is before its strategy would make it shorter."""
-    still = Strategy(
+def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
+    """Return the view's window with everything that is in the log, before its strategy shortens it."""
+    unbounded = Strategy(
         name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
     )
     if read.state is None and read.live is not None:
         summary = stored_compaction(read.live, room.count, room.marker)
-        return summarized(still, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
-    return FoldedView(still, room, read.state, read.head, read.entries).window(room)
+        return summarized(unbounded, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
+    return FoldedView(unbounded, room, read.state, read.head, read.entries).window(room)
 
 
-async def reading(store: Store, job: Job, seen: Found) -> Reading:
-    """What is to be read: what will be covered, what the digest covers as far as it can be read, the earlier summary.
+async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
+    """Return the summarizer's input: the range to be covered, the range of the digest as far as it can be read, the earlier summary.
 
     Raises:
-        Unwritten: the writer has no room for anything.
+        SummaryError: The summarizer's window is too small.
     """
     made, count = seen.plan, job.request.count
     text_tokens = room_for_text(made.first(made.units), made.last, made.allowance, count, job.request.marker)
-    read = Reading(
+    read = SummaryInput(
         units=made.units,
         earlier=seen.live.text if made.earlier is not None and seen.live is not None else None,
-        tokens=allowed(job.writer, text_tokens),
+        tokens=compute_summary_tokens(job.writer, text_tokens),
         count=count,
         prompt=job.how.prompt or PROMPT,
     )
     if made.gap is None:
         return read
-    most = capacity(job.writer, read, _CALLS)
-    kept, whole = await _gap(store, job, made.gap, _FUNCTION_TOKENS if most is None else int(most / count.factor))
+    most = compute_capacity(job.writer, read, _CALLS)
+    kept, whole = await _read_gap(store, job, made.gap, _FUNCTION_TOKENS if most is None else int(most / count.factor))
     gap = job.request.strategy.seen(units_of(entry for entry in kept if entry.seq not in made.apart))
     units = sorted((*made.units, *gap), key=lambda unit: unit.first)
-    told = [read.earlier, None if whole or made.digest is None else made.digest.text]
-    return msgspec.structs.replace(read, units=units, earlier="\n".join(filter(None, told)) or None)
+    texts = [read.earlier, None if whole or made.digest is None else made.digest.text]
+    return msgspec.structs.replace(read, units=units, earlier="\n".join(filter(None, texts)) or None)
 
 
-async def _gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -> tuple[list[Entry], bool]:
-    """The entries of a gap, the newest ones that take so many tokens; and whether these are all."""
+async def _read_gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -> tuple[list[Entry], bool]:
+    """Return the newest entries of a gap that have at most so many tokens, and whether these are all of them."""
     entries = await store.entries(job.ref, start=gap[0], stop=gap[1], limit=_GAP_ENTRIES, descending=True)
     kept: list[Entry] = []
     for entry in entries:
@@ -144,8 +155,8 @@ async def _gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -> tup
     return kept[::-1], len(kept) == len(entries) < _GAP_ENTRIES
 
 
-def attempt(job: Job, seen: Found, spent: Spent, now: int) -> NewCompaction:
-    """What is known of a compaction before there is a text."""
+def make_attempt(job: Job, seen: Source, spent: SummaryCost, now: int) -> NewCompaction:
+    """Return the compaction with everything that is known before its text."""
     return NewCompaction(
         view=job.key,
         first=seen.plan.first(seen.plan.units),
@@ -164,22 +175,22 @@ def attempt(job: Job, seen: Found, spent: Spent, now: int) -> NewCompaction:
     )
 
 
-def composed(
-    job: Job, seen: Found, read: Reading, draft: Draft, begun: NewCompaction
+def compose(
+    job: Job, seen: Source, read: SummaryInput, draft: Draft, begun: NewCompaction
 ) -> tuple[NewCompaction, SavedView]:
-    """The compaction, and the view that goes on with it."""
-    made, count = seen.plan, job.request.count
-    first = made.first(read.units)
+    """Return the compaction, and the view that continues with it."""
+    plan_, count = seen.plan, job.request.count
+    first = plan_.first(read.units)
     marker = job.request.marker
-    summary = compaction_of(draft.text, first=first, last=made.last, total=made.total, count=count, marker=marker)
-    earlier = made.earlier.tokens if made.earlier else 0
+    summary = compaction_of(draft.text, first=first, last=plan_.last, total=plan_.total, count=count, marker=marker)
+    earlier = plan_.earlier.tokens if plan_.earlier else 0
     new = msgspec.structs.replace(
         begun,
         first=first,
         text=draft.text,
         tokens=summary.tokens,
         source_tokens=sum(entry.tokens for unit in read.units for entry in unit.entries) + earlier,
-        report=_report(seen, read, draft),
+        report=_make_report(seen, read, draft),
     )
     anchor, room = seen.session.tail.anchor, job.room(job.request.strategy)
     candidates = seen.window.candidates
@@ -188,13 +199,13 @@ def composed(
     return new, SavedView(state.frontier, encode_state(state), state.keep, seen.session.version)
 
 
-def _report(seen: Found, read: Reading, draft: Draft) -> dict[str, Any]:
-    """What is known of a summary's quality."""
+def _make_report(seen: Source, read: SummaryInput, draft: Draft) -> dict[str, Any]:
+    """Return a report on the quality of a summary."""
     before = [*texts_of(read.units), *([read.earlier] if read.earlier else [])]
-    gone = lost(before, [draft.text, *texts_of(seen.plan.rest)])
+    lost_ = lost(before, [draft.text, *texts_of(seen.plan.rest)])
     return {
-        "lost_identifiers": [word[:_SHOWN_IDENTIFIER] for word in gone.named],
-        "lost": gone.count,
+        "lost_identifiers": [word[:_SHOWN_IDENTIFIER] for word in lost_.named],
+        "lost": lost_.count,
         "chunks": draft.chunks,
         "cut": draft.cut,
     }

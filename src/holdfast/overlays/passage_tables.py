@@ -1,7 +1,7 @@
-"""What has left the windows of sessions, analysed for recall: one bounded table of passages a session, in the process's cache.
+"""Tables of the passages of sessions' evicted messages, analysed for recall: one bounded table per session, in the process's cache.
 
-A table follows its session: what has left since the last look is read and analysed, and nothing else. At first, that is the newest
-`SESSION_RECALL_ENTRIES` entries. Filling goes on in the background where nobody waits for it.
+A table follows its session: only entries evicted since the last update are read and analysed. The first update covers
+the newest `SESSION_RECALL_ENTRIES` entries. Tables are filled in the background, so that no turn waits.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ from holdfast.stores.base import Store
 T = TypeVar("T")
 _log: Final = logging.getLogger("holdfast.recall")
 _PAGE: Final = 64
-"""Entries that are read at once."""
+"""Number of entries that are read at once."""
 _MOST: Final = 32
-"""Passages of one search."""
+"""Maximum number of passages that a search returns."""
 QUESTIONS_CHARS: Final = 300
-"""Characters of questions that the index is asked for: what a search costs grows with its words."""
+"""Maximum length of the questions passed to the index: the cost of a search grows with its words."""
 _CORRECTED: Final = 12
-"""Of these, the best ones, those whose corrections are looked for."""
+"""Number of best passages for which corrections are looked up."""
 _LEAST_SHARE: Final = 0.3
-"""Part of the best passage's score below which one has too little to do with the query."""
+"""Share of the best passage's score below which a passage has too little to do with the query."""
 _ROLES: Final = frozenset({"user", "assistant"})
 _REQUEST: Final = re.compile(
     r"(?:please )?(?:tell|remind|list|show|give|repeat|recap|summari[sz]e|sag|nenn|zeig|dis|rappelle|dime|recuérdame|diga)\b",
     re.IGNORECASE,
 )
-"""How a sentence begins that asks without a question mark."""
+"""Beginnings of sentences that ask without a question mark."""
 
 
-class Least(NamedTuple):
-    """The evidence below which a passage is not recalled; see `Passage`."""
+class EvidenceThreshold(NamedTuple):
+    """Minimum evidence for recalling a passage. The fields are those of `Passage`."""
 
     evidence: float
     covered: float
 
     def is_met(self, passage: Passage) -> bool:
-        """Return True if a passage has as much."""
+        """Return True if a passage has enough evidence."""
         return passage.evidence >= self.evidence and passage.covered >= self.covered
 
 
-ASKING: Final = Least(evidence=2.5, covered=0.0)
+ASKING: Final = EvidenceThreshold(evidence=2.5, covered=0.0)
 """For a message that asks something."""
-STATING: Final = Least(evidence=8.0, covered=0.25)
-"""For one that asks nothing: two rare words at least, and a good part of it."""
+STATING: Final = EvidenceThreshold(evidence=8.0, covered=0.25)
+"""For a message that asks nothing: at least two rare words, and a good part of the message."""
 
 
-def least_for(query: str) -> Least | None:
-    """Return the evidence that a message needs; None if it greets, thanks or agrees, and nothing else."""
+def choose_threshold(query: str) -> EvidenceThreshold | None:
+    """Return the minimum evidence for a message, or None if it only greets, thanks or agrees."""
     sentences = [one for one in split_sentences(query) if not is_courtesy(one)]
-    if any(map(_asks, sentences)):
+    if any(map(_is_question, sentences)):
         return ASKING
-    return None if all(map(_agrees, sentences)) else STATING
+    return None if all(map(_is_agreement, sentences)) else STATING
 
 
-def questions_in(query: str) -> str:
-    """Return the sentences of a message that ask, up to `QUESTIONS_CHARS` characters of them."""
-    return " ".join(filter(_asks, split_sentences(query)))[:QUESTIONS_CHARS]
+def extract_questions(query: str) -> str:
+    """Return the sentences of a message that ask something, up to `QUESTIONS_CHARS` characters."""
+    return " ".join(filter(_is_question, split_sentences(query)))[:QUESTIONS_CHARS]
 
 
-def _agrees(sentence: str) -> bool:
+def _is_agreement(sentence: str) -> bool:
     """Return True for a short sentence that begins like an answer or a farewell."""
     courtesy = cues_of(spoken_language(sentence))["courtesy"]
     return len(sentence) <= LONGEST and courtesy.match(sentence) is not None
 
 
-def _asks(sentence: str) -> bool:
+def _is_question(sentence: str) -> bool:
     if sentence.rstrip("\"')”’").endswith(("?", "？")) or _REQUEST.match(sentence):  # noqa: RUF001 - marks of other scripts
         return True
     language = spoken_language(sentence)
@@ -88,34 +88,37 @@ def _asks(sentence: str) -> bool:
     return (asking.search(sentence) if language in DENSE_LANGUAGES else asking.match(sentence)) is not None
 
 
-def _corrects(sentence: str) -> bool:
-    """Return True for a sentence that says that something is different now."""
+def _is_correction(sentence: str) -> bool:
+    """Return True for a sentence that says that something has changed."""
     return cues_of(spoken_language(sentence))["correction"].search(sentence) is not None
 
 
 def is_recallable(entry: Entry) -> bool:
-    """Return True for what a person or the assistant said: results of tools are the digest's."""
+    """Return True for messages of a person or the assistant; tool results belong to the digest."""
     return entry.message.role in _ROLES and bool(words_of(entry))
 
 
 class SessionPassages(CacheItem):
-    """The table of one session, which several threads may use.
+    """The table of one session, safe for use by several threads.
 
     Attributes:
-        table: the sentences; use the methods here.
-        gone: `seq` of entries in the table that the log does not show any more.
+        table: The sentences; access it through the methods of this class only.
+        gone: `seq` of entries in the table that are no longer on the live path.
     """
 
     def __init__(self, store: Store, ref: SessionRef, identity: str, cache: TenantCache) -> None:
         self.identity = identity
-        self.table = PassageTable(_corrects)
+        self.table = PassageTable(_is_correction)
         self.gone: set[int] = set()
         self._store, self._ref, self._cache = store, ref, cache
         self._lock = threading.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def fill(self, stop: int) -> asyncio.Task[None] | None:
-        """Begin to analyse what the table lacks before `stop`; None if that is nothing. The task ends without an error."""
+        """Start to analyse the entries before `stop` that the table lacks; return the task, or None if nothing is missing.
+
+        The task never fails.
+        """
         if self._task is not None and not self._task.done():
             return self._task
         if stop <= self.table.through:
@@ -124,23 +127,23 @@ class SessionPassages(CacheItem):
         return self._task
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Analyse entries."""
+        """Add entries to the table."""
         for entry in entries:
             if is_recallable(entry):
                 with self._lock:
                     self.table.add(entry.seq, entry.message.role, words_of(entry))
 
     def search(
-        self, query: str, least: Least, now: int, boosts: Mapping[int, float], before: int | None = None
+        self, query: str, least: EvidenceThreshold, now: int, boosts: Mapping[int, float], before: int | None = None
     ) -> list[Finding]:
-        """Find what answers a query, the best first, what is in the prompt already among it.
+        """Find the passages that answer a query, best first, including those that are in the prompt already.
 
         Args:
-            query: the user message.
-            least: the evidence that it needs; see `least_for`.
-            now: milliseconds since the epoch.
-            boosts: see `PassageTable.search`.
-            before: `seq` of the entry that asks; what follows it is left out.
+            query: The user message.
+            least: Minimum evidence, from `choose_threshold`.
+            now: Milliseconds since the epoch.
+            boosts: Boosts by `seq`, as in `PassageTable.search`.
+            before: `seq` of the entry that asks; later entries are ignored.
         """
         question = question_of(query, now=now, timed=False, everyday=True)
         with self._lock:
@@ -154,12 +157,12 @@ class SessionPassages(CacheItem):
             return [self.table.complete(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
 
     def close(self) -> None:
-        """Give up what is being analysed."""
+        """Cancel the analysis in progress."""
         if self._task is not None:
             self._task.cancel()
 
     async def _fill(self, stop: int) -> None:
-        """Read and analyse, newest first, what was written since the last time, within the limits."""
+        """Read and analyse what was added since the last update, newest first, within the limits."""
         through, end, left, chars = self.table.through, stop, SESSION_RECALL_ENTRIES, SESSION_RECALL_CHARS
         try:
             while end > through and left > 0 and chars > 0:
@@ -169,7 +172,7 @@ class SessionPassages(CacheItem):
                 await run_cpu(self.add, page, long=size_chars > SEARCH_INLINE_CHARS)
                 left, chars = left - len(page), chars - size_chars
                 end = min((entry.seq for entry in page), default=through) if len(page) == size else through
-        except Exception as exc:  # noqa: BLE001 - the last place: nobody waits for it
+        except Exception as exc:  # noqa: BLE001 - a background task, which nothing awaits
             _log.warning("a session could not be analysed for recall: %s", type(exc).__name__)
             return
         if end > through:
@@ -178,7 +181,7 @@ class SessionPassages(CacheItem):
         self.note_size()
 
     def note_size(self) -> None:
-        """Have the cache know how large the table is now."""
+        """Report the table's current size to the cache."""
         self._cache.resize(("passages", self._ref), self, self.table.estimate_bytes())
 
 
@@ -186,7 +189,7 @@ class PassageTables:
     """The tables of a tenant's sessions.
 
     Args:
-        cache: of the tenant; it keeps them, and forgets those that were used longest ago.
+        cache: The tenant's cache, which stores the tables and evicts the least recently used ones.
     """
 
     def __init__(self, cache: TenantCache) -> None:
@@ -194,7 +197,7 @@ class PassageTables:
         self._running: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a search that nobody may be waiting for at its end."""
+        """Start a search whose caller may give up before it ends."""
         task = asyncio.create_task(work, name="recall of a session")
         self._running.add(task)
         task.add_done_callback(self._end)
@@ -203,10 +206,10 @@ class PassageTables:
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits is given it: asyncio need not log it as well
+            task.exception()  # marks it as retrieved, so that asyncio does not log it: the caller gets it
 
     def of(self, store: Store, ref: SessionRef, identity: str) -> SessionPassages:
-        """Return the table of a session, made if there is none of that very session."""
+        """Return the table of a session, creating it if there is none with that identity."""
         key = ("passages", ref)
         found = self._cache.find(key)
         if not isinstance(found, SessionPassages) or found.identity != identity:
@@ -216,10 +219,10 @@ class PassageTables:
         return found
 
     def forget(self, ref: SessionRef) -> None:
-        """Drop what is known of a session: something of it was erased, or it is no more."""
+        """Delete the table of a session that was deleted, or of which something was erased."""
         self._cache.drop(("passages", ref))
 
     def close(self) -> None:
-        """Give up the searches that are running."""
+        """Cancel the running searches."""
         for task in self._running:
             task.cancel()

@@ -1,11 +1,11 @@
-"""Scoring: how much each message matters, by a callable or by a model, worked out behind a turn's back.
+"""Scoring: the importance of each message, rated by a callable or a model after its turn.
 
-The strategy `salience` drops the least important units first. Where its `scorer` names somebody, the messages of a session
-are rated here once a turn has closed: in batches, each message once, and what was found is stored with the entry. Nothing
-of it is ever waited for: until a message is rated, its own signals count (`holdfast.context.salience`), and a scorer that
-fails costs nobody a turn.
+The strategy `salience` evicts the least important units first. If a `scorer` is configured, the messages of a session
+are rated here once a turn has closed: in batches, each message once, and the ratings are stored with the entries. No
+turn waits for ratings: until a message is rated, its own signals count (`holdfast.context.salience`), and a failing
+scorer does not fail a turn.
 
-What callers said stands: a unit of which any message has an importance is rated already, and nobody is asked about it.
+Importances set by callers take precedence: a unit with such a message counts as rated, and no scorer is asked about it.
 """
 
 from __future__ import annotations
@@ -23,68 +23,70 @@ from holdfast.domain.messages import SYSTEM_ROLES
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable, SessionNotFound
 from holdfast.models import TokenUsage
-from holdfast.overlays.scorers import BATCH, Nonsense, Scorer, asked_callable, asked_model
+from holdfast.overlays.scorers import BATCH, InvalidRatings, Scorer, rate_by_callable, rate_by_model
 from holdfast.stores.base import Store
 
 _log = logging.getLogger("holdfast.scoring")
 
 WORTH_ASKING = 10
-"""Messages that wait behind turns until a model is asked about them: one call a turn about two messages would cost more than
-it tells. Functions are asked at once."""
+"""Number of unrated messages from which a model is asked.
+
+One call per turn about two messages would cost more than it is worth. Callables are asked at once.
+"""
 BATCHES = 10
-"""Batches of one run: what is left is rated after the next turn."""
+"""Maximum number of batches in one run; the rest is rated after the next turn."""
 LOOK_BACK = 400
-"""Newest entries of a session that are looked at when this process meets it: of a long import the rest has its signals."""
+"""Number of newest entries that are considered when this process first sees a session; the rest of a long import uses its signals."""
 _READ = 128
 AT_ONCE = 4
-"""Batches under way at once, of all sessions: turns have to share the model's rate limit with them."""
+"""Maximum number of concurrent batches of all sessions: turns share the model's rate limit with them."""
 SECONDS = 120.0
-"""After which a scorer that has not answered is given up."""
+"""Timeout of a scorer, in seconds."""
 TRIES = 3
-"""Times that a batch is tried before it is left to its signals; each time half as many messages are asked about."""
+"""Number of attempts before a batch is left to its signals; each attempt asks about half as many messages."""
 PAUSE, LONGEST_PAUSE = 2_000, 600_000
-"""Milliseconds before the next try, doubled by each failure in a row, and the longest of them."""
+"""Milliseconds before the next attempt, doubled by each consecutive failure, and the maximum of that pause."""
 REMEMBERED = 10_000
-"""Sessions of which it is remembered how far they are rated."""
+"""Maximum number of sessions whose progress is remembered."""
 
 
 class Counts(msgspec.Struct):
-    """What was done so far."""
+    """Totals since the start of the process."""
 
     batches: int = 0
-    """Asked about, failed ones included."""
+    """Batches sent to a scorer, including failed ones."""
     rated: int = 0
     """Entries that got an importance."""
     failed: int = 0
-    """Batches without an answer: the scorer raised, was silent for too long, or could not be reached."""
+    """Batches without an answer: the scorer raised an error, took too long, or could not be reached."""
     nonsense: int = 0
-    """Batches answered with something that is no answer."""
+    """Batches with an invalid answer."""
     given_up: int = 0
-    """Batches left to their signals after the last try."""
+    """Batches left to their signals after the last attempt."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """As models reported them."""
+    """Tokens as reported by models."""
 
 
 class _Progress(msgspec.Struct):
-    """How far a session is rated, as far as this process knows."""
+    """Progress of rating one session, as far as this process knows."""
 
     start: int
-    """Nothing before this `seq` is looked at again."""
+    """`seq` before which all entries are done."""
     tries: int = 0
-    """Failures in a row of the batch that begins there."""
+    """Consecutive failures of the batch that begins at `start`."""
     not_before: int = 0
-    """Milliseconds since the epoch."""
+    """Time of the next attempt, in milliseconds since the epoch."""
 
 
 class Scoring:
-    """Rates the messages of sessions, one run a session at a time.
+    """Rates the messages of sessions, with one run per session at a time.
 
     Args:
-        store: where the sessions are.
-        resolve: the scorer of that name, a callable or a model; None where there is none: then nothing is rated.
-        clock: milliseconds since the epoch.
-        told: called with what was found, once it is stored: a view in memory wants to know.
+        store: The store of the sessions.
+        resolve: Returns the scorer of a name, a callable or a model; None if there is none: then nothing is rated.
+        clock: Returns milliseconds since the epoch.
+        on_rated: Called with the importances once they are stored, to update cached views.
     """
 
     def __init__(
@@ -92,16 +94,16 @@ class Scoring:
         store: Store,
         resolve: Callable[[str], Scorer | Llm | None],
         clock: Callable[[], int],
-        told: Callable[[SessionRef, Mapping[int, float]], None] | None = None,
+        on_rated: Callable[[SessionRef, Mapping[int, float]], None] | None = None,
     ) -> None:
         self.counts = Counts()
         self._store = store
         self._resolve = resolve
         self._clock = clock
-        self._told = told
+        self._on_rated = on_rated
         self._progress: OrderedDict[SessionRef, _Progress] = OrderedDict()
         self._paused: dict[str, tuple[int, int]] = {}
-        """By scorer that could not be reached: how often in a row, and when it may be asked again."""
+        """By unreachable scorer: the number of consecutive failures, and when it may be called again."""
         self._running: set[SessionRef] = set()
         self._tasks: dict[SessionRef, asyncio.Task[None]] = {}
         self._again: dict[SessionRef, str] = {}
@@ -110,8 +112,8 @@ class Scoring:
 
     # -- in the background -------------------------------------------------
 
-    def soon(self, ref: SessionRef, scorer: str) -> None:
-        """Rate what is new in a session, in the background; while a run of it is under way, once more behind that."""
+    def schedule(self, ref: SessionRef, scorer: str) -> None:
+        """Rate new messages of a session in the background. During a run of the session, another run follows it."""
         if self._closed:
             return
         if ref in self._tasks:
@@ -128,13 +130,13 @@ class Scoring:
             self._again.pop(ref, None)
             self._tasks.pop(ref, None)
 
-    async def settled(self) -> None:
-        """Wait for every run under way."""
+    async def wait_until_idle(self) -> None:
+        """Wait for all runs to end."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks.values()))
 
     async def close(self) -> None:
-        """End every run under way: what it has not stored yet is rated another time. Closing twice is fine."""
+        """Cancel all runs; what is not stored yet is rated another time. Can be called twice."""
         self._closed = True
         tasks = tuple(self._tasks.values())
         for task in tasks:
@@ -144,14 +146,14 @@ class Scoring:
     # -- one run -----------------------------------------------------------
 
     async def score(self, ref: SessionRef, scorer: str, *, least: int = 1) -> int:
-        """Rate what is not rated yet of a session, in a bounded number of batches; how many entries got an importance.
+        """Rate unrated messages of a session in a bounded number of batches; return the number of entries that got an importance.
 
-        Nothing is raised: what goes wrong is logged and counted, and tried again by a later run.
+        Never raises: failures are logged and counted, and a later run tries again.
 
         Args:
-            ref: the session.
-            scorer: its name.
-            least: messages below which a model is not asked.
+            ref: The session.
+            scorer: Name of the scorer.
+            least: Number of messages from which a model is asked.
         """
         if ref in self._running:
             return 0
@@ -159,47 +161,47 @@ class Scoring:
         rated = 0
         try:
             for _ in range(BATCHES):
-                found = await self._next(ref, scorer, least)
+                found = await self._rate_next(ref, scorer, least)
                 if found is None:
                     break
                 rated += found
         except SessionNotFound:
             self._progress.pop(ref, None)
-        except Exception:  # noqa: BLE001 - a store that fails here fails the next turn too, and says so there
+        except Exception:  # noqa: BLE001 - a failing store also fails the next turn, which reports it
             self.counts.failed += 1
-            _log.exception("the messages of session %r could not be rated", ref.id)
+            _log.exception("rating the messages of session %r failed", ref.id)
         finally:
             self._running.discard(ref)
         return rated
 
-    async def _next(self, ref: SessionRef, name: str, least: int) -> int | None:
-        """Rate the next batch; how many entries got an importance. None when there is none, or it is too early for it."""
+    async def _rate_next(self, ref: SessionRef, name: str, least: int) -> int | None:
+        """Rate the next batch and return the number of entries that got an importance; None if there is none, or it is not due yet."""
         scorer = self._resolve(name)
         if scorer is None or self._clock() < self._paused.get(name, (0, 0))[1]:
             return None
-        progress = await self._known(ref)
+        progress = await self._get_progress(ref)
         if self._clock() < progress.not_before:
             return None
-        batch = await self._unrated(ref, progress)
+        batch = await self._read_unrated(ref, progress)
         if not batch or (isinstance(scorer, Llm) and len(batch) < least and not progress.tries):
             return None
-        found = await self._asked(ref, name, scorer, batch)
+        found = await self._call_scorer(ref, name, scorer, batch)
         if found is None:
             return None
         progress.start, progress.tries, progress.not_before = batch[len(found) - 1].seq + 1, 0, 0
         importances = {entry.seq: value for entry, value in zip(batch, found, strict=False) if value is not None}
-        return await self._keep(ref, importances)
+        return await self._store_ratings(ref, importances)
 
-    async def _keep(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
+    async def _store_ratings(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
         if not importances:
             return 0
         count = await self._store.rate(ref, importances)
         self.counts.rated += count
-        if self._told is not None:
-            self._told(ref, importances)
+        if self._on_rated is not None:
+            self._on_rated(ref, importances)
         return count
 
-    async def _known(self, ref: SessionRef) -> _Progress:
+    async def _get_progress(self, ref: SessionRef) -> _Progress:
         progress = self._progress.get(ref)
         if progress is None:
             session = await self._store.get(ref)
@@ -209,18 +211,18 @@ class Scoring:
             self._progress.popitem(last=False)
         return progress
 
-    async def _unrated(self, ref: SessionRef, progress: _Progress) -> list[Entry]:
-        """The next messages that nobody rated, whole units; fewer after each failure. What needs no rating is passed."""
+    async def _read_unrated(self, ref: SessionRef, progress: _Progress) -> list[Entry]:
+        """Return the next unrated messages, in whole units, fewer after each failure; skip what needs no rating."""
         most = max(1, BATCH >> progress.tries)
         while True:
             entries = await self._store.entries(ref, start=progress.start, limit=_READ)
             units = units_of(entries)
             more = len(entries) == _READ
             if units and len(units) > more and (more or not units[-1].answered):
-                units.pop()  # it can still change, or was not read to its end
+                units.pop()  # it can still change, or was read only in part
             batch: list[Entry] = []
             for unit in units:
-                wanted = _wanted(unit)[:most]
+                wanted = _select_entries(unit)[:most]
                 if wanted and len(batch) + len(wanted) > most:
                     break
                 batch += wanted
@@ -228,63 +230,63 @@ class Scoring:
             if batch or not more:
                 return batch
 
-    async def _asked(
+    async def _call_scorer(
         self, ref: SessionRef, name: str, scorer: Scorer | Llm, batch: Sequence[Entry]
     ) -> list[float | None] | None:
-        """What the scorer says of the first messages of a batch, one at least; None where it failed."""
+        """Return the scorer's ratings of the first messages of a batch, at least one; None if it failed."""
         self.counts.batches += 1
         try:
             async with self._slots, asyncio.timeout(SECONDS):
                 if isinstance(scorer, Llm):
-                    found = await asked_model(scorer, batch, self._used)
+                    found = await rate_by_model(scorer, batch, self._count_tokens)
                 else:
-                    found = await asked_callable(scorer, batch)
+                    found = await rate_by_callable(scorer, batch)
         except (ModelUnavailable, TimeoutError) as exc:
             self.counts.failed += 1
-            self._pause(name, exc)
-        except Nonsense as exc:
+            self._pause_scorer(name, exc)
+        except InvalidRatings as exc:
             self.counts.nonsense += 1
-            self._put_off(ref, name, batch, exc)
-        except Exception as exc:  # noqa: BLE001 - whatever a scorer raises is its own affair, and no turn's
+            self._postpone(ref, name, batch, exc)
+        except Exception as exc:  # noqa: BLE001 - no error of a scorer may fail a turn
             self.counts.failed += 1
-            self._put_off(ref, name, batch, exc)
+            self._postpone(ref, name, batch, exc)
         else:
             self._paused.pop(name, None)
             return found
         return None
 
-    def _used(self, tokens: TokenUsage) -> None:
+    def _count_tokens(self, tokens: TokenUsage) -> None:
         self.counts.prompt_tokens += tokens.prompt_tokens
         self.counts.completion_tokens += tokens.completion_tokens
 
-    def _pause(self, name: str, exc: Exception) -> None:
-        """The scorer cannot be reached: nobody's messages are sent to it for a while."""
+    def _pause_scorer(self, name: str, exc: Exception) -> None:
+        """Pause a scorer that cannot be reached, for all sessions."""
         failures = self._paused.get(name, (0, 0))[0] + 1
         asked = getattr(exc, "retry_after", None)
-        pause = max(_pause_after(failures), min(LONGEST_PAUSE, int(1000 * asked)) if asked else 0)
+        pause = max(_compute_pause(failures), min(LONGEST_PAUSE, int(1000 * asked)) if asked else 0)
         self._paused[name] = failures, self._clock() + pause
-        _log.warning("the scorer %r could not be asked; the next try is in %.1f s: %r", name, pause / 1000, exc)
+        _log.warning("the scorer %r could not be reached; retrying in %.1f s: %r", name, pause / 1000, exc)
 
-    def _put_off(self, ref: SessionRef, name: str, batch: Sequence[Entry], exc: Exception) -> None:
-        """This batch failed: it is tried again later, smaller, and in the end left to its signals."""
+    def _postpone(self, ref: SessionRef, name: str, batch: Sequence[Entry], exc: Exception) -> None:
+        """Schedule a failed batch for a later, smaller attempt, or give it up after the last one."""
         progress = self._progress[ref]
         progress.tries += 1
         place = f"session {ref.id!r}, messages {batch[0].seq} to {batch[-1].seq}"
         if progress.tries < TRIES:
-            progress.not_before = self._clock() + _pause_after(progress.tries)
+            progress.not_before = self._clock() + _compute_pause(progress.tries)
             _log.warning("the scorer %r failed, %s: %r", name, place, exc)
             return
         self.counts.given_up += 1
         progress.start, progress.tries, progress.not_before = batch[-1].seq + 1, 0, 0
-        _log.warning("the scorer %r failed %d times and is not asked again, %s: %r", name, TRIES, place, exc)
+        _log.warning("the scorer %r failed %d times, giving up on %s: %r", name, TRIES, place, exc)
 
 
-def _wanted(unit: Unit) -> list[Entry]:
-    """The messages of a unit that somebody is asked about: none where anything said how important the unit is."""
+def _select_entries(unit: Unit) -> list[Entry]:
+    """Return the messages of a unit that need a rating: none if any of them has an importance or is pinned."""
     if any(entry.importance is not None or entry.pinned for entry in unit.entries):
         return []
     return [entry for entry in unit.entries if not entry.erased and entry.message.role not in SYSTEM_ROLES]
 
 
-def _pause_after(failures: int) -> int:
+def _compute_pause(failures: int) -> int:
     return int(min(LONGEST_PAUSE, PAUSE * 2 ** min(failures - 1, 20)))

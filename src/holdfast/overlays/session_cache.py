@@ -1,12 +1,12 @@
-"""What a process remembers of sessions it has just served, so that their next turn reads nothing from the store.
+"""The view cache: sessions that a process has just served, so that their next turn reads nothing from the store.
 
-One `SessionCache` for all tenants of the process is bounded by bytes. A message that several sessions of a tenant share (forks, and
-sessions that begin alike) is held, and counted, once. Bytes are estimated when an entry arrives and when it leaves, never by going
-over a session again.
+One `SessionCache` for all tenants of the process is bounded by bytes. A message that several sessions of a tenant share
+(forks, and sessions that begin alike) is stored, and counted, once. Sizes are estimated when an entry is added or
+removed, never by iterating over a session again.
 
-What is remembered is used only while it is proven to be the log: every write adds one to a session's version, so a write that
-finds the version that is remembered finds the session that is remembered. After a write of another process, the session
-is read again. Several servers on one database need not know of each other.
+A cached session is used only while it is known to match the log: every write increments a session's version, so a write
+that finds the cached version also finds the cached session unchanged. After a write of another process, the session is
+read again. Several servers on one database need not know of each other.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, SavedView
 
 LAST: Final = 8
-"""Newest entries remembered of each session: enough to recognise a retry."""
+"""Number of newest entries cached of each session: enough to recognise a retry."""
 VIEWS: Final = 4
-"""Views remembered of each session; the one used longest ago leaves first."""
+"""Maximum number of views cached of each session; the least recently used one is evicted first."""
 TENANT_SHARE: Final = 0.5
-"""Part of the cache that one tenant may fill."""
+"""Share of the cache that one tenant may fill."""
 LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
-"""Entries, or tokens of them, from which folding takes long enough to delay other requests."""
+"""Number of entries, or of their tokens, from which folding takes long enough to delay other requests."""
 VIEW_BYTES: Final = 3_000
-"""What a view takes without entries and compactions."""
+"""Estimated size of a view without entries and compactions."""
 ENTRY_BYTES: Final = 260
-"""What an entry takes without its message."""
+"""Estimated size of an entry without its message."""
 UNIT_BYTES: Final = 350
-"""What an entry takes in each view, its message as it is sent included."""
+"""Estimated size of an entry in each view, including its message in the sent form."""
 
 
 def is_heavy(entries: Sequence[Entry]) -> bool:
-    """Return True if folding entries of a live path, in order, is better done off the event loop."""
+    """Return True if folding these entries should be done off the event loop. The entries are in order."""
     if not entries:
         return False
     first = entries[0]
@@ -60,12 +60,12 @@ def is_heavy(entries: Sequence[Entry]) -> bool:
 
 
 class CacheItem:
-    """Something that is remembered of a session.
+    """Something cached for a session.
 
     Attributes:
-        size: its bytes, estimated, without messages.
-        message_bytes: those of messages, of which other items may hold some as well.
-        used: when it was used last, as a number that only grows.
+        size: Estimated bytes, without messages.
+        message_bytes: Bytes of messages, which may be shared with other items.
+        used: Time of the last use, as a number that only grows.
     """
 
     size = 0
@@ -73,18 +73,18 @@ class CacheItem:
     used = 0
 
     def close(self) -> None:
-        """Release what it uses besides memory."""
+        """Release resources other than memory."""
 
 
 class CachedView:
-    """A view of a session that is carried on from turn to turn.
+    """A view of a session that is continued from turn to turn.
 
     Attributes:
-        folded: the view as of its last use.
-        pending: what the log grew by since then. It is folded in with the next build, which may run in a thread.
-        saved: the view's frontier as the store has it.
-        size: its bytes without entries, estimated when it had taken so many `steps`.
-        steps: see `FoldedView`.
+        folded: The view as of its last use.
+        pending: Entries added to the log since then, folded in by the next build, which may run in a thread.
+        saved: The view's frontier as stored.
+        size: Estimated bytes without entries, as of the number of `steps`.
+        steps: Value of `FoldedView.steps` at the last estimate.
     """
 
     def __init__(self, view: FoldedView, saved: int) -> None:
@@ -97,7 +97,7 @@ class CachedView:
 
     @property
     def view(self) -> FoldedView:
-        """The view up to the newest entry: what was written since the last call is folded in now."""
+        """The view up to the newest entry. Reading it folds in the pending entries and ratings."""
         if self.pending:
             pending, self.pending = self.pending, []
             self.folded.extend(pending)
@@ -108,11 +108,11 @@ class CachedView:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether what is left to fold is better folded off the event loop."""
+        """True if the pending work should be done off the event loop."""
         return self.folded.long or is_heavy(self.pending)
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """Note the importance of messages, by `seq`; the view learns it with its next build."""
+        """Record the importance of messages, by `seq`, for the next build of the view."""
         self._ratings |= importances
 
 
@@ -120,12 +120,12 @@ class CachedSession(CacheItem):
     """One session as of the last write or read of this process.
 
     Attributes:
-        session: at that version.
-        last: its newest live entries, in order.
-        views: by their keys.
-        held: the entries that its memory is counted by, in order: those that a view sends verbatim, and the last ones.
-        kept: the same from before these, which views keep all the same.
-        read: a view as it was read, by its key, until it is built.
+        session: The session at that version.
+        last: Its newest live entries, in order.
+        views: Views by their keys.
+        held: The entries counted in its size, in order: those that a view sends verbatim, and the last ones.
+        kept: Earlier entries counted in its size, because views keep them.
+        read: A view as read from the store, with its key, until it is built.
     """
 
     def __init__(self, session: Session, last: Sequence[Entry]) -> None:
@@ -139,11 +139,11 @@ class CachedSession(CacheItem):
         self.metadata_bytes = 0
 
     def holds(self, session: Session) -> bool:
-        """Return True if it is this very session at this version; one made anew under the same name is another."""
+        """Return True if this is the same session at the same version; a new one with the same name has another identity."""
         return (self.session.identity, self.session.version) == (session.identity, session.version)
 
     def find_view(self, key: str) -> CachedView | None:
-        """Return the view of a key, which counts as a use of it."""
+        """Return the view with this key and mark it as used."""
         found = self.views.get(key)
         if found is not None and len(self.views) > 1:
             self.views[key] = self.views.pop(key)
@@ -151,18 +151,18 @@ class CachedSession(CacheItem):
 
     @property
     def is_whole(self) -> bool:
-        """Whether `last` is all that is live."""
+        """True if `last` contains all live entries."""
         return len(self.last) == self.session.messages
 
     def take_read(self, key: str) -> ReadView | None:
-        """Return the view of a key as it was read, with what was written since; it is handed out once."""
+        """Return the view as read from the store, including later writes, and drop it; None if it was not read, or taken already."""
         if self.read is None or self.read[0] != key:
             return None
         read, self.read = self.read[1], None
         return read
 
     def extend(self, session: Session, entries: Sequence[Entry]) -> None:
-        """Go on to the next version of the session, which has more entries."""
+        """Advance to the next version of the session, which has more entries."""
         self.session = session
         if entries:
             self.last = (*self.last, *entries)[-LAST:]
@@ -173,14 +173,14 @@ class CachedSession(CacheItem):
             self.read = (key, msgspec.structs.replace(read, session=session, entries=(*read.entries, *entries)))
 
     def is_continued_by(self, appended: Appended, write: Append) -> bool:
-        """Return True if a write of this process came directly after what is remembered."""
+        """Return True if a write of this process directly follows the cached version."""
         before, after = self.session, appended.session
         if appended.replayed or write.retire_from is not None or after.identity != before.identity:
             return False
         if not appended.version == after.version == before.version + 1:
             return False
         if appended.compactions and any(one.status == "live" for one in appended.compactions):
-            return False  # the views do not know it
+            return False  # the cached views do not include it
         if not appended.entries:
             return True
         first, tail = appended.entries[0], before.tail
@@ -188,15 +188,15 @@ class CachedSession(CacheItem):
 
 
 class SessionCache:
-    """What one process remembers of the sessions of all its tenants, at most `max_bytes` by estimate.
+    """The cached sessions of all tenants of one process, at most `max_bytes` by estimate.
 
-    A tenant has at most half of it. If it is full, sessions leave of the tenants that have more than an equal share, the one that was
-    used longest ago first: a busy tenant never takes the place of one that uses little.
+    A tenant may fill at most half of it. When it is full, sessions of tenants above an equal share are evicted, least
+    recently used first, so a busy tenant never displaces one that uses little.
 
     Attributes:
-        tenant_bytes: what one tenant may fill.
-        uses: how often anything was used, which orders uses in time.
-        is_contended: whether there are so many tenants that all of them together may pass the limit.
+        tenant_bytes: Maximum size of one tenant's part.
+        uses: Number of uses so far, which orders uses in time.
+        is_contended: True if all tenants together could exceed the limit.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
@@ -208,23 +208,23 @@ class SessionCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is remembered, estimated."""
+        """Estimated bytes of everything cached."""
         return sum(tenant.size for tenant in self._tenants)
 
     def open_tenant(self) -> TenantCache:
-        """Open the part of a tenant; it is to be closed."""
+        """Create the part of a tenant, which the caller has to close."""
         tenant = TenantCache(self)
         self._tenants.append(tenant)
         self.is_contended = len(self._tenants) * self.tenant_bytes > self.max_bytes
         return tenant
 
     def remove(self, tenant: TenantCache) -> None:
-        """Take out the part of a tenant."""
+        """Remove the part of a tenant."""
         if tenant in self._tenants:
             self._tenants.remove(tenant)
 
     def trim(self) -> None:
-        """Evict until what is remembered is within the limit."""
+        """Evict items until the cache is within its limit."""
         while self.size > self.max_bytes:
             filled = [tenant for tenant in self._tenants if len(tenant)]
             share = self.max_bytes / len(filled)
@@ -232,10 +232,10 @@ class SessionCache:
 
 
 class TenantCache:
-    """What is remembered of one tenant's sessions.
+    """The cached sessions of one tenant.
 
     Attributes:
-        size: its bytes, estimated.
+        size: Estimated bytes.
     """
 
     def __init__(self, cache: SessionCache) -> None:
@@ -243,9 +243,9 @@ class TenantCache:
         self._cache = cache
         self._items: OrderedDict[Hashable, CacheItem] = OrderedDict()
         self._messages: dict[bytes, Message] = {}
-        """By digest: the object that all sessions share which have this message."""
+        """By digest: the message object shared by all sessions that have this message."""
         self._copies: dict[bytes, int] = {}
-        """By digest, how many entries use it, where that is more than one."""
+        """By digest: the number of entries that use the message, if more than one."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -253,7 +253,7 @@ class TenantCache:
     # -- sessions ------------------------------------------------------------
 
     def get(self, ref: SessionRef) -> CachedSession | None:
-        """Return what is remembered of a session, which counts as a use of it."""
+        """Return the cached session and mark it as used, or None."""
         item = self._items.get(ref)
         if not isinstance(item, CachedSession):
             return None
@@ -262,7 +262,7 @@ class TenantCache:
         return item
 
     def put_read(self, read: ReadView, key: str) -> CachedSession:
-        """Remember a session with a view that was just read and is yet to be built, so that a turn reads it once."""
+        """Cache a session with a view that was read but not built yet, so that a turn reads it only once."""
         self.drop(read.session.ref)
         read = self.share(read)
         cached = CachedSession(read.session, read.entries)
@@ -274,21 +274,21 @@ class TenantCache:
         return cached
 
     def share(self, read: ReadView) -> ReadView:
-        """Return a view that was just read, with messages that are remembered already in place of equal ones."""
+        """Return a view just read, with equal messages replaced by the cached objects."""
         if not self._messages:
             return read
-        head, entries = (tuple([self._shared(entry) for entry in part]) for part in (read.head, read.entries))
+        head, entries = (tuple([self._share_message(entry) for entry in part]) for part in (read.head, read.entries))
         return msgspec.structs.replace(read, head=head, entries=entries)
 
     def put(self, session: Session, last: Sequence[Entry], key: str, view: FoldedView, saved: int) -> None:
-        """Remember a view of a session.
+        """Cache a view of a session.
 
         Args:
-            session: the version that the view was built from.
-            last: its newest live entries, in order.
-            key: names the view.
-            view: all of the log is folded into it.
-            saved: the view's frontier as the store has it.
+            session: The version that the view was built from.
+            last: Its newest live entries, in order.
+            key: Key of the view.
+            view: The view, with all of the log folded in.
+            saved: The view's frontier as stored.
         """
         found = self._items.get(session.ref)
         self.drop(session.ref)
@@ -298,18 +298,20 @@ class TenantCache:
         cached.views[key] = CachedView(view, saved)
         while len(cached.views) > VIEWS:
             del cached.views[next(iter(cached.views))]
-        self._hold(cached)
+        self._admit_all(cached)
         self.keep(session.ref, cached)
 
     def take(self, ref: SessionRef, appended: Appended, write: Append) -> None:
-        """Take in a write of this process, or forget the session if the write does not continue what is remembered."""
+        """Apply a write of this process, or drop the session if the write does not follow the cached version."""
         cached = self._items.get(ref)
         if not isinstance(cached, CachedSession):
             return
         if not cached.is_continued_by(appended, write):
             self.forget(ref)
             return
-        entries = [self._shared(entry) if entry.digest in self._messages else entry for entry in appended.entries]
+        entries = [
+            self._share_message(entry) if entry.digest in self._messages else entry for entry in appended.entries
+        ]
         for entry in entries:
             self._admit(cached, entry)
         cached.extend(appended.session, entries)
@@ -320,10 +322,10 @@ class TenantCache:
                 cached.views[key].saved = saved.frontier
         self._measure(cached)
         if self.size > self._cache.tenant_bytes or self._cache.is_contended:
-            self._settle(ref, cached)
+            self._enforce_limits(ref, cached)
 
     def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
-        """Note the importance of a session's messages, if the session is remembered."""
+        """Record the importance of a session's messages, if the session is cached."""
         cached = self._items.get(ref)
         if isinstance(cached, CachedSession):
             cached.read = None
@@ -331,25 +333,25 @@ class TenantCache:
                 view.rate(importances)
 
     def follow(self, before: Session, after: Session) -> None:
-        """Take over a session whose own fields this process changed from `before` to `after`; its log is the same."""
+        """Replace `before` with `after`, a version in which this process changed only the session's own fields, not the log."""
         cached = self._items.get(before.ref)
         if not isinstance(cached, CachedSession):
             return
         if cached.holds(before) and (after.identity, after.version) == (before.identity, before.version + 1):
             cached.session, cached.own_bytes, cached.read = after, session_bytes(after), None
             self._measure(cached)
-            self._settle(before.ref, cached)
+            self._enforce_limits(before.ref, cached)
         else:
             self.forget(before.ref)
 
     def forget(self, ref: SessionRef) -> None:
-        """Drop what is remembered of a session."""
+        """Drop a session from the cache."""
         self.drop(ref)
 
     # -- items of any kind ---------------------------------------------------
 
     def find(self, key: Hashable) -> CacheItem | None:
-        """Return an item, which counts as a use of it."""
+        """Return an item and mark it as used, or None."""
         item = self._items.get(key)
         if item is not None:
             self._items.move_to_end(key)
@@ -357,22 +359,22 @@ class TenantCache:
         return item
 
     def keep(self, key: Hashable, item: CacheItem) -> None:
-        """Remember an item, in place of another one of that key, as used just now; its `size` is set already."""
+        """Cache an item as just used, replacing another one with that key. Its `size` must be set."""
         self.drop(key)
         self._items[key] = item
         self._cache.uses = item.used = self._cache.uses + 1
         self.size += item.size
-        self._settle(key, item)
+        self._enforce_limits(key, item)
 
     def resize(self, key: Hashable, item: CacheItem, size: int) -> None:
-        """Note that an item takes another number of bytes now, if it is still the one that is remembered."""
+        """Update the size of an item, if it is still the cached one."""
         if size != item.size and self._items.get(key) is item:
             self.size += size - item.size
             item.size = size
-            self._settle(key, item)
+            self._enforce_limits(key, item)
 
     def drop(self, key: Hashable) -> None:
-        """Forget an item."""
+        """Remove an item."""
         item = self._items.pop(key, None)
         if item is None:
             return
@@ -385,21 +387,21 @@ class TenantCache:
         item.close()
 
     def last_used(self) -> int:
-        """Return when the item that is next to leave was used last."""
+        """Return the time of the last use of the item that will be evicted next."""
         return next(iter(self._items.values())).used
 
     def evict(self) -> None:
-        """Forget the item that was used longest ago."""
+        """Remove the least recently used item."""
         self.drop(next(iter(self._items)))
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         for key in list(self._items):
             self.drop(key)
         self._cache.remove(self)
 
-    def _settle(self, key: Hashable, item: CacheItem) -> None:
-        """Keep within the limits, after an item came or grew. One that alone is too large leaves first."""
+    def _enforce_limits(self, key: Hashable, item: CacheItem) -> None:
+        """Enforce the limits after an item was added or grew. An item that alone exceeds the limit is removed first."""
         most = self._cache.tenant_bytes
         if self.size > most:
             if item.size + item.message_bytes > most:
@@ -410,15 +412,15 @@ class TenantCache:
 
     # -- what sessions take --------------------------------------------------
 
-    def _shared(self, entry: Entry) -> Entry:
-        """Return an entry with the message that is remembered already, if that is equal to its own."""
+    def _share_message(self, entry: Entry) -> Entry:
+        """Return an entry with its message replaced by the cached one, if that is equal."""
         known = self._messages.get(entry.digest)
         if known is None or known is entry.message or known != entry.message:
             return entry
         return msgspec.structs.replace(entry, message=known)
 
     def _admit(self, cached: CachedSession, entry: Entry) -> None:
-        """Hold an entry from now on. A message that other entries have as well is counted once."""
+        """Add an entry to a session's size. A message shared with other entries is counted once."""
         digest, message = entry.digest, entry.message
         size = message_bytes(message)
         cached.held.append(entry)
@@ -433,7 +435,7 @@ class TenantCache:
             self._messages[digest] = message
 
     def _release(self, cached: CachedSession, entry: Entry) -> None:
-        """Hold an entry no longer."""
+        """Remove an entry from a session's size."""
         digest, size = entry.digest, message_bytes(entry.message)
         cached.message_bytes -= size
         if entry.metadata:
@@ -448,8 +450,8 @@ class TenantCache:
         if is_shared:
             del self._messages[digest]
 
-    def _hold(self, cached: CachedSession) -> None:
-        """Count all that the views of a session hold, and its last entries."""
+    def _admit_all(self, cached: CachedSession) -> None:
+        """Add all entries that the views of a session use, and its last entries, to its size."""
         entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.entries()}
         entries |= {entry.seq: entry for entry in cached.last}
         for seq in sorted(entries):
@@ -457,22 +459,22 @@ class TenantCache:
         self._measure(cached)
 
     def _measure(self, cached: CachedSession) -> None:
-        """Estimate a session's bytes anew: from how many entries it holds, and what its views have laid since the last time."""
+        """Update a session's estimated size from its number of entries and the changes of its views."""
         moved, views = False, 0
         for view in cached.views.values():
             if view.steps != view.folded.steps:
                 view.steps, view.size, moved = view.folded.steps, VIEW_BYTES + view.folded.overlay_bytes(), True
             views += view.size
         if moved:
-            self._shed(cached)
+            self._drop_unused(cached)
         entries = (ENTRY_BYTES + UNIT_BYTES * len(cached.views)) * (len(cached.held) + len(cached.kept))
         size = cached.own_bytes + cached.metadata_bytes + views + entries
         if self._items.get(cached.session.ref) is cached:
             self.size += size - cached.size
         cached.size = size
 
-    def _shed(self, cached: CachedSession) -> None:
-        """Count entries no more that no view sends any longer."""
+    def _drop_unused(self, cached: CachedSession) -> None:
+        """Remove entries from a session's size that no view uses any longer."""
         keeps = {seq for view in cached.views.values() for seq in view.folded.kept()}
         floor = min((view.folded.frontier for view in cached.views.values()), default=0)
         if cached.last:
@@ -487,35 +489,35 @@ class TenantCache:
 
 
 PREVIEW: Final = "preview "
-"""Begins the key of a view that no turn goes on from: what a turn sends depends on the turns before it alone."""
+"""Prefix of the key of a view that no turn continues: what a turn sends depends on the turns before it only."""
 _SLACK: Final = 8
-"""The part of a buffer's messages by which it slides before it is saved again."""
+"""A buffer is saved again after it has slid by one part in this many of its messages."""
 _READS: Final = 4
-"""Times that a view is read again because the log changed between two reads."""
+"""How often a view is read again because the log changed between two reads."""
 
 
 class ReadView(msgspec.Struct, frozen=True, kw_only=True):
-    """All that building from a view needs, seen at one moment."""
+    """Everything needed to build from a view, as of one moment."""
 
     session: Session
     state: ViewState | None
-    """As it was saved; None: worked out from the whole live path, and from `live`."""
+    """The saved state; None if the view has to be computed from the whole live path and `live`."""
     head: tuple[Entry, ...]
-    """The entries that the state keeps from before its frontier."""
+    """Entries that the state keeps from before its frontier."""
     entries: tuple[Entry, ...]
     """The live path from the state's frontier on."""
     live: StoredCompaction | None
-    """The view's live summary; with a state it is in there."""
+    """The view's live summary, which is part of the state if there is one."""
     saved: int
-    """The frontier as the store has it; 0 when no view is saved that could be gone on with."""
+    """The frontier as stored; 0 if there is no saved view that can be continued."""
 
 
 async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
-    """The view of that key. One that was saved by other rules, or does not know the live summary, is made anew.
+    """Return the view with this key. A view saved under other rules, or without the live summary, is computed anew.
 
     Raises:
-        SessionNotFound: no such session.
-        Conflict: the log changed again and again between two reads.
+        SessionNotFound: The session does not exist.
+        Conflict: The log changed repeatedly between two reads.
     """
     for _ in range(_READS):
         rows = await store.window(ref, key)
@@ -533,18 +535,18 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
                 live=rows.compaction,
                 saved=saved,
             )
-    raise Conflict(f"session {ref.id!r} changes faster than it can be read; try again")
+    raise Conflict(f"session {ref.id!r} changed repeatedly while it was read; try again")
 
 
 def view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | None:
-    """Return a view to be saved, if the build moved its frontier: nothing else is worth a write.
+    """Return the view to save, or None: a view is worth a write only if the build moved its frontier.
 
     Args:
-        built: the build.
-        frontier: as the store has it.
-        version: of the session that it was built from.
+        built: The build.
+        frontier: The frontier as stored.
+        version: Version of the session that the view was built from.
     """
-    # A buffer slides with every message: then a few more are read again, rather than a view saved each time.
+    # A buffer slides with every message. Reading a few more messages again is cheaper than saving it each time.
     if abs(built.view.frontier - frontier) <= built.request.strategy.history // _SLACK:
         return None
     return SavedView(built.state.frontier, encode_state(built.state), built.state.keep, version)

@@ -1,4 +1,4 @@
-"""Who writes a summary: a model, in as many calls as its window asks for, or somebody's own function."""
+"""Writing of summaries: by a model, in as many calls as its window requires, or by a user-defined function."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.compacting")
 _CHUNK_LEAST: Final = 128
-"""Tokens of the conversation that a summarizer has to have room for at once."""
+"""Minimum number of tokens of the conversation that a summarizer must be able to read at once."""
 _OWN_SHARE: Final = 0.25
-"""Part of a model's input that a summary by it may take: it reads the one before beside the conversation."""
+"""Maximum share of a model's input that a summary may have: the model reads the previous one along with the conversation."""
 _SMALLER: Final = 3
-"""Times that chunks are made half as large because the model found one too long."""
+"""How often chunks are halved because the model found one too long."""
 _RUNAWAY: Final = 24
-"""Characters of an answer for each token that it may have, at which it is not listened to any longer."""
+"""Characters per allowed token after which an answer is cut off."""
 _ERROR_CHARS: Final = 400
-"""Characters of a model's own words in the record of a failure."""
+"""Maximum length of a model's own message in the record of a failure."""
 
 Writer = Llm | Summarizer
-"""Who can write a summary."""
+"""A model or a function that writes summaries."""
 
 
-class Unwritten(Exception):
-    """There is no summary.
+class SummaryError(Exception):
+    """A summary could not be written.
 
     Args:
-        reason: one word, for counts.
-        message: what happened, without content of the conversation.
-        pause: seconds that the model asked to wait.
+        reason: One word, used for counts.
+        message: Description of the failure, without content of the conversation.
+        pause: Seconds that the model asked to wait.
     """
 
     def __init__(self, reason: str, message: str, *, pause: float | None = None) -> None:
@@ -56,21 +56,21 @@ class Unwritten(Exception):
         self.pause = pause
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be summarized, and how long the summary may be."""
+class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of a summarizer, and the maximum length of the summary."""
 
     units: Sequence[Unit]
     earlier: str | None
-    """The summary before, which the new one takes in."""
+    """The previous summary, to be included in the new one."""
     tokens: int
-    """That the summary may have, by `count`."""
+    """Maximum length of the summary, measured by `count`."""
     count: Count
     """The view's counter."""
     prompt: str = PROMPT
 
 
-class Spent(msgspec.Struct):
-    """What a summary took so far, one that failed included."""
+class SummaryCost(msgspec.Struct):
+    """Cost of a summary so far, including failed calls."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -78,70 +78,70 @@ class Spent(msgspec.Struct):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A summary that was found good."""
+    """A summary that passed the checks."""
 
     text: str
     chunks: int
-    """Parts that the source was read in."""
+    """Number of parts in which the source was read."""
     cut: bool
-    """Whether it stayed too long and was cut."""
+    """True if the summary was too long and had to be cut."""
 
 
-async def write(writer: Writer, reading: Reading, spent: Spent, *, seconds: float) -> Draft:
-    """Have a summary written.
+async def write_summary(writer: Writer, reading: SummaryInput, spent: SummaryCost, *, seconds: float) -> Draft:
+    """Return a summary of `reading`.
 
     Args:
-        writer: who writes.
-        reading: what is read.
-        spent: is added to, whatever comes of it.
-        seconds: that one call may take.
+        writer: The model or function.
+        reading: Input of the summary.
+        spent: Updated with the cost of all calls, even if the summary fails.
+        seconds: Timeout of one call.
 
     Raises:
-        Unwritten: nothing came that can stand for the range.
+        SummaryError: No usable summary was written.
     """
     if isinstance(writer, Summarizer):
-        return await _by_function(writer, reading, spent, seconds)
-    most = _chunk_tokens(writer, reading)
+        return await _write_by_function(writer, reading, spent, seconds)
+    most = _compute_chunk_tokens(writer, reading)
     for _ in range(_SMALLER):
-        parts = await run_cpu(_parts, writer, reading, most)
+        parts = await run_cpu(_split_source, writer, reading, most)
         try:
-            return await _by_model(writer, reading, parts, spent, seconds)
+            return await _write_by_model(writer, reading, parts, spent, seconds)
         except ContextTooLong as exc:
             known = exc.context_limit
-            most = min(most // 2, most if known is None else _chunk_tokens(writer, reading, window=known))
+            most = min(most // 2, most if known is None else _compute_chunk_tokens(writer, reading, window=known))
             if most < _CHUNK_LEAST:
                 break
-    raise Unwritten("rejected", f"{writer.model} finds even {most:,} tokens of the conversation too long")
+    raise SummaryError("rejected", f"{writer.model} rejects even {most:,} tokens of the conversation as too long")
 
 
-def allowed(writer: Writer, tokens: int) -> int:
-    """Tokens that a summary may have: `tokens`, or less where the window of the model that writes it is small."""
+def compute_summary_tokens(writer: Writer, tokens: int) -> int:
+    """Return the maximum tokens of a summary: `tokens`, or less if the window of the summarizing model is small."""
     if isinstance(writer, Summarizer):
         return tokens
     try:
         return max(1, min(tokens, int(_OWN_SHARE * writer.compute_budget(tools=False).counted)))
     except InvalidRequest:
-        return tokens  # there is no room for anything: `capacity` says so
+        return tokens  # no room at all: `compute_capacity` reports that
 
 
-def capacity(writer: Writer, reading: Reading, calls: int) -> int | None:
-    """Tokens, by the writer's counter, that so many calls can read; None: any number, in one call."""
-    return None if isinstance(writer, Summarizer) else calls * _chunk_tokens(writer, reading)
+def compute_capacity(writer: Writer, reading: SummaryInput, calls: int) -> int | None:
+    """Return the tokens, by the writer's counter, that so many calls can read; None if there is no limit."""
+    return None if isinstance(writer, Summarizer) else calls * _compute_chunk_tokens(writer, reading)
 
 
-def _chunk_tokens(llm: Llm, reading: Reading, *, window: int | None = None) -> int:
-    """Tokens of the conversation that the model can read beside its task, an earlier summary and a first answer."""
+def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None = None) -> int:
+    """Return the tokens of the conversation that a call can read in addition to the task, an earlier summary and a first answer."""
     sized = msgspec.structs.replace(llm, context_window=window) if window is not None else llm
     task = Task(text="", earlier="", tokens=reading.tokens, prompt=reading.prompt)
     counter = llm.counter
-    said = sum(counter.message(Message(role=one["role"], content=one["content"])) for one in task.shorter(""))
+    task_tokens = sum(counter.message(Message(role=one["role"], content=one["content"])) for one in task.shorter(""))
     earlier = max(reading.tokens, counter.text(reading.earlier or ""))
     try:
-        left = sized.compute_budget(tools=False).counted - said - earlier - reading.tokens
+        left = sized.compute_budget(tools=False).counted - task_tokens - earlier - reading.tokens
     except InvalidRequest as exc:
-        raise Unwritten("window", f"{llm.model} has no room for a prompt: {exc}") from exc
+        raise SummaryError("window", f"{llm.model} has no room for a prompt: {exc}") from exc
     if left < _CHUNK_LEAST:
-        raise Unwritten(
+        raise SummaryError(
             "window", f"the window of {llm.model} is too small to write summaries of {reading.tokens:,} tokens"
         )
     return left
@@ -150,82 +150,86 @@ def _chunk_tokens(llm: Llm, reading: Reading, *, window: int | None = None) -> i
 # -- by a model --------------------------------------------------------------
 
 
-def _parts(llm: Llm, reading: Reading, tokens: int) -> list[str]:
-    """What is read in each call. Counting takes long enough to keep others waiting, so it is done in a thread."""
+def _split_source(llm: Llm, reading: SummaryInput, tokens: int) -> list[str]:
+    """Split the source into the parts of each call. Run it in a thread, because counting may take long."""
     return chunks(list(records(reading.units)), tokens, llm.counter)
 
 
-async def _by_model(llm: Llm, reading: Reading, texts: Sequence[str], spent: Spent, seconds: float) -> Draft:
-    """The summary of all parts: each is read beside the summary of the ones before it."""
+async def _write_by_model(
+    llm: Llm, reading: SummaryInput, texts: Sequence[str], spent: SummaryCost, seconds: float
+) -> Draft:
+    """Summarize all parts in order, each together with the summary of the previous ones."""
     earlier, cut = reading.earlier, False
     for text in texts:
         task = Task(text=text, earlier=earlier, tokens=reading.tokens, prompt=reading.prompt)
-        earlier, cut = await _part(llm, task, reading.count, spent, seconds)
+        earlier, cut = await _summarize_part(llm, task, reading.count, spent, seconds)
     return Draft(earlier or "", len(texts), cut)
 
 
-async def _part(llm: Llm, task: Task, count: Count, spent: Spent, seconds: float) -> tuple[str, bool]:
-    """The answer to one task, and whether it had to be cut: one that is too long may be written again once."""
-    answer = await _good(await _asked(llm, task.messages, task.tokens, spent, seconds), task, count)
+async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost, seconds: float) -> tuple[str, bool]:
+    """Return the answer to one task, and whether it had to be cut. An answer that is too long is rewritten once."""
+    answer = await _require_flawless(await _call_model(llm, task.messages, task.tokens, spent, seconds), task, count)
     if count.text(answer) <= task.tokens:
         return answer, False
-    again = await _asked(llm, task.shorter(answer), task.tokens, spent, seconds)
-    if await _flaw(again, task, count) is None and count.text(again.text) < count.text(answer):
+    again = await _call_model(llm, task.shorter(answer), task.tokens, spent, seconds)
+    if await _find_flaw(again, task, count) is None and count.text(again.text) < count.text(answer):
         answer = again.text
     return fitted(answer, task.tokens, count.text), count.text(answer) > task.tokens
 
 
-async def _flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
-    """See `flaw`; it reads all of a source."""
+async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
+    """Return the flaw of an answer, if any; in a thread if necessary, because the whole source is read."""
     return await run_cpu(flaw, answer, task, count)
 
 
-async def _good(answer: Answer, task: Task, count: Count) -> str:
-    wrong = await _flaw(answer, task, count)
-    if wrong is not None:
-        raise Unwritten(wrong, _WRONG[wrong])
+async def _require_flawless(answer: Answer, task: Task, count: Count) -> str:
+    flaw_ = await _find_flaw(answer, task, count)
+    if flaw_ is not None:
+        raise SummaryError(flaw_, _WRONG[flaw_])
     return answer.text
 
 
 _WRONG: Final[Mapping[str, str]] = {
     "empty": "the summary is empty",
-    "cut_off": "the summary was cut off at the longest reply that the model may give",
-    "filtered": "the provider's content filter kept the summary back",
+    "cut_off": "the summary was cut off at the model's maximum reply length",
+    "filtered": "the provider's content filter withheld the summary",
     "tool_calls": "the summarizer called a tool instead of writing",
-    "refusal": "the summarizer refused",
+    "refusal": "the summarizer refused to write",
     "echo": "the summarizer repeated its task",
-    "nonsense": "the answer has nothing of what it was to summarize",
-    "vacuous": "the summary says next to nothing of what it was to summarize",
-    "too_long": "the summary is longer than what it was to summarize",
+    "nonsense": "the answer has nothing in common with what it should summarize",
+    "vacuous": "the summary contains almost nothing of what it should summarize",
+    "too_long": "the summary is longer than its source",
 }
 
 
-async def _asked(llm: Llm, messages: list[dict[str, Any]], tokens: int, spent: Spent, seconds: float) -> Answer:
-    """One call."""
+async def _call_model(
+    llm: Llm, messages: list[dict[str, Any]], tokens: int, spent: SummaryCost, seconds: float
+) -> Answer:
+    """Call the model once and return its answer."""
     body: dict[str, Any] = {**llm.params, "model": llm.model, "messages": messages}
     if llm.max_tokens is not None:
         body.setdefault("max_tokens", llm.max_tokens)
     collector, chars, runaway = Collector(), 0, False
-    async with _guarded(llm.model, seconds), closing(llm.client.stream(body)) as stream:
+    async with _convert_errors(llm.model, seconds), closing(llm.client.stream(body)) as stream:
         async for chunk in stream:
             collector.add(chunk)
-            chars += sum(len(str((choice.get("delta") or {}).get("content") or "")) for choice in _choices(chunk))
+            chars += sum(len(str((choice.get("delta") or {}).get("content") or "")) for choice in _list_choices(chunk))
             if chars > tokens * _RUNAWAY:
                 runaway = True
                 break
-    answer = _answer(collector.partial(), runaway=runaway)
+    answer = _parse_answer(collector.partial(), runaway=runaway)
     spent.calls += 1
     spent.prompt_tokens += answer.prompt_tokens
     spent.completion_tokens += answer.completion_tokens
     return answer
 
 
-def _choices(chunk: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _list_choices(chunk: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = chunk.get("choices")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
+def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
     message, tokens = choice.get("message") or {}, read_usage(completion.get("usage"))
     content = message.get("content")
@@ -243,47 +247,51 @@ def _answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
 # -- by a function -----------------------------------------------------------
 
 
-async def _by_function(writer: Summarizer, reading: Reading, spent: Spent, seconds: float) -> Draft:
-    """What somebody's function makes of the messages; it is held to what a model's answer is held to."""
+async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: SummaryCost, seconds: float) -> Draft:
+    """Return the summary of a user-defined function, checked like a model's answer."""
     messages = [message_to(message) for unit in reading.units for _, message in spoken(unit)]
     text = "\n".join(records(reading.units))
     task = Task(text=text, earlier=reading.earlier, tokens=reading.tokens, prompt=reading.prompt)
-    async with _guarded(writer.name, seconds):
-        said = await called(writer, messages, earlier=reading.earlier, tokens=reading.tokens)
+    async with _convert_errors(writer.name, seconds):
+        text_ = await call_summarizer(writer, messages, earlier=reading.earlier, tokens=reading.tokens)
     spent.calls += 1
-    if not isinstance(said, str):
-        raise Unwritten("nonsense", f"the summarizer {writer.name} gave {type(said).__name__}, not a text")
-    answer = await _good(Answer(cleaned(said)), task, reading.count)
+    if not isinstance(text_, str):
+        raise SummaryError(
+            "nonsense", f"the summarizer {writer.name} returned {type(text_).__name__} instead of a string"
+        )
+    answer = await _require_flawless(Answer(cleaned(text_)), task, reading.count)
     return Draft(fitted(answer, reading.tokens, reading.count.text), 1, reading.count.text(answer) > reading.tokens)
 
 
-async def called(writer: Summarizer, messages: list[dict[str, Any]], *, earlier: str | None, tokens: int) -> Any:
-    """Call the function: an asynchronous one here, another one in a thread, because it may wait."""
+async def call_summarizer(
+    writer: Summarizer, messages: list[dict[str, Any]], *, earlier: str | None, tokens: int
+) -> Any:
+    """Call a summarizer function: directly if it is asynchronous, else in a thread, because it may block."""
 
     def call() -> Any:
         return writer.write(messages, earlier=earlier, tokens=tokens)
 
     if inspect.iscoroutinefunction(writer.write):
         return await call()
-    said = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-    return await said if inspect.isawaitable(said) else said
+    result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    return await result if inspect.isawaitable(result) else result
 
 
 @asynccontextmanager
-async def _guarded(who: str, seconds: float) -> AsyncIterator[None]:
-    """What goes wrong in a call, told as `Unwritten`; a prompt that is too long is the caller's affair."""
+async def _convert_errors(name: str, seconds: float) -> AsyncIterator[None]:
+    """Convert the errors of a call to `SummaryError`, except `ContextTooLong`, which the caller handles."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as exc:
-        raise Unwritten("timeout", f"{who} did not answer within {seconds:g} s") from exc
-    except (Unwritten, ContextTooLong):
+        raise SummaryError("timeout", f"{name} did not answer within {seconds:g} s") from exc
+    except (SummaryError, ContextTooLong):
         raise
     except ModelError as exc:
         reason = "unavailable" if isinstance(exc, ModelUnavailable) else "failed"
         reason = "rejected" if isinstance(exc, ModelRejected) else reason
-        raise Unwritten(reason, str(exc)[:_ERROR_CHARS], pause=exc.retry_after) from exc
+        raise SummaryError(reason, str(exc)[:_ERROR_CHARS], pause=exc.retry_after) from exc
     except Exception as exc:
-        # Somebody's own code: what its error says may hold anything.
+        # User-defined code: its error message may contain anything.
         _log.warning("a summarizer failed", exc_info=exc)
-        raise Unwritten("failed", f"{who} failed: {type(exc).__name__}") from exc
+        raise SummaryError("failed", f"{name} failed: {type(exc).__name__}") from exc

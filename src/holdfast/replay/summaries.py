@@ -24,7 +24,14 @@ from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import NO_CANDIDATES, Room
 from holdfast.domain.session import Entry
 from holdfast.models import Collector, Model, closing
-from holdfast.overlays.summarizers import Reading, Spent, Unwritten, allowed, capacity, write
+from holdfast.overlays.summarizers import (
+    SummaryCost,
+    SummaryError,
+    SummaryInput,
+    compute_capacity,
+    compute_summary_tokens,
+    write_summary,
+)
 from holdfast.tokens import STORED
 from holdfast.wire.openai import message_from
 
@@ -61,21 +68,21 @@ class SummaryWriter:
         self._runner.run(self._llm.client.close())
         self._runner.close()
 
-    def write(self, reading: Reading, spent: Spent) -> str:
-        """The text of a summary. Raises `Unwritten`."""
+    def write(self, reading: SummaryInput, spent: SummaryCost) -> str:
+        """The text of a summary. Raises `SummaryError`."""
         try:
-            return self._runner.run(write(self._llm, reading, spent, seconds=SECONDS)).text
-        except Unwritten as exc:
+            return self._runner.run(write_summary(self._llm, reading, spent, seconds=SECONDS)).text
+        except SummaryError as exc:
             self.failed = self.failed or str(exc)
             raise
 
     def allowed(self, tokens: int) -> int:
         """Tokens that a summary by it may have, of those that there is room for."""
-        return allowed(self._llm, tokens)
+        return compute_summary_tokens(self._llm, tokens)
 
-    def room(self, reading: Reading) -> int:
-        """Tokens of the conversation that it reads for one summary. Raises `Unwritten`."""
-        return int(capacity(self._llm, reading, CALLS) or 0)
+    def room(self, reading: SummaryInput) -> int:
+        """Tokens of the conversation that it reads for one summary. Raises `SummaryError`."""
+        return int(compute_capacity(self._llm, reading, CALLS) or 0)
 
 
 class _Counting:
@@ -122,7 +129,7 @@ class SessionSummaries:
 
     def __init__(self, writer: SummaryWriter, request: Request, room: Room) -> None:
         self.made = self.failed = 0
-        self.spent = Spent()
+        self.spent = SummaryCost()
         self._writer = writer
         self._request = request
         self._room = room
@@ -164,7 +171,7 @@ class SessionSummaries:
         try:
             reading = self._reading(planned, log)
             self._text = self._writer.write(reading, self.spent)
-        except Unwritten:
+        except SummaryError:
             self.failed, self._in_a_row = self.failed + 1, self._in_a_row + 1
             self._wait = min(LONGEST_WAIT, 2 ** min(self._in_a_row, 10))
             return None
@@ -182,10 +189,10 @@ class SessionSummaries:
         view = summarized(strategy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates)
         return view.state()
 
-    def _reading(self, planned: Plan, log: Sequence[Entry]) -> Reading:
+    def _reading(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
         """What is to be read: what will be covered, what the digest covers as far as it can be read, the earlier summary."""
         count = self._request.count
-        reading = Reading(
+        reading = SummaryInput(
             units=planned.units,
             earlier=self._text if planned.earlier is not None else None,
             tokens=self._writer.allowed(

@@ -41,7 +41,15 @@ from holdfast.limits import (
 )
 from holdfast.numbers import check_whole
 from holdfast.overlays.compacting import STRATEGY
-from holdfast.overlays.summarizers import Reading, Spent, Unwritten, Writer, allowed, capacity, write
+from holdfast.overlays.summarizers import (
+    SummaryCost,
+    SummaryError,
+    SummaryInput,
+    Writer,
+    compute_capacity,
+    compute_summary_tokens,
+    write_summary,
+)
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session
 from holdfast.stores.sessions import NewSession
@@ -260,8 +268,8 @@ def _find_limit(writer: Writer | None, how: CarryOver, count: Count) -> int:
     if writer is None:
         return CARRIED_READ_TOKENS
     try:
-        most = capacity(writer, Reading(units=(), earlier=None, tokens=how.tokens, count=count), _CALLS)
-    except Unwritten:  # `_summary` says so
+        most = compute_capacity(writer, SummaryInput(units=(), earlier=None, tokens=how.tokens, count=count), _CALLS)
+    except SummaryError:  # `_summary` says so
         return CARRIED_READ_TOKENS
     return CARRIED_READ_TOKENS if most is None else min(CARRIED_READ_TOKENS, most)
 
@@ -309,17 +317,17 @@ async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, cou
     """What somebody writes; None where nobody can, or it took too long, or went wrong."""
     if writer is None:
         return None
-    reading = Reading(
+    reading = SummaryInput(
         units=units_of(source.entries),
         earlier=source.earlier,
-        tokens=allowed(writer, how.tokens),
+        tokens=compute_summary_tokens(writer, how.tokens),
         count=count,
         prompt=prompt,
     )
     try:
         async with asyncio.timeout(CARRIED_SECONDS):
-            return (await write(writer, reading, Spent(), seconds=CARRIED_SECONDS)).text
-    except (Unwritten, TimeoutError) as exc:
+            return (await write_summary(writer, reading, SummaryCost(), seconds=CARRIED_SECONDS)).text
+    except (SummaryError, TimeoutError) as exc:
         why = str(exc) or f"it took more than {CARRIED_SECONDS:g} s"
         _log.warning("a session is carried over by its digest, there is no summary: %s", why)
         return None

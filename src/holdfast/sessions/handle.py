@@ -389,9 +389,9 @@ class SessionHandle(ExplainedSession):
         marker = await engine.markers.of(session)
         request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
         if not wait and not preview:
-            engine.compactor.soon(self.ref, self.responder, request, options)
+            engine.compactor.schedule(self.ref, self.responder, request, options)
             return None
-        return await engine.compactor.now(self.ref, self.responder, request, options, preview=preview)
+        return await engine.compactor.compact(self.ref, self.responder, request, options, preview=preview)
 
     async def compactions(self) -> tuple[StoredCompaction, ...]:
         """Its compactions in order: those in use, those that were, and attempts that failed."""

@@ -68,7 +68,7 @@ async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
     """Make a summary if the digest had to move the frontier for this call to fit; return whether one was made."""
     if built.request.strategy.summarizer is None:
         return False
-    if not await turn.engine.compactor.inline(turn.request.ref, turn.request.responder, built.request):
+    if not await turn.engine.compactor.compact_inline(turn.request.ref, turn.request.responder, built.request):
         return False
     turn.forget_step()
     return True

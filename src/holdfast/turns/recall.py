@@ -40,7 +40,13 @@ from holdfast.limits import (
     SESSION_RECALL_SECONDS,
     SESSION_RECALL_WAITS,
 )
-from holdfast.overlays.passage_tables import QUESTIONS_CHARS, SessionPassages, is_recallable, least_for, questions_in
+from holdfast.overlays.passage_tables import (
+    QUESTIONS_CHARS,
+    SessionPassages,
+    choose_threshold,
+    extract_questions,
+    is_recallable,
+)
 from holdfast.recall.passages import Finding, Passage
 from holdfast.recall.questions import asks_many
 from holdfast.search.conversations import rank_session, search_conversations
@@ -174,7 +180,7 @@ async def recall_session(
 async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
     window, ref = drafted.fitted.window, session.ref
     query = _find_current_text(window)[:QUERY_CHARS]
-    if (least := least_for(query)) is None:
+    if (least := choose_threshold(query)) is None:
         return []
     passages = engine.passages.of(engine.store, ref, session.identity)
     held = window.whole() | ({window.current} if window.current is not None else set())
@@ -249,7 +255,7 @@ async def _catch_up(
         return {}, []
     near: dict[int, float] = {}
     found: list[Finding] = []
-    asked = questions_in(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
+    asked = extract_questions(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
     if asked and index.embedder is None:
         found = await _answer_by_words(search)
     if asked and not found:

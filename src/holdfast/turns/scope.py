@@ -77,7 +77,7 @@ class TurnScope:
 def index(turn: Turn) -> None:
     """Have what the turn wrote indexed, in the background."""
     if turn.wrote:
-        turn.engine.indexing.soon(turn.request.ref, turn.session)
+        turn.engine.indexing.schedule(turn.request.ref, turn.session)
 
 
 def compact(turn: Turn) -> None:
@@ -91,7 +91,7 @@ def compact(turn: Turn) -> None:
     for responder, built in prompts.values():
         turn.engine.compactor.after_turn(ref, responder, built, turn.session)
         if built.request.strategy.scorer is not None:
-            turn.engine.scoring.soon(ref, built.request.strategy.scorer)
+            turn.engine.scoring.schedule(ref, built.request.strategy.scorer)
 
 
 def clear_temp(turn: Turn) -> None:
