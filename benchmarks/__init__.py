@@ -1,4 +1,5 @@
-"""Measurements beside peers, run with `make bench`. Ratios on one machine in one run; no test asserts a time.
+"""Compare Holdfast with its peers on one machine, in one run: `make bench`.
 
-One file a table: `window`, `turn`, `sessions`, `replay`, `gateway`, `stored`. The others are what they share.
+Each part (`window`, `turn`, `sessions`, …) is a module with a function `measure` that returns its tables; `__main__` lists them.
+The other modules are shared. Only ratios within a run mean much, so no test asserts a time.
 """

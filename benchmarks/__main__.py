@@ -1,4 +1,4 @@
-"""`make bench`: the parts that are named, or all; tables on the terminal, Markdown, JSON."""
+"""Run the named parts of the benchmark, or all of them, and print their tables."""
 
 from __future__ import annotations
 
@@ -65,45 +65,55 @@ PARTS: Mapping[str, Callable[[Run], Coroutine[Any, Any, list[Table]]]] = {
 }
 
 
+ALIASES: Mapping[str, str] = {"doors": "apis"}
+"""Earlier names of parts."""
+
 PREFIX = "holdfast-bench-"
-MEMORY = "/dev/shm"
+MEMORY_FOLDER = "/dev/shm"
+"""The memory file system of Linux."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and print each part's tables as soon as they are there."""
-    given = _arguments(argv)
-    _allow_files()
+    """Measure the chosen parts and print the tables of each as soon as it is done."""
+    options = _parse_arguments(argv)
+    _raise_file_limit()
     tables: list[Table] = []
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=given.folder))
-        run = Run(Path(folder), quick=given.quick)
-        run.memory = stack.enter_context(_in_memory())
-        for name in given.parts or PARTS:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=options.folder))
+        run = Run(Path(folder), quick=options.quick)
+        run.memory_folder = stack.enter_context(_make_memory_folder())
+        for name in [ALIASES.get(name, name) for name in options.parts or PARTS]:
             freeze_heap()
             started = clock()
-            made = asyncio.run(PARTS[name](run))
+            part_tables = asyncio.run(PARTS[name](run))
             report(f"{name} took {clock() - started:.0f} s")
-            for table in made:
-                print(f"\n{table.format_markdown() if given.markdown else table.format_text()}", flush=True)
-            tables += made
-    if given.json:
-        text = json.dumps({"environment": environment(), "tables": [table.to_json() for table in tables]}, indent=2)
-        Path(given.json).write_text(text + "\n", encoding="utf-8")
+            for table in part_tables:
+                print(f"\n{table.format_markdown() if options.markdown else table.format_text()}", flush=True)
+            tables += part_tables
+    if options.json:
+        text = json.dumps(
+            {"environment": describe_environment(), "tables": [table.to_json() for table in tables]}, indent=2
+        )
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
     return 0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--quick", action="store_true", help="shorter, and up to 10,000 entries only")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *ALIASES, []], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument(
+        "--quick", action="store_true", help="measure for a shorter time, on sessions of up to 10,000 entries"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--json", metavar="FILE", help="write the raw figures to FILE")
-    parser.add_argument("--folder", help="where databases are made; it should be on a disk  [default: a temporary one]")
+    parser.add_argument(
+        "--folder", help="folder for databases, which should be on a disk (default: a temporary folder)"
+    )
     return parser.parse_args(argv)
 
 
-def environment() -> dict[str, Any]:
-    """What the figures depend on, and nothing that names the machine."""
+def describe_environment() -> dict[str, Any]:
+    """Return the versions and hardware that the figures depend on; nothing in it identifies the machine."""
     peers = ("apsw", "langchain-core", "openai-agents", "tiktoken")
     return {
         "python": platform.python_version(),
@@ -116,19 +126,19 @@ def environment() -> dict[str, Any]:
 
 
 @contextmanager
-def _in_memory() -> Iterator[Path | None]:
-    """A folder on the memory file system that Linux has."""
-    if not Path(MEMORY).is_dir():
+def _make_memory_folder() -> Iterator[Path | None]:
+    """Yield a temporary folder on the memory file system, or None if the system has none."""
+    if not Path(MEMORY_FOLDER).is_dir():
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=MEMORY) as folder:
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=MEMORY_FOLDER) as folder:
         yield Path(folder)
 
 
-def _allow_files() -> None:
-    """As many open files as may be: a peer opens several a session and thread."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system permits: one peer opens several per session and thread."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The gateway's doors side by side: the same words by Chat Completions and by Anthropic's Messages, in turns."""
+"""Latency that the gateway adds to OpenAI Chat Completions and to Anthropic Messages, measured alternately."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table, format_count, format_duration
 from benchmarks.timing import Samples, clock, report
 
-PIECES = 200
-"""Of a streamed reply, all at once: what is measured is the work for each."""
+CHUNKS = 200
+"""Chunks of a streamed reply. The upstream sends them at once, so the table shows the work per chunk."""
 SESSIONS = 100
-DIRECT = "the upstream itself"
+DIRECT = "upstream alone"
 PATHS: Mapping[str, str] = {"Chat Completions": "/v1/chat/completions", "Messages": "/v1/messages"}
 
 
 async def measure(run: Run) -> list[Table]:
-    """One client, which goes through another door with each request, and to the upstream itself in between."""
+    """Measure one client that alternates between both APIs of the gateway and the upstream."""
     count = 400 if run.quick else 2_000
     rows: list[dict[str, Figure]] = []
-    async with start_upstream(str(PIECES), "0.0") as upstream:
-        store = f"sqlite:///{run.folder}/doors.db"
+    async with start_upstream(str(CHUNKS), "0.0") as upstream:
+        store = f"sqlite:///{run.folder}/apis.db"
         async with start_gateway(run.folder, format_configuration(upstream), store) as gateway:
             for stream in (False, True):
                 rows += await _measure_rows(upstream, gateway, count, stream=stream)
-    delete_files(run.folder, "doors*")
+    delete_files(run.folder, "apis*")
     delete_files(run.folder, "gateway*")
-    title = "The two doors before an instant upstream, latency of one client"
-    note = f"Each request to another of {SESSIONS} sessions, the doors in turns. A streamed reply has {PIECES} pieces."
-    return [Table("doors", title, _COLUMNS, rows, (note, "Driven by coroutines, in a process of their own."))]
+    title = "The two APIs in front of an instant upstream, latency of one client"
+    note = f"Requests cycle through {SESSIONS} sessions and alternate between the APIs. A streamed reply has {CHUNKS} chunks."
+    return [Table("apis", title, _COLUMNS, rows, (note, "Driven by coroutines in a separate process."))]
 
 
 _COLUMNS = [
@@ -46,21 +46,21 @@ _COLUMNS = [
 
 
 async def _measure_rows(upstream: str, gateway: str, count: int, *, stream: bool) -> list[dict[str, Figure]]:
-    kind = "streamed" if stream else "whole"
-    report(f"doors: {kind}")
+    kind = "streamed" if stream else "not streamed"
+    report(f"apis: {kind}")
     targets = {DIRECT: (upstream, PATHS["Chat Completions"]), **{name: (gateway, path) for name, path in PATHS.items()}}
     clients = {name: await _Client.connect(url, path) for name, (url, path) in targets.items()}
     times: dict[str, list[float]] = {name: [] for name in targets}
-    for at in range(-SESSIONS, count):  # the first ones make the sessions
-        for name, client in list(clients.items())[:: 1 if at % 2 else -1]:  # neither always comes behind the other
-            begun = clock()
-            await client.ask(f"{name[:4]}-{kind}-{at % SESSIONS}", at, stream=stream)
+    for at in range(-SESSIONS, count):  # the first requests create the sessions
+        for name, client in list(clients.items())[:: 1 if at % 2 else -1]:  # so that neither API always comes second
+            started = clock()
+            await client.ask(f"{name[:4]}-{stream}-{at % SESSIONS}", at, stream=stream)
             if at >= 0:
-                times[name].append(clock() - begun)
+                times[name].append(clock() - started)
     for client in clients.values():
         client.close()
-    found = {name: Samples(given) for name, given in times.items()}
-    return [_make_row(f"{name}, {kind}", one, found[DIRECT], base=name == DIRECT) for name, one in found.items()]
+    samples = {name: Samples(seconds) for name, seconds in times.items()}
+    return [_make_row(f"{name}, {kind}", one, samples[DIRECT], base=name == DIRECT) for name, one in samples.items()]
 
 
 def _make_row(what: str, samples: Samples, direct: Samples, *, base: bool) -> dict[str, Figure]:
@@ -70,7 +70,7 @@ def _make_row(what: str, samples: Samples, direct: Samples, *, base: bool) -> di
 
 
 class _Client:
-    """One connection, which asks and reads the answer to its end."""
+    """One connection that sends requests and reads each response completely."""
 
     def __init__(self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._path = path

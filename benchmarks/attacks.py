@@ -1,7 +1,7 @@
-"""Attacks of one tenant on a server, in a process of their own so that they do not slow down the client that measures.
+"""Attacks of one tenant on a server, in a separate process so that they do not slow down the client that measures.
 
-`python -m benchmarks.attacks NAME URL KEY` prints a line when it begins, and goes on until it is killed. With the name
-`upstream` alone it is an upstream that never ends a reply, and prints its address.
+`python -m benchmarks.attacks NAME URL KEY` prints a line when the attack starts, and attacks until the process is killed.
+`python -m benchmarks.attacks upstream` starts an upstream that never ends a reply, and prints its address.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MIB: Final = 1 << 20
 
 
 class Attacker:
-    """A client of the tenant that attacks.
+    """A client of the attacking tenant.
 
     Attributes:
         url: the server's address.
-        token: what goes into the header `Authorization`.
+        token: value of the header `Authorization`.
     """
 
     def __init__(self, url: str, key: str, http: aiohttp.ClientSession) -> None:
@@ -35,7 +35,7 @@ class Attacker:
         self._http = http
 
     async def send(self, method: str, path: str, content: bytes | AsyncIterator[bytes] | None = None) -> int:
-        """Make one request with a JSON body; its status, or 0."""
+        """Send one request with a JSON body; return its status, or 0 if the connection failed."""
         headers = {"authorization": self.token, **({"content-type": "application/json"} if content is not None else {})}
         with suppress(aiohttp.ClientError, TimeoutError, ConnectionError):
             async with self._http.request(method, self.url + path, headers=headers, data=content) as response:
@@ -60,8 +60,8 @@ def _encode_chat(session: str, *messages: Mapping[str, Any], **more: Any) -> byt
 
 
 def _announce_start() -> None:
-    """Report that all is prepared."""
-    print("begins", flush=True)  # read by the benchmark
+    """Print a line that tells the benchmark that the attack starts."""
+    print("started", flush=True)
 
 
 def _make_distinct_words(size: int, seed: int) -> str:
@@ -70,7 +70,7 @@ def _make_distinct_words(size: int, seed: int) -> str:
 
 
 async def _search(attacker: Attacker) -> None:
-    """Eight messages of 1 MB of distinct words, and searches of them."""
+    """Store eight messages of 1 MB of distinct words and search them."""
     bodies = [
         _encode({"messages": [_make_user_message(f"harbour {_make_distinct_words(MIB, seed)}")]}) for seed in range(8)
     ]
@@ -83,7 +83,7 @@ async def _search(attacker: Attacker) -> None:
 
 
 async def _stall(attacker: Attacker) -> None:
-    """Eight connections that announce 32 MiB, send 128 KiB and stall; again when they are cut off."""
+    """Open eight connections that announce 32 MiB, send 128 KiB and stall; reopen each that the server closes."""
     at = urlsplit(attacker.url)
     head = (
         f"POST /v1/sessions HTTP/1.1\r\nHost: {at.netloc}\r\nAuthorization: {attacker.token}\r\n"
@@ -104,7 +104,7 @@ async def _stall(attacker: Attacker) -> None:
 
 
 async def _stream_endlessly(attacker: Attacker) -> None:
-    """Two chats whose upstream sends small pieces without an end."""
+    """Run two chats whose upstream sends small chunks without end."""
     _announce_start()
     while True:
         chats = (_encode_chat(f"endless-{at}", _make_user_message("go on"), stream=True) for at in range(2))
@@ -112,7 +112,7 @@ async def _stream_endlessly(attacker: Attacker) -> None:
 
 
 async def _count_tokens(attacker: Attacker) -> None:
-    """Eight messages of 1 MB of one letter, and prompts made of them."""
+    """Store eight messages of 1 MB of one repeated letter and build prompts from them."""
     body = _encode({"messages": [_make_user_message("a" * MIB) for _ in range(8)]})
     context = _encode({"strategy": "digest", "budget": 8000})
     _announce_start()
@@ -123,7 +123,7 @@ async def _count_tokens(attacker: Attacker) -> None:
 
 
 async def _send_huge_bodies(attacker: Attacker) -> None:
-    """Four connections with bodies of 100 MB, of no announced length."""
+    """Send bodies of 100 MB without a content length on four connections."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(100 * MIB // 65_536):
@@ -135,7 +135,7 @@ async def _send_huge_bodies(attacker: Attacker) -> None:
 
 
 async def _queue_turns(attacker: Attacker) -> None:
-    """Twenty-four turns of 11 MiB that wait for one of their session."""
+    """Queue twenty-four turns of 11 MiB behind a running turn of the same session."""
     text = "word " * (11 * MIB // 5)
     bodies = [_encode_chat("w", _make_user_message(f"{at} {text}")) for at in range(24)]
     _announce_start()
@@ -149,7 +149,7 @@ async def _queue_turns(attacker: Attacker) -> None:
 
 
 async def _send_many_messages(attacker: Attacker) -> None:
-    """Chats of 90,000 messages, and a body of nearly a million values."""
+    """Send chats of 90,000 messages and bodies of nearly a million JSON values."""
     messages = [{"role": "user", "content": [{"type": "text", "text": f"{at}"}]} for at in range(90_000)]
     chat = _encode_chat("many", *messages)
     values = _encode({"metadata": {"a": [[1]] * 450_000}})
@@ -163,10 +163,10 @@ async def _send_many_messages(attacker: Attacker) -> None:
 ATTACKS: Final[Mapping[str, Attack]] = {
     "searches of 1 MB messages": _search,
     "stalled uploads": _stall,
-    "an upstream without an end": _stream_endlessly,
-    "1 MB of one letter": _count_tokens,
+    "an upstream reply without end": _stream_endlessly,
+    "messages of 1 MB of one letter": _count_tokens,
     "bodies of 100 MB": _send_huge_bodies,
-    "turns that wait with 11 MiB": _queue_turns,
+    "queued turns of 11 MiB": _queue_turns,
     "bodies of 90,000 messages": _send_many_messages,
 }
 
@@ -178,7 +178,7 @@ async def _attack(name: str, url: str, key: str) -> None:
 
 
 async def _serve_upstream() -> None:
-    """Answer every chat with small pieces until its client goes, as fast as they are read."""
+    """Answer every chat with small chunks, as fast as they are read, until the client disconnects."""
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m"}
     event = {**chunk, "choices": [{"index": 0, "delta": {"content": "x "}, "finish_reason": None}]}
     pieces = f"data: {json.dumps(event)}\n\n".encode() * 50
@@ -194,12 +194,12 @@ async def _serve_upstream() -> None:
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)  # read by the benchmark
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
 
 def main() -> None:
-    """Attack, or be the upstream. Attackers have machines of their own: here they leave the processor to the server first."""
+    """Attack, or serve as the upstream, at a low priority: real attackers do not share the server's processor."""
     os.nice(5)
     asyncio.run(_serve_upstream() if sys.argv[1:] == ["upstream"] else _attack(*sys.argv[1:4]))
 

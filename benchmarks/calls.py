@@ -1,8 +1,8 @@
-"""How many files a warm turn visits, and how many functions it calls: a library turn, and a chat request to the gateway.
+"""Count the files that a warm turn visits and the functions that it calls, for a library turn and for a chat request.
 
-Counted by `sys.setprofile` in the event loop's thread, each resumption of a coroutine or generator included. The threads of the
-SQLite store are counted apart: they work for all sessions at once. The model is a stub, so nothing of an upstream's client is counted;
-nor is the HTTP server's: the application is called as ASGI.
+`sys.setprofile` counts in the event loop's thread and includes each resumption of a coroutine or generator. The threads of the SQLite
+store are counted separately, because they work for all sessions at once. The model is a stub and the application is called as ASGI,
+so neither the upstream client nor the HTTP server is counted.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from holdfast.server.app import make_app
 
 ROOT = str(Path(holdfast.__file__).parent)
 WARM = 40
-"""Turns before the one that is counted: its working set is carried on from the turn before."""
+"""Turns before the one that is counted, whose working set continues that of the turn before."""
 _NOTES = (
-    "Files and own calls: of the package. All calls: with those of the standard library, of other packages, and into C.",
-    "Index on: with the part of its work that falls into the turn.",
+    "Files and own calls: those of the package. All calls: including the standard library, other packages and calls into C.",
+    "Index on: includes the part of its work that falls into the turn.",
 )
 
 
 class Calls:
-    """Calls of one thread, or of several, while it is on."""
+    """Counter of the calls of one or more threads while `is_on` is set."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -44,7 +44,7 @@ class Calls:
         self.into_c = 0
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Count an event; see `sys.setprofile`."""
+        """Count an event of `sys.setprofile`."""
         if not self.is_on:
             return
         if event == "c_call":
@@ -56,14 +56,14 @@ class Calls:
                 self.own[code.co_filename, code.co_qualname] += 1
 
     def make_row(self, what: str) -> dict[str, Figure]:
-        """The figures."""
+        """Return the counts as a row of the table."""
         files = len({name for name, _ in self.own})
         own, python = sum(self.own.values()), self.python
         return {"what": what, "files": files, "own": own, "python": python, "all": python + self.into_c}
 
 
 async def measure(run: Run) -> list[Table]:
-    """Count a library turn and a chat request, with the index and without."""
+    """Count a library turn and a chat request, with and without the index."""
     rows: list[dict[str, Figure]] = []
     for index in ({"index": None}, {}):
         suffix = "index on" if not index else "index off"
@@ -86,7 +86,7 @@ CountFunction = Callable[[Holdfast, Calls, Calls], Awaitable[None]]
 async def _count_in_store(
     path: Path, what: str, count: CountFunction, options: Mapping[str, Any]
 ) -> list[dict[str, Figure]]:
-    """Open a store, and count what one turn calls in the loop's thread and in those of the store."""
+    """Open a store and count the calls of one turn, in the event loop's thread and in the store's threads."""
     loop, threads = Calls(), Calls()
     threading.setprofile(threads)
     try:
@@ -98,7 +98,7 @@ async def _count_in_store(
 
 
 async def _run_counted(loop: Calls, threads: Calls, work: Awaitable[Any]) -> Any:
-    await asyncio.sleep(1.5)  # what turns left to be done in the background is done
+    await asyncio.sleep(1.5)  # let the background work of earlier turns end
     sys.setprofile(loop)
     loop.is_on = threads.is_on = True
     try:
@@ -112,8 +112,8 @@ async def _count_turn(hf: Holdfast, loop: Calls, threads: Calls) -> None:
     session = await hf.session("counted", system="You help.")
 
     async def turn(number: int) -> None:
-        async with session.turn(f"question {number}: where is order {number}?") as opened:
-            opened.add(f"It is on its way, order {number}.")
+        async with session.turn(f"question {number}: where is order {number}?") as running:
+            running.add(f"It is on its way, order {number}.")
 
     for number in range(WARM):
         await turn(number)
@@ -133,7 +133,7 @@ async def _count_request(hf: Holdfast, loop: Calls, threads: Calls) -> None:
 
 
 async def _post(app: Any, body: Mapping[str, Any]) -> int:
-    """Post a chat request to an ASGI application; its status."""
+    """Post a chat request to an ASGI application; return the status."""
     sent = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
     answered, status = asyncio.Event(), 0
 
@@ -167,7 +167,7 @@ async def _post(app: Any, body: Mapping[str, Any]) -> int:
 
 
 class _Stub:
-    """A model that answers at once."""
+    """A model that replies at once."""
 
     name = "stub"
 
@@ -179,7 +179,7 @@ class _Stub:
             yield chunk
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 LLM = Llm(name="default", model="gpt-4o", client=_Stub())

@@ -1,7 +1,7 @@
-"""What is measured on: a made-up session of any length, the same in every run.
+"""A generated session of any length, the same in every run.
 
-Of six messages one is a call of a tool and one its JSON result; a message has 65 tokens on average. The views of the
-session, which take long to work out for the longest ones, are worked out once a run.
+Of every six messages, one is a tool call and one is its JSON result. A message has 65 tokens on average. Views of long sessions take
+long to build, so each is built once per run.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ where it is now because I need it before the weekend or else cancel it and pay t
 """
 WORDS = TEXT.split()
 REACH = 3_000
-"""Newest messages that views are worked out from: of 100,000 it would take minutes, for a state of about that size."""
+"""Newest messages that views are built from. Building from 100,000 messages would take minutes and give a state of about the same size."""
 LLM: Llm = msgspec.structs.replace(offline(), context_window=2_000_000)
-"""Never called here; its window is wide enough for every budget."""
+"""A model that is never called; its context window is large enough for every budget."""
 
 
 def make_message(at: int) -> Message:
-    """The message at place `at`: in rounds of question, call, result, answer, thanks, answer."""
+    """Return message number `at`, in rounds of question, tool call, result, answer, thanks, answer."""
     kind = at % 6
     if kind == 1:
         return Message(role="assistant", content=None, tool_calls=(_make_call(at),))
@@ -51,9 +51,9 @@ def make_message(at: int) -> Message:
 
 
 def make_text(at: int) -> str:
-    """A text that no other message has."""
-    said = " ".join(WORDS[(at * 7 + place) % len(WORDS)] for place in range(48))
-    return f"About order W{100_000 + at}: {said}, {said[:40]}."
+    """Return the text of message number `at`; no two messages share a text."""
+    words = " ".join(WORDS[(at * 7 + place) % len(WORDS)] for place in range(48))
+    return f"About order W{100_000 + at}: {words}, {words[:40]}."
 
 
 def _make_call(at: int) -> ToolCall:
@@ -73,10 +73,10 @@ def _make_entries(length: int) -> list[NewEntry]:
 
 
 class SampleSession:
-    """The session up to the longest length that this run measures, and what has been worked out of it.
+    """The generated session and its views.
 
     Args:
-        longest: messages.
+        longest: the number of messages; shorter sessions are its beginning.
     """
 
     def __init__(self, longest: int) -> None:
@@ -85,11 +85,11 @@ class SampleSession:
         self._states: dict[tuple[str, int, int], ViewState] = {}
 
     def compute_tail(self, length: int) -> Tail:
-        """The log's tail after `length` messages."""
+        """Return the tail of the log after `length` messages."""
         return self._tail if length == len(self.new) else extend(Tail(), self.new[:length])[1]
 
     def build_state(self, strategy: str, budget: int, length: int) -> ViewState:
-        """The view of the first `length` messages, worked out once a run, of the newest `REACH` and the task."""
+        """Return the view of the first `length` messages, built from the task and the newest `REACH` messages, once per run."""
         key = (strategy, budget, length)
         if key not in self._states:
             started = clock()
@@ -99,19 +99,17 @@ class SampleSession:
             )
             self._states[key] = build(request, None, (), entries).state
             if (took := clock() - started) > 1:
-                report(
-                    f"(the {strategy} view of {length:,} entries at {budget:,} tokens took {took:.1f} s to work out)"
-                )
+                report(f"(the {strategy} view of {length:,} entries at {budget:,} tokens took {took:.1f} s to build)")
         return self._states[key]
 
     def select_rows(self, state: ViewState, length: int) -> tuple[list[Entry], list[Entry]]:
-        """What a store would read for a build: what the view keeps, and the log from its frontier on."""
+        """Return the entries that a store reads for a build: those the view keeps, and the log after its frontier."""
         return [self.entries[seq] for seq in state.keep], self.entries[state.frontier : length]
 
     async def store_session(
         self, hf: Holdfast, session_id: str, length: int, *, view: Responder | None = None
     ) -> SessionRef:
-        """Make a session of `length` messages, indexed; with its view in the store if its voice is given, else as imported."""
+        """Store and index a session of `length` messages. Store its view too if its responder is given; otherwise it looks imported."""
         new = NewSession(id=session_id, user_id="bench", timestamp=hf.clock(), system_messages=(SYSTEM,))
         appended = await hf.store.replace(new, self.new[:length])
         ref = appended.session.ref
@@ -125,22 +123,22 @@ class SampleSession:
 
 
 async def wait_for_index(hf: Holdfast) -> None:
-    """Wait until the index has what was written: else it would be at work while somebody else is measured."""
+    """Wait until the index is up to date, so that it does not work while other candidates are measured."""
     if hf.index is not None:
         await hf.index.settled()
 
 
 def make_request(strategy: str, budget: int) -> Request:
-    """What the working sets of a table are built for."""
+    """Return the request that working sets of a table are built for."""
     settings = make_settings(strategy, budget)
     return Request(strategy=make_strategy(settings), count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
 
 
 def make_settings(strategy: str, budget: int) -> ContextSettings:
-    """A strategy with a budget."""
+    """Return the settings of a strategy with a budget."""
     return parse({"strategy": strategy, "budget": budget}, where="")
 
 
 def make_roster(strategy: str, budget: int, llm: Llm = LLM) -> Roster:
-    """One model, which nobody calls, and one strategy."""
+    """Return a roster of one model, which is never called, and one strategy."""
     return Roster({"default": llm}, context=make_settings(strategy, budget))

@@ -1,4 +1,4 @@
-"""Where the stores of the benchmark are: an empty place on each server that can be reached, gone in the end."""
+"""Empty databases for the benchmark, one on each server that is reachable; they are deleted at the end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NUMBERS = itertools.count()
 
 @asynccontextmanager
 async def open_sqlite(folder: Path) -> AsyncIterator[str]:
-    """A file."""
+    """Yield the URL of an SQLite file."""
     yield f"sqlite:///{folder}/servers.db"
 
 
 @asynccontextmanager
 async def open_postgres(_: Path) -> AsyncIterator[str]:
-    """A schema."""
+    """Yield the URL of an empty schema on the local PostgreSQL."""
     import asyncpg
 
     name = f"{NAME}_{next(_NUMBERS)}"
@@ -42,7 +42,7 @@ async def open_postgres(_: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def open_mysql(_: Path) -> AsyncIterator[str]:
-    """A database."""
+    """Yield the URL of an empty database on the local MariaDB."""
     import asyncmy
 
     name = f"{NAME}_{next(_NUMBERS)}"
@@ -60,7 +60,7 @@ async def open_mysql(_: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def open_redis(folder: Path) -> AsyncIterator[str]:
-    """A server of its own, that appends to a file and syncs it every second."""
+    """Start a Redis that appends to a file and syncs it every second; yield its URL."""
     program = shutil.which("redis-server")
     if program is None:
         raise FileNotFoundError("redis-server is not installed")
@@ -70,7 +70,7 @@ async def open_redis(folder: Path) -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="redis-", dir=folder) as data:
         options = {"port": str(port), "bind": "127.0.0.1", "dir": data, "appendonly": "yes", "appendfsync": "everysec"}
         command = [program, "--save", "", *(part for name, value in options.items() for part in (f"--{name}", value))]
-        server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)  # found on the path
+        server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
         try:
             await _wait_for_port(port)
             yield f"redis://127.0.0.1:{port}/0"
@@ -98,20 +98,20 @@ DATABASES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
     "MariaDB": open_mysql,
     "Redis, appendonly everysec": open_redis,
 }
-"""By name; the first needs nothing."""
+"""Databases by name; the first one needs no server."""
 
 
 @asynccontextmanager
 async def open_database(name: str, folder: Path) -> AsyncIterator[str | None]:
-    """The place's URL; None where there is no such server, which is told."""
-    opened = DATABASES[name](folder)
+    """Yield the URL of an empty database, or report that the server is missing and yield None."""
+    database = DATABASES[name](folder)
     try:
-        url = await opened.__aenter__()
-    except Exception as exc:  # noqa: BLE001  # whatever keeps it from being measured
-        report(f"no {name}: {type(exc).__name__}: {exc}")
+        url = await database.__aenter__()
+    except Exception as exc:  # noqa: BLE001  # any failure means that this database is not measured
+        report(f"{name} is not measured: {type(exc).__name__}: {exc}")
         yield None
         return
     try:
         yield url
     finally:
-        await opened.__aexit__(None, None, None)
+        await database.__aexit__(None, None, None)

@@ -1,4 +1,4 @@
-"""A step of the frontier with and without standing facts, by length of the session: it must not grow with the log."""
+"""A frontier step with and without standing facts, by session length: it must not grow with the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.tokens import STORED
 LENGTHS = (100, 10_000, 100_000)
 BUDGET = 4_000
 STEPS = 3
-"""Steps that one block measures."""
+"""Frontier steps that one block measures."""
 _STATEMENTS = (
     "Well, that went on for a while. I prefer berth {} to all others, because it is {} feet longer.",
     "Good to know. Please never call me before {} in the morning, I sleep with the window open.",
@@ -31,7 +31,7 @@ _STATEMENTS = (
 
 
 async def measure(run: Run) -> list[Table]:
-    """`digest` with facts and without."""
+    """Measure `digest` with and without standing facts."""
     found: Cells = {}
     for length in run.lengths(LENGTHS):
         report(f"facts: {length:,} messages")
@@ -45,12 +45,12 @@ async def measure(run: Run) -> list[Table]:
     return [
         make_length_table(
             "facts_step",
-            f"A step of the frontier at {BUDGET:,} tokens: median by messages of the session",
+            f"A frontier step at {BUDGET:,} tokens: median by session length in messages",
             found,
             base="digest, facts off",
             notes=(
-                f"Every other message is the user's, three of four state something; {CANDIDATES} candidates are remembered.",
-                "Caches of analysed messages are emptied before each step: the most that it costs.",
+                f"Every other message is a user message, and three of four user messages state a fact. {CANDIDATES} candidates are kept.",
+                "Caches of analysed messages are emptied before each step, so this is the worst case.",
             ),
         )
     ]

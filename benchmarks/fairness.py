@@ -1,6 +1,6 @@
-"""How long one tenant waits while another one attacks: a real server, two keys, and the slowest request of the other tenant.
+"""The slowest request of one tenant while another tenant attacks a real server.
 
-`python -m benchmarks.fairness SOURCE` measures the server of another version, whose `src` folder is SOURCE.
+`python -m benchmarks.fairness SOURCE` measures another version, whose `src` folder is SOURCE.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from benchmarks.timing import clock, report
 
 AIM: Final = 0.3
 PAUSE: Final = 0.02
-"""Seconds between two requests of the tenant that is watched."""
+"""Seconds between two requests of the measured tenant."""
 LARGE: Final = 200_000
-"""Bytes of a body that is watched, too: more than waits for no room."""
+"""Bytes of the measured tenant's larger bodies: large enough to wait for room in the server's memory for bodies."""
 _NOTES = (
-    "One `holdfast serve` on SQLite with two tenants. One attacks; the other one lists sessions, and stores bodies of 200 KB, one after the other.",
-    f"Attacks come from a process of their own. The aim is at most {AIM:g} s for its slowest request. With nothing else running, the first row is what this machine gives.",
+    "One `holdfast serve` on SQLite with two tenants. One attacks; the other lists sessions and stores bodies of 200 KB, one at a time.",
+    f"Attacks run in a separate process. The aim is a slowest request of at most {AIM:g} s. The first row is this machine without an attack.",
 )
 
 
 async def measure(run: Run) -> list[Table]:
-    """Measure each attack on a server of its own process; all on one store."""
+    """Measure each attack on a new server with an empty store."""
     rows = await _measure_attacks(run.folder, seconds=4.0 if run.quick else 12.0, source=None)
     delete_files(run.folder, "fairness*")
     return [Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES)]
@@ -50,12 +50,12 @@ _COLUMNS = [
 
 
 class Server:
-    """A server under attack.
+    """A server with two tenants.
 
     Attributes:
         url: its address.
-        attacker: the key of the tenant that attacks.
-        victim: headers of the other one.
+        attacker: the key of the attacking tenant.
+        victim: request headers of the other tenant.
     """
 
     def __init__(self, url: str, attacker: str, victim: str) -> None:
@@ -81,11 +81,11 @@ async def _measure_attacks(folder: Path, *, seconds: float, source: Path | None)
 
 async def _measure_attack(server: Server, name: str, seconds: float) -> Mapping[str, Figure]:
     watch = _Watch(server)
-    await watch.get()  # connections are opened by the first requests
+    await watch.get()  # the first requests open the connections
     await watch.post()
     watch.reset()
-    until = clock() + seconds
-    while clock() < until:
+    end = clock() + seconds
+    while clock() < end:
         await asyncio.gather(watch.get(), watch.post())
         await asyncio.sleep(PAUSE)
     small = sorted(watch.small)
@@ -100,7 +100,7 @@ async def _measure_attack(server: Server, name: str, seconds: float) -> Mapping[
 
 
 class _Watch:
-    """Requests of the tenant that is watched, and how long they took."""
+    """Requests of the measured tenant and their times."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -118,7 +118,7 @@ class _Watch:
         await self._time_request("POST", "/v1/sessions", self.large, json={"metadata": {"note": "x" * LARGE}})
 
     async def _time_request(self, method: str, path: str, into: list[float], **sent: Any) -> None:
-        began = clock()
+        started = clock()
         try:
             headers = self._server.victim
             async with self._server.http.request(method, self._server.url + path, headers=headers, **sent) as response:
@@ -126,7 +126,7 @@ class _Watch:
                 self.failed += response.status >= 400
         except (aiohttp.ClientError, TimeoutError):
             self.failed += 1
-        into.append(clock() - began)
+        into.append(clock() - started)
 
 
 # -- processes -----------------------------------------------------------------
@@ -134,7 +134,7 @@ class _Watch:
 
 @asynccontextmanager
 async def _start_attacker(*arguments: str) -> AsyncIterator[str]:
-    """A process of `benchmarks.attacks`, and the first line that it prints."""
+    """Start a process of `benchmarks.attacks`; yield the first line that it prints."""
     command = (sys.executable, "-m", "benchmarks.attacks", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
@@ -147,7 +147,7 @@ async def _start_attacker(*arguments: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _start_server(folder: Path, upstream: str, source: Path | None) -> AsyncIterator[Server]:
-    """A server with two keys of two tenants, on an empty store."""
+    """Start a server on an empty store, with one key for each of two tenants."""
     delete_files(folder, "fairness*")
     store, path = f"sqlite:///{folder}/fairness.db", folder / "fairness.yaml"
     llm = f"{{base_url: '{upstream}/v1', model: gpt-4o, api_key: unused, timeout: {{total: 6s}}}}"
@@ -155,8 +155,8 @@ async def _start_server(folder: Path, upstream: str, source: Path | None) -> Asy
     env = {**os.environ, "HOLDFAST_STORE": store, **({"PYTHONPATH": str(source)} if source else {})}
     keys = []
     for tenant in ("attacker", "victim"):
-        made = await _run_holdfast(env, "keys", "create", "--tenant", tenant)
-        keys.append(next(word for word in made.split() if word.startswith("hf_") and len(word) > 60))
+        output = await _run_holdfast(env, "keys", "create", "--tenant", tenant)
+        keys.append(next(word for word in output.split() if word.startswith("hf_") and len(word) > 60))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "holdfast", "serve", "--port", "0", "--config", str(path)),
         env=env,
@@ -187,7 +187,7 @@ async def _run_holdfast(env: Mapping[str, str], *arguments: str) -> str:
 
 
 def main() -> None:
-    """Measure the version in a folder, or this one, and print the table."""
+    """Measure this version, or the one in the named folder, and print the table."""
     source = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory() as folder:
         rows = asyncio.run(_measure_attacks(Path(folder), seconds=12.0, source=source))

@@ -1,4 +1,4 @@
-"""What remembered sessions take in memory: as the cache estimates it, and as tracemalloc counts it."""
+"""Memory of cached sessions: the cache's estimate compared with what tracemalloc counts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
 
 WARM_UP = 8
-"""Sessions of each kind that fill other caches first: words and texts that were analysed."""
+"""Sessions of each kind that fill the caches of analysed words and texts first."""
 BUDGETS = (8_000, 150_000)
 _COLUMNS = [
     Column("what", ""),
     Column("strategy", "strategy"),
     Column("budget", "budget", format_count),
     Column("sessions", "sessions", format_count),
-    Column("estimate", "estimated KB a session", format_count),
-    Column("traced", "KB a session", format_count),
-    Column("ratio", "estimate", format_ratio),
+    Column("estimate", "estimated KB per session", format_count),
+    Column("traced", "traced KB per session", format_count),
+    Column("ratio", "estimated / traced", format_ratio),
 ]
 WriteMessages = Callable[[int], list[Message]]
-"""The messages of a session, by its number: no two sessions share one."""
+"""Returns the messages of session number N; no two sessions share a message."""
 
 
 async def measure(run: Run) -> list[Table]:
-    """Take two turns in each of some sessions, the first of which reads the session from the store."""
+    """Take two turns in each session; the first one loads the session from the store."""
     rows: list[dict[str, int | float | str | None]] = []
     for strategy in ("digest", "token_window"):
         for budget in BUDGETS:
@@ -55,11 +55,11 @@ async def measure(run: Run) -> list[Table]:
                         "ratio": estimate / traced,
                     }
                 )
-    return [Table("footprint", "Memory of remembered sessions, tables for recall included", _COLUMNS, rows)]
+    return [Table("footprint", "Memory of cached sessions, including tables for recall", _COLUMNS, rows)]
 
 
 async def _measure_footprint(strategy: str, budget: int, count: int, write: WriteMessages) -> tuple[int, int]:
-    """Return the bytes of so many sessions, estimated and traced."""
+    """Return the estimated and the traced bytes of `count` sessions."""
     async with Holdfast(
         "sqlite://:memory:", roster=make_roster(strategy, budget), index=None, cache_bytes=1 << 32
     ) as hf:
@@ -91,7 +91,7 @@ async def _take_turns(hf: Holdfast, numbers: Sequence[int]) -> None:
             await asyncio.sleep(0.05)  # tables for recall are filled after the turn
 
 
-# -- what is said --------------------------------------------------------------
+# -- messages ------------------------------------------------------------------
 
 
 def _make_text(seed: int, words: Sequence[str], number: int, glue: str = " ") -> str:
@@ -110,7 +110,7 @@ def _make_chat_writer(messages: int, words: Sequence[str], number: int, glue: st
 
 
 def _write_tool_session(session: int) -> list[Message]:
-    """Ten rounds, each with a call and its 20 KB result."""
+    """Return the messages of ten rounds, each with a tool call and its 20 KB result."""
     messages = list[Message]()
     for at in range(session * 10, session * 10 + 10):
         call = ToolCall(id=f"call_{at}", name="list_orders", arguments=json.dumps({"customer": at}))

@@ -1,4 +1,4 @@
-"""The gateway's added latency and its requests a second, before an upstream that answers at once."""
+"""Latency that the gateway adds, and its requests per second, in front of an upstream that replies at once."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from holdfast.config.build import build_roster
 from holdfast.holdfast import Holdfast
 
 SHORT, FULL = 10, 300
-"""Entries of a session that hardly has a prompt, and of one whose prompt fills the budget."""
+"""Entries of a session with a very short prompt, and of one whose prompt fills the budget."""
 CONNECTIONS = 4
 STRATEGY = "digest"
-DIRECT = "the upstream itself"
+DIRECT = "upstream alone"
 
 
 async def measure(run: Run) -> list[Table]:
-    """One client at a time for the latency, several for the requests a second; candidates in turn."""
-    tables = [await _measure_table(run, run.folder, "gateway", "on the disk", _NOTES)]
-    if run.memory is not None and not run.quick:
-        where = "where a commit costs nothing: the software alone"
-        tables.append(await _measure_table(run, run.memory, "gateway_memory", where, ()))
+    """Measure latency with one client and requests per second with several, alternating between candidates."""
+    tables = [await _measure_table(run, run.folder, "gateway", "on disk", _NOTES)]
+    if run.memory_folder is not None and not run.quick:
+        where = "in memory, so that commits cost nothing"
+        tables.append(await _measure_table(run, run.memory_folder, "gateway_memory", where, ()))
     return tables
 
 
@@ -45,8 +45,8 @@ async def _measure_table(run: Run, folder: Path, name: str, where: str, notes: t
         async with start_gateway(folder, text, store) as gateway:
             rows, drive = await _measure_rows(run, upstream, gateway, counts)
     delete_files(folder, "gateway*")
-    title = f"The gateway before an instant upstream, latency of one client; {where}"
-    driven = f"Driven by {drive}. Upstream, gateway and driver are processes of their own."
+    title = f"The gateway in front of an instant upstream, {where}: latency of one client"
+    driven = f"Driven by {drive}. Upstream, gateway and driver are separate processes."
     return Table(name, title, _COLUMNS, rows, (driven, *notes))
 
 
@@ -60,45 +60,45 @@ _COLUMNS = [
     Column("errors", "errors", format_count),
 ]
 _NOTES = (
-    f"{STRATEGY}, {BUDGET:,} tokens. The body has the session's id and one message; the gateway sends the working set on.",
-    f"Of {SHORT} entries: each request to another session. Of {FULL}: a prompt that fills its budget. The rest grow.",
+    f"{STRATEGY}, {BUDGET:,} tokens. Each request has a session id and one message; the gateway sends the working set upstream.",
+    f"{SHORT} entries: each request goes to another session. {FULL} entries: the prompt fills the budget. Sessions grow while measured.",
 )
 
 
 async def _measure_rows(
     run: Run, upstream: str, gateway: str, counts: Mapping[int, int]
 ) -> tuple[list[dict[str, Figure]], str]:
-    """The figures, and what drove."""
+    """Return the rows, and the name of the driver."""
     drive, name = choose_driver(run.folder)
     targets = {DIRECT: (upstream, 0, 1), **{f"{n:,} entries": (gateway, n, counts[n]) for n in counts}}
-    alone: dict[str, list[Report]] = {name: [] for name in targets}
-    many: dict[str, list[Report]] = {name: [] for name in targets}
+    one_client: dict[str, list[Report]] = {name: [] for name in targets}
+    all_clients: dict[str, list[Report]] = {name: [] for name in targets}
     start = dict.fromkeys(targets, 0)
     for what, (url, length, sessions) in targets.items():
-        await drive(url, length, range(min(sessions, CONNECTIONS)), 1, 0.5)  # what only a first request costs
+        await drive(url, length, range(min(sessions, CONNECTIONS)), 1, 0.5)  # warm up
         report(f"gateway: {what}")
     for _ in range(1 if run.quick else 2):
         for what, (url, length, sessions) in targets.items():
-            for found, clients in ((alone[what], 1), (many[what], CONNECTIONS)):
+            for reports, clients in ((one_client[what], 1), (all_clients[what], CONNECTIONS)):
                 numbers = range(start[what], sessions)
-                found.append(await drive(url, length, numbers, clients, 1.0))
-                start[what] = (start[what] + found[-1].requests) % max(1, sessions - CONNECTIONS)
-    base = alone[DIRECT]
-    return [_make_row(what, alone[what], many[what], base) for what in targets], name
+                reports.append(await drive(url, length, numbers, clients, 1.0))
+                start[what] = (start[what] + reports[-1].requests) % max(1, sessions - CONNECTIONS)
+    base = one_client[DIRECT]
+    return [_make_row(what, one_client[what], all_clients[what], base) for what in targets], name
 
 
-def _make_row(what: str, alone: list[Report], many: list[Report], base: list[Report]) -> dict[str, Figure]:
-    p50, p99 = (median(getattr(report, key) for report in alone) for key in ("p50", "p99"))
+def _make_row(what: str, one_client: list[Report], all_clients: list[Report], base: list[Report]) -> dict[str, Figure]:
+    p50, p99 = (median(getattr(one, key) for one in one_client) for key in ("p50", "p99"))
     row: dict[str, Figure] = {
         "what": what,
         "p50": p50,
         "p99": p99,
-        "requests_per_second": median(report.requests / report.seconds for report in many),
-        "errors": sum(report.errors for report in (*alone, *many)),
+        "requests_per_second": median(one.requests / one.seconds for one in all_clients),
+        "errors": sum(one.errors for one in (*one_client, *all_clients)),
     }
-    if alone is not base:
-        row["added_p50"] = p50 - median(report.p50 for report in base)
-        row["added_p99"] = p99 - median(report.p99 for report in base)
+    if one_client is not base:
+        row["added_p50"] = p50 - median(one.p50 for one in base)
+        row["added_p99"] = p99 - median(one.p99 for one in base)
     return row
 
 
@@ -106,13 +106,13 @@ def _make_row(what: str, alone: list[Report], many: list[Report], base: list[Rep
 
 
 def format_configuration(upstream: str) -> str:
-    """A file for a server before that upstream."""
+    """Return the configuration file of a gateway in front of an upstream."""
     llm = f"{{base_url: '{upstream}/v1', model: gpt-4o, api_key: unused, context_window: 2000000}}"
     return f"llms: {{default: {llm}}}\ncontext: {{strategy: {STRATEGY}, budget: {BUDGET}}}\n"
 
 
 async def _fill_store(run: Run, text: str, store: str, lengths: list[int]) -> dict[int, int]:
-    """Make sessions of each length, with their views; how many there are of each."""
+    """Store sessions of each length with their views; return the number of sessions by length."""
     roster = build_roster(config.load(text, env={}))
     roster.context = make_settings(STRATEGY, BUDGET)
     counts = dict(zip(lengths, (1_500 if run.quick else 5_000, CONNECTIONS, CONNECTIONS), strict=True))
@@ -128,7 +128,7 @@ async def _fill_store(run: Run, text: str, store: str, lengths: list[int]) -> di
 
 @asynccontextmanager
 async def start_upstream(*arguments: str) -> AsyncIterator[str]:
-    """An upstream's URL; see `benchmarks.upstream` for the arguments."""
+    """Start `benchmarks.upstream` with its arguments; yield its URL."""
     async with _start_process(None, "-m", "benchmarks.upstream", *arguments) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
@@ -136,11 +136,11 @@ async def start_upstream(*arguments: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def start_gateway(folder: Path, text: str, store: str) -> AsyncIterator[str]:
-    """`holdfast serve`, as anybody runs it."""
+    """Start `holdfast serve` with this configuration and store; yield its URL."""
     file = folder / "gateway.yaml"
     file.write_text(text, encoding="utf-8")
     arguments = ("serve", "--port", "0", "--store", store, "--config", str(file))
-    with (folder / "gateway.log").open("wb") as log:  # opened once, before anything is measured
+    with (folder / "gateway.log").open("wb") as log:  # opened before anything is measured
         async with _start_process(log, "-m", "holdfast", *arguments) as process:
             assert process.stdout is not None
             first = (await process.stdout.readline()).decode()

@@ -1,4 +1,4 @@
-"""Drives an HTTP server: by wrk where it is installed, else by a few coroutines."""
+"""Drivers that load an HTTP server: wrk if it is installed, otherwise coroutines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.timing import Samples, clock
 
 PATH = "/v1/chat/completions"
 Drive = Callable[[str, int, range, int, float], Awaitable["Report"]]
-"""Drives a URL: length and numbers of the sessions, clients, seconds."""
+"""Sends requests to a URL; the arguments after it are session length, session numbers, clients and seconds."""
 
 SCRIPT = """
 local length, first, count, at
@@ -39,7 +39,7 @@ end
 
 
 class Report(NamedTuple):
-    """What one run of a driver found; times in seconds."""
+    """Result of one run of a driver; times in seconds."""
 
     requests: int
     seconds: float
@@ -49,7 +49,7 @@ class Report(NamedTuple):
 
 
 def choose_driver(folder: Path) -> tuple[Drive, str]:
-    """The best driver there is, and its name."""
+    """Return the best driver available, and its name."""
     if shutil.which("wrk") is None:
         return _drive_with_coroutines, "coroutines (wrk is not installed)"
     script = folder / "drive.lua"
@@ -67,7 +67,7 @@ def choose_driver(folder: Path) -> tuple[Drive, str]:
 
 
 async def _drive_with_coroutines(url: str, length: int, numbers: range, clients: int, seconds: float) -> Report:
-    """The same, a good deal slower itself."""
+    """Drive a URL with coroutines, which are much slower than wrk."""
     times, errors, end = list[float](), 0, clock() + seconds
     started = clock()
 
@@ -93,12 +93,12 @@ def _make_body(length: int, number: int, at: int) -> bytes:
 
 
 async def _send_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bool:
-    """Whether one request is answered with 200."""
+    """Send one request; return True if the status is 200."""
     head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     answer = await reader.readuntil(b"\r\n\r\n")
     lengths = [line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    if not lengths:  # read as anything else, its rest would be the head of the next one
-        raise RuntimeError(f"an answer without its length is not read here: {answer.decode()}")
+    if not lengths:  # without a length, the rest of the body would be read as the next response
+        raise RuntimeError(f"The response has no content-length, which this driver needs: {answer.decode()}")
     await reader.readexactly(int(lengths[0].partition(b":")[2]))
     return b" 200 " in answer.split(b"\r\n", 1)[0]

@@ -1,4 +1,4 @@
-"""Tables of times by length of the session, with slopes and ratios."""
+"""Tables of times by session length, with slopes and ratios."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from benchmarks.tables import (
 from benchmarks.timing import Samples
 
 TOKENS_PER_MESSAGE = 65
-"""Of a message, on average: what a session needs to fill a budget. Slopes are told from there on."""
+"""Average size of a message. Slopes are computed over the lengths that fill the budget."""
 Cells = dict[tuple[str, int, int], Samples]
-"""By candidate, budget and length."""
+"""Samples by candidate, budget and session length."""
 
 
 def make_length_table(
@@ -30,14 +30,14 @@ def make_length_table(
     base: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """A row a candidate and budget.
+    """Return a table with one row per candidate and budget.
 
     Args:
-        name: for JSON.
-        title: for people.
-        cells: what was measured.
-        base: the candidate that the others' ratios are to, at the two longest lengths.
-        notes: below the table.
+        name: the table's name in JSON.
+        title: the heading.
+        cells: the samples.
+        base: the candidate that ratios refer to, at the two longest lengths.
+        notes: lines below the table.
     """
     lengths = sorted({length for _, _, length in cells})
     rows = []
@@ -73,12 +73,12 @@ def _make_row(
 
 
 def _note_stopped(cells: Mapping[tuple[str, int, int], Samples]) -> list[str]:
-    """What was cut short, because it took longer than its share of the run."""
+    """Return a note that lists the candidates that reached their time limit."""
     stopped = [
         f"{what} at {length:,} entries"
         + (f", {budget:,} tokens" if budget else "")
         + f" ({len(samples.seconds)} calls)"
         for (what, budget, length), samples in cells.items()
-        if samples.stopped
+        if samples.is_stopped
     ]
     return [f"Stopped at the time limit: {'; '.join(stopped)}."] if stopped else []

@@ -1,4 +1,4 @@
-"""Very many sessions: a page of the list at any depth, and a sweep that ends a tenth of them beside turns under way."""
+"""Very many sessions: pages of the session list, and an expiry sweep of a tenth of the sessions during turns."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ LISTED = 10_000
 SWEPT = 100_000
 PAGE = 20
 AT_ONCE = 64
-"""Sessions that are made at once."""
+"""Sessions that are created concurrently."""
 TASKS = 20
-"""Turns under way beside a sweep."""
+"""Tasks that take turns during a sweep."""
 DAY = 86_400_000
 _LIST_COLUMNS = [
     Column("what", ""),
     Column("sessions", "sessions", format_count),
     Column("first", "first page", format_duration),
-    Column("middle", "from the middle", format_duration),
+    Column("middle", "middle page", format_duration),
     Column("last", "last page", format_duration),
-    Column("of_user", "of one user", format_duration),
+    Column("of_user", "first page of one user", format_duration),
 ]
 _SWEEP_COLUMNS = [
     Column("what", ""),
     Column("sessions", "sessions", format_count),
     Column("ended", "ended", format_count),
     Column("seconds", "sweep", format_duration),
-    Column("p99_before", "p99 of a turn before", format_duration),
-    Column("p99_beside", "p99 beside it", format_duration),
+    Column("p99_before", "turn p99 before", format_duration),
+    Column("p99_during", "turn p99 during", format_duration),
     Column("ratio", "ratio", format_ratio),
 ]
 
 
 async def measure(run: Run) -> list[Table]:
-    """Lists on every database, a sweep on a file and on PostgreSQL."""
+    """Measure lists on every database, and sweeps on SQLite and PostgreSQL."""
     lists, sweeps = [], []
     for name in DATABASES:
         async with open_database(name, run.folder) as url:
@@ -58,19 +58,19 @@ async def measure(run: Run) -> list[Table]:
     for name in ("SQLite file", "PostgreSQL"):
         async with open_database(name, run.folder) as url:
             if url is not None:
-                report(f"many: a sweep on {name}")
+                report(f"many: sweep on {name}")
                 sweeps.append({"what": name, **await _measure_sweep(url, run)})
         delete_files(run.folder, "servers.db*")
-    title = f"A page of {PAGE} sessions among many of {ENTRIES} messages"
-    notes = (f"{TASKS} tasks take one turn after the other, before and beside the sweep. There is no index.",)
+    title = f"A page of {PAGE} sessions from a list of many, with {ENTRIES} messages each"
+    notes = (f"{TASKS} tasks take one turn after another before and during the sweep. There is no index.",)
     return [
         Table("many_lists", title, _LIST_COLUMNS, lists),
-        Table("many_sweeps", "A sweep that ends a tenth of all sessions", _SWEEP_COLUMNS, sweeps, notes),
+        Table("many_sweeps", "An expiry sweep that ends a tenth of all sessions", _SWEEP_COLUMNS, sweeps, notes),
     ]
 
 
 async def run_each(count: int, make: Callable[[int], Awaitable[object]]) -> None:
-    """`make` for each number, so many at once."""
+    """Call `make` for each number below `count`, `AT_ONCE` calls at a time."""
     numbers = iter(range(count))
 
     async def some() -> None:
@@ -87,10 +87,10 @@ async def _measure_lists(url: str, run: Run) -> dict[str, Figure]:
     count = LISTED // 10 if run.quick else LISTED
     new = run.sample.new[:ENTRIES]
     async with Holdfast(url, roster=make_roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
-        began = hf.clock()
+        now = hf.clock()
 
         async def make(number: int) -> None:
-            session = NewSession(id=f"s{number:06}", user_id=f"u{number % 100}", timestamp=began + number)
+            session = NewSession(id=f"s{number:06}", user_id=f"u{number % 100}", timestamp=now + number)
             await hf.store.replace(session, new)
 
         await run_each(count, make)
@@ -125,8 +125,8 @@ async def _measure_sweep(url: str, run: Run) -> dict[str, Figure]:
     async with Holdfast(url, roster=make_roster("token_window", BUDGET), **settings) as hf:
 
         async def make(number: int) -> None:
-            old = number % 10 == 0
-            session = NewSession(id=f"s{number:06}", user_id="u", timestamp=now - (2 * DAY if old else 0))
+            is_expired = number % 10 == 0
+            session = NewSession(id=f"s{number:06}", user_id="u", timestamp=now - (2 * DAY if is_expired else 0))
             await hf.store.create(session)
 
         await run_each(count, make)
@@ -143,14 +143,14 @@ async def _measure_sweep(url: str, run: Run) -> dict[str, Figure]:
         while not sweep.done():
             await during.run(Candidate(turn), 0.5)
         seconds = await sweep
-        report(f"(swept in {clock() - started:.1f} s)")
+        report(f"(sweep took {clock() - started:.1f} s)")
         left = await hf.store.idle(now=hf.clock(), ttl=DAY, limit=1)
         return {
             "sessions": count,
             "ended": count // 10 if not left else 0,
             "seconds": seconds,
             "p99_before": _compute_p99(before.times),
-            "p99_beside": _compute_p99(during.times),
+            "p99_during": _compute_p99(during.times),
             "ratio": _compute_p99(during.times) / _compute_p99(before.times),
         }
 

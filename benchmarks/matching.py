@@ -1,4 +1,4 @@
-"""Recognising a request by what it says, against few and very many stored sessions of the same user."""
+"""Matching requests without a session id to few and to very many stored sessions of the same user."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 
 MANY = {"SQLite file": 1_000_000}
-"""Sessions on a database; on the others a tenth."""
+"""Sessions by database; a tenth of it on the other databases."""
 FEW = 10
 MESSAGES = 100
-"""Of a request."""
+"""Messages of a request."""
 USER = "bench"
 _COLUMNS = [
     Column("what", ""),
     Column("sessions", "sessions", format_count),
-    Column("goes_on", "goes on, p50", format_duration),
-    Column("goes_on_p99", "p99", format_duration),
+    Column("continued", "continues, p50", format_duration),
+    Column("continued_p99", "p99", format_duration),
     Column("edited", "edited, p50", format_duration),
-    Column("shared", "its opening is everybody's, p50", format_duration),
-    Column("new", "new, p50", format_duration),
-    Column("omitting", "the last 8 alone, p50", format_duration),
-    Column("ratio", f"goes on, beside {FEW}", format_ratio),
+    Column("shared", "shared opening, p50", format_duration),
+    Column("new", "new session, p50", format_duration),
+    Column("omitting", "last 8 messages only, p50", format_duration),
+    Column("ratio", f"continues, vs. {FEW} sessions", format_ratio),
 ]
 
 FORKED = (10, 10_000)
-"""Messages of the sessions that are forked."""
+"""Lengths of the sessions that are forked, in messages."""
 _FORK_COLUMNS = [
     Column("what", ""),
     Column("messages", "messages", format_count),
     Column("fork", "fork, p50", format_duration),
-    Column("append", "a turn's append, p50", format_duration),
+    Column("append", "append of one turn, p50", format_duration),
 ]
 
 
 async def measure(run: Run) -> list[Table]:
-    """On every database."""
+    """Measure matching and forks on every database."""
     rows: list[dict[str, Figure]] = []
     for name in DATABASES:
         async with open_database(name, run.folder) as url:
@@ -54,18 +54,19 @@ async def measure(run: Run) -> list[Table]:
                 rows += await _measure_database(run, name, url)
         delete_files(run.folder, "servers.db*")
     notes = (
-        "All sessions are one user's, and there is no index. Half of them begin with the same question and the same reply.",
-        f"A request has {MESSAGES} messages: a session's and a new one; edited in the middle; an opening that half of all share.",
+        "All sessions belong to one user, and there is no index. Half of them start with the same question and reply.",
+        f"continues: the {MESSAGES} messages of a session and a new one. edited: the first half of these messages and a new one.",
+        "shared opening: the start that half of all sessions share, then other messages.",
     )
-    tables = [Table("matching", "Recognising the session of a request that names none", _COLUMNS, rows, notes)]
+    tables = [Table("matching", "Matching a request without a session id", _COLUMNS, rows, notes)]
     return [
         *tables,
-        Table("forks", "Forking a session, next to a turn's append", _FORK_COLUMNS, await _measure_forks(run)),
+        Table("forks", "Forking a session, compared with appending a turn", _FORK_COLUMNS, await _measure_forks(run)),
     ]
 
 
 async def _measure_forks(run: Run) -> list[dict[str, Figure]]:
-    """Time a matching fork of short and long sessions, and the append of a turn's two messages to them."""
+    """Time forks of short and long sessions, and the append of a turn's two messages to them."""
     rows: list[dict[str, Figure]] = []
     for name in DATABASES:
         async with open_database(name, run.folder) as url:
@@ -98,20 +99,20 @@ async def _measure_database(run: Run, name: str, url: str) -> list[dict[str, Fig
     rows: list[dict[str, Figure]] = []
     async with Holdfast(url, roster=make_roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
         await _store_own(hf)
-        made = 1
+        stored = 1
         for count in (FEW, most):
             report(f"matching: {name}, {count:,} sessions")
-            await _store_others(hf, made, count)
-            made = count
+            await _store_others(hf, stored, count)
+            stored = count
             rows.append({"what": name, "sessions": count, **await _time_requests(hf)})
-    first = rows[0]["goes_on"]
+    first = rows[0]["continued"]
     for row in rows:
-        row["ratio"] = row["goes_on"] / first  # type: ignore[operator]  # both are numbers
+        row["ratio"] = row["continued"] / first  # type: ignore[operator]  # both are numbers
     return rows
 
 
 def _make_conversation(name: str, count: int = MESSAGES - 1) -> list[Message]:
-    """A conversation that nobody else has."""
+    """Return a conversation that no other session shares."""
     words = make_text(60)
     return [Message(role="assistant" if at % 2 else "user", content=f"{name}, {at}: {words}") for at in range(count)]
 
@@ -138,8 +139,8 @@ async def _store_session(hf: Holdfast, name: str, messages: list[Message]) -> No
 
 async def _time_requests(hf: Holdfast) -> dict[str, Figure]:
     mine, new = _make_conversation("mine", MESSAGES), Message(role="user", content="and now?")
-    asked = {
-        "goes_on": ([*mine, new], "mine"),
+    requests = {
+        "continued": ([*mine, new], "mine"),
         "edited": ([*mine[: MESSAGES // 2], new], "mine"),
         "shared": ([*OPENING, *_make_conversation("else")], ...),
         "new": (_make_conversation("else"), None),
@@ -148,7 +149,7 @@ async def _time_requests(hf: Holdfast) -> dict[str, Figure]:
     sender = Sender(USER, True, lambda _: "idle", lambda _: False)
     freeze_heap()
     figures: dict[str, Figure] = {}
-    for name, (messages, expected) in asked.items():
+    for name, (messages, expected) in requests.items():
         times = []
         for _ in range(100):
             started = clock()
@@ -158,6 +159,6 @@ async def _time_requests(hf: Holdfast) -> dict[str, Figure]:
                 assert (found.session.id if found else None) == expected
         samples = Samples(times)
         figures[name] = samples.median
-        if name == "goes_on":
-            figures["goes_on_p99"] = samples.quantile(0.99)
+        if name == "continued":
+            figures["continued_p99"] = samples.quantile(0.99)
     return figures

@@ -1,4 +1,4 @@
-"""Memory of a server over many turns and many large bodies: it should stay flat. Draws docs/memory.svg."""
+"""Resident memory of a server over many turns and many large bodies, which should stay flat. Draws docs/memory.svg."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from benchmarks.tables import Column, Table, format_count
 from benchmarks.timing import report
 
 IMPORTED, IMPORTED_QUICK = 600, 20
-"""Sessions that are there before, so that SQLite's page caches are as full as they get."""
+"""Sessions that are imported first, to fill SQLite's page caches."""
 MESSAGES = 100
-"""Of an imported session."""
+"""Messages of an imported session."""
 TURNS, TURNS_QUICK = 16_000, 1_000
-"""The first 6,000 fill the other caches: 256 sessions of 20 turns are kept warm, and words that were analysed."""
+"""Turns; the first thousands fill the caches of sessions and analysed words."""
 TURNS_OF_A_SESSION = 20
 BODIES, BODIES_QUICK = 1_000, 100
 BODY_BYTES = 1_000_000
-"""Of one message; every body is another text, and each session gets `BODIES_OF_A_SESSION` of them."""
+"""Bytes of a message; all bodies differ, and each session gets `BODIES_OF_A_SESSION` of them."""
 BODIES_OF_A_SESSION = 5
 CLIENTS = 4
 POINTS = 50
-"""Samples of a phase."""
+"""Samples per phase."""
 PICTURE = Path(__file__).parents[1] / "docs" / "memory.svg"
 _COLUMNS = [
     Column("what", ""),
     Column("requests", "requests", format_count),
     *(
         Column(name, f"MB {title}", format_count)
-        for name, title in (("first", "at first"), ("half", "halfway"), ("last", "at last"))
+        for name, title in (("first", "after a tenth"), ("half", "halfway"), ("last", "at the end"))
     ),
-    Column("peak", "MB at most", format_count),
+    Column("peak", "peak MB", format_count),
 ]
 Request = Callable[[int], Awaitable[None]]
 
 
 async def measure(run: Run) -> list[Table]:
-    """A server process with an SQLite file and its index: resident memory, sampled while clients talk to it."""
+    """Sample the resident memory of a server with an SQLite file and its index while clients use it."""
     imported, turns, bodies = (IMPORTED_QUICK, TURNS_QUICK, BODIES_QUICK) if run.quick else (IMPORTED, TURNS, BODIES)
     command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--store", f"sqlite:///{run.folder}/memory.db"]
     server = await asyncio.create_subprocess_exec(
@@ -75,16 +75,16 @@ async def measure(run: Run) -> list[Table]:
         }
         for name, samples in phases.items()
     ]
-    title = "Resident memory of a server, SQLite file with the index"
+    title = "Resident memory of a server on an SQLite file with its index"
     note = (
-        f"{imported} imported sessions of {MESSAGES} messages are there before. {CLIENTS} clients; {TURNS_OF_A_SESSION} turns a"
-        f" session with the offline model, then bodies of {BODY_BYTES:,} bytes, {BODIES_OF_A_SESSION} a session. `at first` is after a tenth of the requests."
+        f"The store has {imported} imported sessions of {MESSAGES} messages. {CLIENTS} clients take {TURNS_OF_A_SESSION} turns per"
+        f" session with the offline model, then send bodies of {BODY_BYTES:,} bytes, {BODIES_OF_A_SESSION} per session."
     )
     return [Table("memory", title, _COLUMNS, rows, (note,))]
 
 
 async def _sample(pid: int, count: int, request: Request) -> list[tuple[int, float]]:
-    """Make so many requests; how many were made and the megabytes of the process then, `POINTS` times."""
+    """Send `count` requests; return `POINTS` pairs of the number of requests sent and the process's megabytes at that time."""
     numbers, done, samples = iter(range(count)), 0, list[tuple[int, float]]()
 
     async def client() -> None:
@@ -134,7 +134,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 420, 220, 60, 40, 90
 
 
 def _draw_picture(phases: dict[str, list[tuple[int, float]]]) -> str:
-    """An SVG with one chart a phase, on one scale."""
+    """Return an SVG with one chart per phase, all on the same scale."""
     most = max(size for samples in phases.values() for _, size in samples)
     step = next(step for step in (10, 25, 50, 100, 250, 500, 1000) if most / step <= 8)
     top = step * (int(most / step) + 1)

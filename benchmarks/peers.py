@@ -1,4 +1,4 @@
-"""The peers, each used as its documentation shows, on the same messages."""
+"""The peers that Holdfast is compared with, each used as its documentation shows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.wire.openai import message_to
 
 BUDGET = 8_000
 LIMIT = 40
-"""Messages that `SQLiteSession` is asked for where it is asked for some only."""
+"""The `limit` of `SQLiteSession` where one is set."""
 
 # -- langchain-core ----------------------------------------------------------
 
 
 def to_langchain(number: int, message: Message) -> BaseMessage:
-    """`message` as langchain has it; its id is `number`, which finds it again."""
+    """Convert a message to langchain's form, with `number` as its id."""
     name, text = str(number), message.text
     if message.role == "user":
         return HumanMessage(content=text, id=name)
@@ -39,7 +39,7 @@ def to_langchain(number: int, message: Message) -> BaseMessage:
 
 
 def _parse_arguments(text: str) -> dict[str, Any]:
-    """Langchain takes an object only; what is none is kept under a name."""
+    """Parse the arguments of a tool call; langchain needs an object, so other values are wrapped in one."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -48,12 +48,11 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 
 class Trimmer:
-    """A conversation kept as langchain messages, and `trim_messages` on it.
+    """A conversation of langchain messages that `trim_messages` trims.
 
     Args:
-        messages: system message first.
-        remember: whether each message is counted once only, which langchain does not do by itself: for tables that are
-            about what is kept and not about time.
+        messages: the conversation, system message first.
+        remember: count each message only once, which langchain does not do. Used by tables that do not measure time.
     """
 
     def __init__(self, messages: Iterable[Message], *, remember: bool = False) -> None:
@@ -64,18 +63,18 @@ class Trimmer:
             self.append(message)
 
     def append(self, message: Message) -> None:
-        """Take a message in at the end."""
+        """Append a message."""
         self.history.append(to_langchain(len(self.messages), message))
         self.messages.append(message)
 
     def truncate(self, length: int) -> None:
-        """Forget what came after the first `length` messages."""
+        """Keep only the first `length` messages."""
         del self.messages[length:], self.history[length:]
         if self._counts is not None:
             self._counts = {name: tokens for name, tokens in self._counts.items() if int(name) < length}
 
     def count_exact(self, messages: Sequence[BaseMessage]) -> int:
-        """The exact (o200k) counter: the very one that Holdfast counts with."""
+        """Count tokens with Holdfast's own exact (o200k) counter."""
         if self._counts is None:
             return sum(STORED.message(self.messages[int(str(message.id))]) for message in messages)
         for name in (names := [str(message.id) for message in messages]):
@@ -84,7 +83,7 @@ class Trimmer:
         return sum(self._counts[name] for name in names)
 
     def trim(self, max_tokens: int, *, exact: bool) -> list[Message]:
-        """What `trim_messages` keeps within `max_tokens`, the system message included."""
+        """Return the messages that `trim_messages` keeps within `max_tokens`, including the system message."""
         kept = trim_messages(
             self.history,
             max_tokens=max_tokens,
@@ -99,27 +98,27 @@ class Trimmer:
 
 
 def open_agents_session(path: Path, name: str = "s") -> SQLiteSession:
-    """A session of the Agents SDK in a file."""
+    """Open a session of the Agents SDK in a file."""
     return SQLiteSession(name, path)
 
 
 def to_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages as items; the SDK writes any object as JSON."""
+    """Convert messages to items of the Agents SDK, which stores any object as JSON."""
     return [message_to(message) for message in messages]
 
 
-async def run_agents_turn(where: SQLiteSession, user: str, answer: str, *, limit: int | None) -> None:
-    """One turn: append, read what the model would get, append."""
-    await where.add_items([{"role": "user", "content": user}])
-    await where.get_items(limit)
-    await where.add_items([{"role": "assistant", "content": answer}])
+async def run_agents_turn(session: SQLiteSession, user: str, answer: str, *, limit: int | None) -> None:
+    """Run a turn: append the question, read the items for the model, append the answer."""
+    await session.add_items([{"role": "user", "content": user}])
+    await session.get_items(limit)
+    await session.add_items([{"role": "assistant", "content": answer}])
 
 
 # -- plain sqlite3 -----------------------------------------------------------
 
 
 class PlainStore:
-    """The least that does it: messages with a running total of tokens in one table, WAL, synchronous FULL."""
+    """The simplest possible store: one table of messages with running token totals, in WAL mode with synchronous FULL."""
 
     def __init__(self, path: Path) -> None:
         self.raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -131,22 +130,22 @@ class PlainStore:
         self.raw.execute("CREATE UNIQUE INDEX IF NOT EXISTS log_place ON log (session, seq)")
 
     def begin(self) -> None:
-        """Open a transaction for writing."""
+        """Start a write transaction."""
         self.raw.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Return when it is on the disk."""
+        """Commit the transaction to disk."""
         self.raw.execute("COMMIT")
 
     def append(self, name: str, message: Mapping[str, Any], tokens: int) -> None:
-        """One message, within a transaction."""
+        """Append a message within the current transaction."""
         find = "SELECT seq, total FROM log WHERE session = ? ORDER BY seq DESC LIMIT 1"
         seq, total = self.raw.execute(find, (name,)).fetchone() or (-1, 0)
         row = (name, seq + 1, total + tokens, json.dumps(message))
         self.raw.execute("INSERT INTO log (session, seq, total, message) VALUES (?, ?, ?, ?)", row)
 
     def read_window(self, name: str, budget: int = BUDGET) -> list[Any]:
-        """The newest messages within `budget`."""
+        """Return the newest messages that fit `budget`."""
         rows = self.raw.execute("SELECT total, message FROM log WHERE session = ? ORDER BY seq DESC", (name,))
         newest, kept = None, []
         for total, message in rows:
@@ -157,7 +156,7 @@ class PlainStore:
         return kept[::-1]
 
     def store_session(self, name: str, messages: Sequence[Message], counts: Sequence[int]) -> None:
-        """A whole session in one transaction."""
+        """Store a whole session in one transaction."""
         self.begin()
         total, rows = 0, []
         for seq, (message, tokens) in enumerate(zip(messages, counts, strict=True)):
@@ -167,25 +166,25 @@ class PlainStore:
         self.commit()
 
     def run_turn(self, user: str, answer: str, name: str = "s") -> None:
-        """One turn: append, commit, read the window, append, commit."""
+        """Run a turn: append, commit, read the window, append, commit."""
         self.commit_message(name, "user", user)
         self.read_window(name)
         self.commit_message(name, "assistant", answer)
 
     def commit_message(self, name: str, role: str, text: str) -> None:
-        """One message in a transaction of its own."""
+        """Append a message in its own transaction."""
         self.begin()
         self.write_message(name, role, text)
         self.commit()
 
     def write_message(self, name: str, role: str, text: str) -> None:
-        """One message, counted, within a transaction."""
+        """Count the tokens of a message and append it within the current transaction."""
         message = Message(role="user" if role == "user" else "assistant", content=text)
         self.append(name, {"role": role, "content": text}, STORED.message(message))
 
 
 class GroupCommit:
-    """One thread that writes to a `Plain`, all that waits in one transaction, for coroutines."""
+    """Group commit for a `PlainStore`: one thread writes all waiting messages in one transaction."""
 
     def __init__(self, plain: PlainStore) -> None:
         self._plain = plain
@@ -193,19 +192,19 @@ class GroupCommit:
         self._running: asyncio.Task[None] | None = None
 
     async def write(self, work: Callable[[], object]) -> None:
-        """Return when what `work` wrote is committed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, done))
+        """Run `work` in the next transaction and wait until it is committed."""
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, committed))
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._drain())
-        await done
+        await committed
 
     async def _drain(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             await asyncio.to_thread(self._commit_batch, [work for work, _ in batch])
-            for _, done in batch:
-                done.set_result(None)
+            for _, committed in batch:
+                committed.set_result(None)
 
     def _commit_batch(self, works: Sequence[Callable[[], object]]) -> None:
         self._plain.begin()

@@ -1,4 +1,4 @@
-"""Calls of the tool `python`: the first of a session, which starts its process, and those behind it."""
+"""Calls of the tool `python`: the first one of a session, which starts a process, and later ones."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ _COLUMNS = [Column("what", ""), Column("p50", "p50", format_duration), Column("p
 
 
 async def measure(run: Run) -> list[Table]:
-    """Through the tool, as a turn calls it, with a session in a file; the writing of the result is the turn's."""
+    """Measure calls as a turn makes them, with the session in a file; storing the result is not included."""
     settings = PythonSettings(workdir=str(run.folder), max_sessions=1000)
     times = 20 if run.quick else 100
     async with Holdfast(f"sqlite:///{run.folder}/python.db", python=settings) as hf:
         freeze_heap()
-        rows = [_make_row("the first call of a session: its process starts", await _time_first_calls(hf, times))]
+        rows = [_make_row("first call of a session (starts the process)", await _time_first_calls(hf, times))]
         context = await _make_context(hf, "warm")
         await _call_tool(hf, context, "0")
         for what, code in (
-            (f"`{TRIVIAL}` in a warm one", TRIVIAL),
+            (f"`{TRIVIAL}` in a running process", TRIVIAL),
             ("60,000 characters of output", OUTPUT),
-            ("a file of 1 KiB, kept as an artifact", FILE),
+            ("1 KiB file, saved as an artifact", FILE),
         ):
-            rows.append(_make_row(what, await _time_calls(lambda code=code: _call_tool(hf, context, code), times * 5)))  # type: ignore[misc]  # bound at once
+            samples = await _time_calls(lambda code=code: _call_tool(hf, context, code), times * 5)  # type: ignore[misc]  # called at once
+            rows.append(_make_row(what, samples))
     return [Table("python", "The tool `python`", _COLUMNS, rows)]
 
 
@@ -70,7 +71,7 @@ async def _call_tool(hf: Holdfast, context: ToolContext, code: str) -> Outcome:
 
 
 async def _make_context(hf: Holdfast, name: str) -> ToolContext:
-    """What a turn of a session would give the tool."""
+    """Return the context that a turn passes to the tool."""
     session: Session = await hf.store.get((await hf.session(name)).ref)
     ref = session.ref
 

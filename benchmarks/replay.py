@@ -1,6 +1,6 @@
-"""What strategies keep of recorded sessions, and what their prompts cost, beside `trim_messages`.
+"""What strategies and `trim_messages` keep of recorded sessions, and what their prompts cost.
 
-All prompts go through the very same functions of `holdfast.replay`.
+The same functions of `holdfast.replay` measure all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHAIN = 16_384
 EVERYTHING, WIDEST = 10**8, 128_000
 TRIM = "trim_messages"
 SHORT = ("digest", "token_window", "salience", "head_tail", TRIM)
-"""Played at each budget."""
+"""Strategies that are replayed at each budget."""
 LONG = (
     ("digest", CHAIN),
     ("token_window", CHAIN),
@@ -44,25 +44,27 @@ LONG = (
     ("none", WIDEST),
     ("none", EVERYTHING),
 )
-"""Played through all sessions as one, and at which budget."""
+"""Strategies that are replayed on all sessions joined into one, and their budgets."""
 Make = Callable[[tuple[Message, ...]], Player]
-"""A player for a session with this system prompt."""
+"""Creates a player for a session with this system prompt."""
 
 
 async def measure(run: Run) -> list[Table]:
-    """The two tables, or one line that says what is missing."""
+    """Return both tables, or a note that the recorded sessions are missing."""
     path = Path(os.environ.get("HOLDFAST_TEST_DATA") or DATA) / "airline" / "sessions.jsonl"
     if not path.exists():
-        note = "Not measured: HOLDFAST_TEST_DATA names no folder with airline/sessions.jsonl."
+        note = "Not measured: set HOLDFAST_TEST_DATA to a folder that contains airline/sessions.jsonl."
         return [Table("replay", "What strategies keep", (), (), (note,))]
     sessions = read([path], skip_bad=False, on_bad=lambda _: None)
     rows = [_measure_strategy(sessions, name, budget) for budget in BUDGETS for name in SHORT]
-    tables = [Table("replay", f"What is kept of {len(sessions)} recorded sessions", _make_columns(), rows, _NOTES)]
+    tables = [
+        Table("replay", f"What each strategy keeps of {len(sessions)} recorded sessions", _make_columns(), rows, _NOTES)
+    ]
     if not run.quick:
-        one = chained(sessions)
-        # In a thread, because a summarizer has an event loop of its own.
-        long = [await asyncio.to_thread(_measure_strategy, one, name, budget) for name, budget in LONG]
-        title = f"The same sessions as one long one, budget {CHAIN:,}"
+        joined = chained(sessions)
+        # In a thread, because a summarizer runs its own event loop.
+        long = [await asyncio.to_thread(_measure_strategy, joined, name, budget) for name, budget in LONG]
+        title = f"The same sessions joined into one, budget {CHAIN:,}"
         tables.append(Table("replay_chain", title, _make_columns(), _add_ratios(long), _CHAIN_NOTES))
     return tables
 
@@ -70,14 +72,14 @@ async def measure(run: Run) -> list[Table]:
 DATA = Path(__file__).parents[2] / "shared" / "data"
 _NOTES = (
     "Measured by the functions of `holdfast replay`. Budgets do not count the system prompt; tokens and cost do.",
-    "trim_messages: strategy last, include_system, exact counter; counting is not in its build time.",
+    "trim_messages: strategy last, include_system, exact counter; its build time excludes counting.",
 )
 
 
 _CHAIN_NOTES = (
-    f"none: everything sent, up to {WIDEST:,} tokens, and without an end. Shares and means are of what was sent, recall of all.",
-    "summary_buffer: summaries by the stand-in of `holdfast replay --summarizer scripted`; its recall says nothing about models.",
-    "Their own tokens are in the cost: 1 a token read, 5 a token written.",
+    f"none: sends everything, up to {WIDEST:,} tokens or without limit. Shares and means cover the calls that were sent; recall covers all calls.",
+    "summary_buffer: summaries come from the script of `holdfast replay --summarizer scripted`, so recall says nothing about real models.",
+    "The cost includes the summaries' own tokens: 1 per token read, 5 per token written.",
 )
 
 
@@ -86,11 +88,11 @@ def _make_columns() -> list[Column]:
         Column("strategy", "strategy"),
         Column("budget", "budget", lambda budget: "all" if budget == EVERYTHING else format_count(budget)),
         Column("refused", "refused", format_count),
-        Column("tokens_per_call", "tokens a call", format_count),
+        Column("tokens_per_call", "tokens per call", format_count),
         Column("recall", "recall", format_share),
         Column("bound", "bound", format_share),
         Column("cached", "cached", format_share),
-        Column("cost_per_call", "cost a call", format_count),
+        Column("cost_per_call", "cost per call", format_count),
         Column("cost_ratio", "cost ratio", format_decimal),
         Column("orphans", "orphans", format_share),
         Column("tasks_lost", "tasks lost", format_share),
@@ -115,16 +117,16 @@ def _make_row(result: Result) -> dict[str, Figure]:
 
 
 def _add_ratios(rows: list[dict[str, Figure]]) -> list[dict[str, Figure]]:
-    """Each row's cost by that of the first."""
+    """Add to each row the ratio of its cost to that of the first row."""
     base = cast("float", rows[0]["cost_per_call"])
     return [{**row, "cost_ratio": cast("float", row["cost_per_call"]) / base} for row in rows]
 
 
-# -- playing -----------------------------------------------------------------
+# -- replay ------------------------------------------------------------------
 
 
 def _play(sessions: Sequence[Recording], make: Make) -> Tally:
-    """What `holdfast.replay.play` does, with a player of one's own."""
+    """Replay sessions as `holdfast.replay.play` does, with a player of the caller."""
     tally = Tally()
     for session in sessions:
         system, messages = split_system(session.messages)
@@ -146,7 +148,7 @@ def _make_player(spec: Spec, budget: int, system: tuple[Message, ...]) -> Player
 
 
 class _TrimmingPlayer(Player):
-    """The prompts that `trim_messages` makes, as working sets."""
+    """A player whose working sets are the prompts of `trim_messages`."""
 
     def __init__(self, system: tuple[Message, ...], budget: int) -> None:
         super().__init__(spec_of("none").policy(budget), budget, system)
@@ -165,14 +167,14 @@ class _TrimmingPlayer(Player):
 
 
 class _NoWindow(NamedTuple):
-    """There is nothing condensed in what `trim_messages` makes."""
+    """An empty window: `trim_messages` condenses nothing."""
 
     summary: None = None
     compaction: None = None
 
 
 class _Prompt(NamedTuple):
-    """The part of a working set that replay looks at."""
+    """The fields of a working set that replay reads."""
 
     messages: tuple[Message, ...]
     total_tokens: int
@@ -180,7 +182,7 @@ class _Prompt(NamedTuple):
 
 
 class CachingCounter:
-    """Counts each message once: the cost of a prompt is summed from its messages for every call."""
+    """A token counter that counts each message once, because the cost of every prompt is summed from its messages."""
 
     name, exact, margin, factor = STORED.name, STORED.exact, STORED.margin, STORED.factor
 
@@ -188,7 +190,7 @@ class CachingCounter:
         self._counts: dict[int, tuple[Message, int]] = {}
 
     def message(self, message: Message) -> int:
-        """Tokens of `message`, which is kept so that its identity is."""
+        """Return the tokens of `message`; keep a reference to it so that its id is not reused."""
         if id(message) not in self._counts:
             self._counts[id(message)] = (message, STORED.message(message))
         return self._counts[id(message)][1]

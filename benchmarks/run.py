@@ -1,4 +1,4 @@
-"""One run: how long it may take, where its files lie, and the session that is measured on."""
+"""Settings of one run: its length, its folders and the session that it measures on."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from benchmarks.corpus import SampleSession
 
 
 class Run:
-    """What all parts share.
+    """Settings that all parts share.
 
     Args:
-        folder: for databases; deleted in the end.
-        quick: shorter, and up to 10,000 entries only.
+        folder: for databases; deleted at the end.
+        quick: measure for a shorter time, on sessions of up to 10,000 entries.
     """
 
     def __init__(self, folder: Path, *, quick: bool) -> None:
         self.folder = folder
         self.quick = quick
-        self.memory: Path | None = None
-        """A folder whose files cost no disk, where there is one: what is measured there is the software."""
+        self.memory_folder: Path | None = None
+        """Folder on a memory file system, if there is one: measures the software without the disk."""
         self.rounds = 3 if quick else 6
         self.limit = 2.0 if quick else 6.0
-        """Seconds for one candidate in one cell of a table."""
+        """Seconds that one candidate may take in one cell of a table."""
         self.longest = 10_000 if quick else 100_000
 
     @cached_property
     def sample(self) -> SampleSession:
-        """The session; made by first use."""
+        """The session that is measured on, created on first use."""
         return SampleSession(self.longest)
 
-    def select_lengths(self, wanted: Sequence[int]) -> list[int]:
-        """Those of `wanted` that this run measures."""
-        return [length for length in wanted if length <= self.longest]
+    def select_lengths(self, lengths: Sequence[int]) -> list[int]:
+        """Return the lengths that this run measures."""
+        return [length for length in lengths if length <= self.longest]
 
 
 def delete_files(folder: Path, pattern: str) -> None:
-    """Delete the files of a measurement, so that the next one finds the room."""
+    """Delete the files of a measurement, to free the disk space for the next one."""
     for path in folder.glob(pattern):
         path.unlink()

@@ -1,9 +1,8 @@
-"""Search: how long a lookup in an index takes, by how much one user has said and how much others have; and how fast it is fed.
+"""Search times by the size of one user's history and of other users' histories, and the speed of writing to the index.
 
-On SQLite, and on a PostgreSQL server where one is reached. Turns are short, or messages of some 4,000 characters, which have chunks.
-
-What is said is made up, with the frequencies of natural speech: a few words stand in very many turns, most in a few. The
-questions are made of the words of some turn, so that rare and common words meet in them.
+Runs on SQLite, and on PostgreSQL if a server is reachable. Messages are short turns, or long texts of about 4,000 characters that are
+indexed in chunks. Texts are generated with the word frequencies of natural language: a few words occur in very many turns, most words
+in a few. Queries use words of one turn, so they mix rare and common words.
 """
 
 from __future__ import annotations
@@ -31,128 +30,128 @@ from holdfast.recall.terms import terms_of
 from holdfast.stores.indexes import open_index
 
 SIZES: Final = (6_000, 100_000, 1_000_000)
-"""Turns of one user."""
-OTHERS: Final = 10_000
-"""Other users."""
+"""Turns of the user who searches."""
+OTHER_USERS: Final = 10_000
+"""Number of other users."""
 TURNS_OF_OTHERS: Final = 100
-"""Turns that each of them has."""
+"""Turns of each other user."""
 TURNS_PER_SESSION: Final = 100
-"""Turns of a session, which are one write."""
+"""Turns of a session, which are written at once."""
 LONG: Final = 20_000
-"""Long messages of one user."""
+"""Number of long messages."""
 LONG_WORDS: Final = 560
-"""Words of one, some 4,000 characters."""
+"""Words of a long message, about 4,000 characters."""
 ON_SERVER: Final = 100_000
-"""Turns of the user on a server."""
+"""Turns of the user on a database server."""
 WORDS: Final = 50_000
 ANN: Final = Space("talk", "ann")
 _COLUMNS = [
     Column("what", ""),
-    Column("turns", "turns of the user", format_count),
-    Column("others", "of others", format_count),
-    Column("search", "a search, ranked, p50", format_duration),
+    Column("turns", "user's turns", format_count),
+    Column("others", "others' turns", format_count),
+    Column("search", "search with ranking, p50", format_duration),
     Column("search_p99", "p99", format_duration),
-    Column("analysis", "its question, p50", format_duration),
-    Column("question", "its lookup, p50", format_duration),
-    Column("common", "of common words", format_duration),
-    Column("rare", "of a rare word", format_duration),
-    Column("day", "within a day", format_duration),
-    Column("peer", "FTS5, a question, p50", format_duration),
+    Column("analysis", "query analysis, p50", format_duration),
+    Column("question", "lookup, p50", format_duration),
+    Column("common", "lookup, common words", format_duration),
+    Column("rare", "lookup, rare word", format_duration),
+    Column("day", "lookup within a day", format_duration),
+    Column("peer", "FTS5 query, p50", format_duration),
     Column("peer_p99", "p99", format_duration),
-    Column("ratio", "beside it", format_ratio),
+    Column("ratio", "FTS5 / search", format_ratio),
 ]
 _WRITE_COLUMNS = [
     Column("what", ""),
     Column("turns", "turns", format_count),
-    Column("analysis", "analysing one", format_duration),
-    Column("rate", "turns/s, analysed before", format_count),
-    Column("bytes", "bytes a turn", format_count),
-    Column("peer_rate", "FTS5, turns/s", format_count),
-    Column("peer_bytes", "bytes a turn", format_count),
+    Column("analysis", "analysis per turn", format_duration),
+    Column("rate", "turns/s, without analysis", format_count),
+    Column("bytes", "bytes per turn", format_count),
+    Column("peer_rate", "FTS5 turns/s", format_count),
+    Column("peer_bytes", "FTS5 bytes per turn", format_count),
 ]
 
 
 async def measure(run: Run) -> list[Table]:
-    """One user by how much there is of theirs, and one among many."""
+    """Measure users with histories of different sizes, alone and among other users."""
     sizes = SIZES[:1] if run.quick else SIZES
-    less = 20 if run.quick else 1
+    divisor = 20 if run.quick else 1
     cases = [_Case("SQLite", size) for size in sizes]
-    cases.append(_Case("SQLite", SIZES[0], OTHERS // (100 if run.quick else 1)))
-    cases += [] if run.quick else [_Case("SQLite", ON_SERVER, OTHERS)]
-    cases.append(_Case("SQLite, long messages", LONG // less, long=True))
+    cases.append(_Case("SQLite", SIZES[0], OTHER_USERS // (100 if run.quick else 1)))
+    cases += [] if run.quick else [_Case("SQLite", ON_SERVER, OTHER_USERS)]
+    cases.append(_Case("SQLite, long messages", LONG // divisor, long=True))
     rows: list[dict[str, Figure]] = []
     written: list[dict[str, Figure]] = []
 
-    async def one(case: _Case, url: str) -> None:
+    async def measure_case(case: _Case, url: str) -> None:
         report(f"search: {case.what}, {case.size:,} turns, {case.others:,} other users")
-        place = _IndexPair(run.folder, url, case)
+        pair = _IndexPair(run.folder, url, case)
         about: dict[str, Figure] = {"what": case.what, "turns": case.size, "others": case.others * TURNS_OF_OTHERS}
-        written.append(about | await place.fill())
-        rows.append(about | await place.time_lookups(run))
-        await place.close()
+        written.append(about | await pair.fill())
+        rows.append(about | await pair.time_lookups(run))
+        await pair.close()
         delete_files(run.folder, "search*.db*")
 
     for case in cases:
-        await one(case, f"sqlite:///{run.folder / DATABASE}")
+        await measure_case(case, f"sqlite:///{run.folder / DATABASE}")
     async with open_database("PostgreSQL", run.folder) as url:
         if url is not None:
-            await one(_Case("PostgreSQL", ON_SERVER // less), url)
+            await measure_case(_Case("PostgreSQL", ON_SERVER // divisor), url)
     notes = (
-        f"A turn has 6 to 18 words that count, of {WORDS:,}; a question three to six of one turn's, common ones among them.",
-        "The words are of no language, so a question's are stemmed in all of them the first time that one comes.",
-        "A long message has some 4,000 characters, 560 words, and chunks.",
-        "Beside it: a plain FTS5 table, bm25 and the ten best, the user as a column that is compared.",
+        f"A turn has 6 to 18 indexed words out of {WORDS:,}. A query has three to six words, most from one turn, some of them common.",
+        "The words belong to no language, so the first query that contains a word stems it in all languages.",
+        f"A long message has about 4,000 characters and {LONG_WORDS} words, and is indexed in chunks.",
+        "FTS5: a plain FTS5 table with a column for the user, ranked by bm25, the ten best rows.",
     )
     return [
-        Table("search", "A lookup in the index", _COLUMNS, rows, notes),
-        Table("search_fed", "Feeding it, a hundred turns a write", _WRITE_COLUMNS, written),
+        Table("search", "A search in the index", _COLUMNS, rows, notes),
+        Table("search_writes", f"Writing to the index, {TURNS_PER_SESSION} turns at a time", _WRITE_COLUMNS, written),
     ]
 
 
-# -- what is said --------------------------------------------------------------
+# -- generated texts -----------------------------------------------------------
 
 
 class TextGenerator:
-    """Turns and questions, the same in every run.
+    """A generator of turns and queries, the same in every run.
 
     Args:
-        seed: another one says other things.
+        seed: seed of the random texts.
     """
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # nobody's secret
+        self.random = random.Random(seed)
         found = {tuple(terms_of(word).counts): word for word in map(_make_word, range(WORDS))}
         self.terms = {word: terms[0] for terms, word in found.items() if len(terms) == 1}
-        """What the analysis makes of each word."""
+        """The index term of each word."""
         self._words = [*self.terms]
         self._weights = list(accumulate(1 / (at + 10) for at in range(len(self._words))))
 
     def make_turn(self) -> list[str]:
-        """The words of one."""
+        """Return the words of a turn."""
         return self.random.choices(self._words, cum_weights=self._weights, k=self.random.randint(6, 18))
 
     def make_message(self) -> list[str]:
-        """The words of a long one, with the ends of its sentences."""
+        """Return the words of a long message, with full stops."""
         words = self.random.choices(self._words, cum_weights=self._weights, k=LONG_WORDS)
         return [f"{word}." if at % 14 == 13 else word for at, word in enumerate(words)]
 
     def make_question(self, turn: Sequence[str]) -> list[str]:
-        """Some words of a turn, and one that has nothing to do with it."""
-        said = sorted({word.rstrip(".") for word in turn})
-        asked = self.random.sample(said, min(len(said), self.random.randint(2, 5)))
+        """Return some words of a turn and one unrelated word."""
+        words = sorted({word.rstrip(".") for word in turn})
+        asked = self.random.sample(words, min(len(words), self.random.randint(2, 5)))
         return [*dict.fromkeys([*asked, self.make_turn()[0]])]
 
     def pick_common_words(self) -> list[str]:
-        """Words that stand in very many turns."""
+        """Return three words that occur in very many turns."""
         return self.random.sample(self._words[:60], 3)
 
     def pick_rare_word(self) -> list[str]:
-        """One that stands in few."""
+        """Return a word that occurs in few turns."""
         return [self.random.choice(self._words[2_000:10_000])]
 
 
 def _make_word(at: int) -> str:
-    """A word that no other number has."""
+    """Return word number `at`; all words differ."""
     parts, word = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu"), ""
     for digit in str(at):
         word += parts[int(digit)]
@@ -179,7 +178,7 @@ def _make_documents(turns: Sequence[Sequence[str]], first: int, known: Mapping[s
 
 
 def _make_long_documents(turns: Sequence[Sequence[str]], first: int) -> list[Document]:
-    """The documents of long messages, analysed as they are when they are indexed."""
+    """Return the documents of long messages, analysed as for indexing."""
     found = []
     for seq, words in enumerate(turns):
         text, at = " ".join(words), (first + seq) * 60_000
@@ -207,41 +206,40 @@ DATABASE: Final = "search.db"
 
 
 class _Case(NamedTuple):
-    """What is measured."""
+    """A database and the sizes of the histories in it."""
 
     what: str
     size: int
-    """Turns of the user."""
+    """Turns of the user who searches."""
     others: int = 0
-    """Other users."""
+    """Number of other users."""
     long: bool = False
-    """Whether the turns are long messages."""
+    """True if the turns are long messages."""
 
 
 class _IndexPair:
-    """An index with one user's turns and those of others, and the peer with the same."""
+    """An index and an FTS5 table with the same turns of one user and of other users."""
 
     def __init__(self, folder: Path, url: str, case: _Case) -> None:
         self._url = url
         self._file = folder / DATABASE
         self._peers = folder / "search-peer.db"
         self._size, self._others, self._long = case.size, case.others, case.long
-        self._speech = TextGenerator(case.size)
+        self._texts = TextGenerator(case.size)
         self._kept: list[list[str]] = []
-        """Some turns of the user, to ask about."""
+        """Some turns of the user, to make queries from."""
 
     async def fill(self) -> dict[str, Figure]:
-        """Feed both, others' turns between the user's; how fast that went."""
+        """Write all turns to both, other users' between the user's; return speeds and sizes."""
         self._index = await open_index(self._url, tenant="bench")
-        self._peer = _Peer(self._peers)
+        self._peer = _Fts5Table(self._peers)
         spent, total, waiting = 0.0, 0, list[tuple[Space, str, list[list[str]], int]]()
         for space, id_, first in self._plan_sessions():
             turns = [
-                self._speech.make_message() if self._long else self._speech.make_turn()
-                for _ in range(TURNS_PER_SESSION)
+                self._texts.make_message() if self._long else self._texts.make_turn() for _ in range(TURNS_PER_SESSION)
             ]
             if space == ANN:
-                self._kept += self._speech.random.sample(turns, 2)
+                self._kept += self._texts.random.sample(turns, 2)
             waiting.append((space, id_, turns, first))
             total += TURNS_PER_SESSION
             if len(waiting) == 8:
@@ -249,10 +247,10 @@ class _IndexPair:
                 waiting.clear()
         spent += await self._write(waiting)
         texts = [" ".join(words) for words in self._kept[:400]]
-        analysed = repeat(lambda: [analyse(text, 0) for text in texts], most=3, seconds=1.0)
+        analyse_texts = repeat(lambda: [analyse(text, 0) for text in texts], max_calls=3, seconds=1.0)
         return {
             "turns": total,
-            "analysis": min(await analysed()) / len(texts),
+            "analysis": min(await analyse_texts()) / len(texts),
             "rate": total / spent,
             "bytes": _measure_file(self._file) / total if self._file.exists() else None,
             "peer_rate": total / self._peer.spent,
@@ -260,7 +258,7 @@ class _IndexPair:
         }
 
     def _plan_sessions(self) -> Iterator[tuple[Space, str, int]]:
-        """User, session, and which turn of the user is its first."""
+        """Yield each session's user, id and the number of its first turn."""
         mine = self._size // TURNS_PER_SESSION
         for at in range(max(mine, self._others)):
             if at < mine:
@@ -269,7 +267,7 @@ class _IndexPair:
                 yield Space("talk", f"u{at}"), "s0", 0
 
     async def _write(self, sessions: Sequence[tuple[Space, str, list[list[str]], int]]) -> float:
-        known = self._speech.terms
+        known = self._texts.terms
         batches = [
             (
                 space,
@@ -286,15 +284,15 @@ class _IndexPair:
         return spent
 
     async def time_lookups(self, run: Run) -> dict[str, Figure]:
-        """Each kind of question, in turn with the peer."""
-        speech, last = self._speech, self._size * 60_000
+        """Time each kind of query, alternating with FTS5."""
+        texts, last = self._texts, self._size * 60_000
         turns = self._kept
 
         def asked() -> list[str]:
-            return speech.make_question(speech.random.choice(turns))
+            return texts.make_question(texts.random.choice(turns))
 
         def terms(words: Sequence[str], filters: Filters) -> Lookup:
-            return Lookup(space=ANN, terms=tuple(speech.terms[word] for word in words), filters=filters)
+            return Lookup(space=ANN, terms=tuple(texts.terms[word] for word in words), filters=filters)
 
         async def search() -> None:
             await self._search(" ".join(asked()), now=last)
@@ -303,11 +301,11 @@ class _IndexPair:
         since = last // 2
         filters = Filters(since=since, until=since + day)
         blocks: dict[str, Block] = {
-            "search": repeat_async(search, most=200, seconds=0.5),
-            "analysis": repeat(lambda: question_of(" ".join(asked()), now=last), most=200, seconds=0.5),
+            "search": repeat_async(search, max_calls=200, seconds=0.5),
+            "analysis": repeat(lambda: question_of(" ".join(asked()), now=last), max_calls=200, seconds=0.5),
             "question": self._make_lookup_block(lambda: terms(asked(), whole_space)),
-            "common": self._make_lookup_block(lambda: terms(speech.pick_common_words(), whole_space)),
-            "rare": self._make_lookup_block(lambda: terms(speech.pick_rare_word(), whole_space)),
+            "common": self._make_lookup_block(lambda: terms(texts.pick_common_words(), whole_space)),
+            "rare": self._make_lookup_block(lambda: terms(texts.pick_rare_word(), whole_space)),
             "day": self._make_lookup_block(lambda: terms(asked(), filters)),
             "peer": self._peer.make_block(asked),
         }
@@ -319,7 +317,7 @@ class _IndexPair:
         return figures
 
     async def _search(self, text: str, *, now: int) -> None:
-        """What a search does with the index: analysis, lookup, ranking, the ten best."""
+        """Do what a search does with the index: analysis, lookup, ranking, the ten best."""
         question = question_of(text, now=now)
         asked = Lookup(space=ANN, terms=question.terms)
         ranking = Ranking(question, await self._index.lookup(asked))
@@ -331,16 +329,16 @@ class _IndexPair:
         async def ask() -> None:
             await self._index.lookup(make())
 
-        return repeat_async(ask, most=200, seconds=0.5)
+        return repeat_async(ask, max_calls=200, seconds=0.5)
 
     async def close(self) -> None:
-        """Close both."""
+        """Close the index and the FTS5 table."""
         await self._index.close()
         self._peer.close()
 
 
 def _measure_file(path: Path) -> int:
-    """Bytes of a database, with nothing left in its write-ahead log."""
+    """Return the bytes of a database after a checkpoint of its write-ahead log."""
     raw = apsw.Connection(str(path))
     raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     raw.close()
@@ -352,32 +350,32 @@ def _make_batch(id_: str, put: Sequence[Document]) -> Batch:
     return Batch(source=Source(id_, "i"), progress=progress, put=put, expect=None)
 
 
-class _Peer:
-    """The plain way: one FTS5 table for everybody."""
+class _Fts5Table:
+    """The simple alternative: one FTS5 table for all users."""
 
     def __init__(self, path: Path) -> None:
         self._raw = apsw.Connection(str(path))
         self._raw.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
-        self._raw.execute("CREATE VIRTUAL TABLE said USING fts5 (user UNINDEXED, text)")
+        self._raw.execute("CREATE VIRTUAL TABLE turns USING fts5 (user UNINDEXED, text)")
         self.spent = 0.0
 
     def write(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Take turns in, in one transaction."""
+        """Insert turns in one transaction."""
         started = clock()
         with self._raw:
-            self._raw.executemany("INSERT INTO said VALUES (?, ?)", rows)
+            self._raw.executemany("INSERT INTO turns VALUES (?, ?)", rows)
         self.spent += clock() - started
 
     def make_block(self, make: Callable[[], Sequence[str]]) -> Block:
-        """Questions."""
-        sql = "SELECT rowid, rank FROM said WHERE said MATCH ? AND user = ? ORDER BY rank LIMIT 10"
+        """Return a block of queries."""
+        sql = "SELECT rowid, rank FROM turns WHERE turns MATCH ? AND user = ? ORDER BY rank LIMIT 10"
 
         async def ask() -> None:
             words = " OR ".join(f'"{word}"' for word in make())
             self._raw.execute(sql, (words, ANN.name)).fetchall()
 
-        return repeat_async(ask, most=200, seconds=0.5)
+        return repeat_async(ask, max_calls=200, seconds=0.5)
 
     def close(self) -> None:
-        """See `_Place.close`."""
+        """Close the database."""
         self._raw.close()

@@ -1,4 +1,4 @@
-"""Many sessions at once on each kind of database, one server process or two, and how a turn grows with its session."""
+"""Concurrent sessions on each kind of database, one process compared with two, and the time of a turn by session length."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ AGENTS = "SQLAlchemySession on PostgreSQL"
 ADK = "ADK DatabaseSessionService on SQLite"
 PLAIN = "raw asyncpg on PostgreSQL"
 CONNECTIONS = 10
-"""Of raw asyncpg's pool, its default and its best here."""
+"""Connections of raw asyncpg's pool: the default, and the fastest setting here."""
 _LOAD_COLUMNS = [
     Column("what", ""),
     Column("turns_per_second", "turns/s", format_count),
     Column("p50", "p50", format_duration),
     Column("p99", "p99", format_duration),
     Column("errors", "errors", format_count),
-    Column("ratio", "of the first", format_ratio),
-    Column("floor", "of raw asyncpg", format_ratio),
+    Column("ratio", "vs. first row", format_ratio),
+    Column("floor", "vs. raw asyncpg", format_ratio),
 ]
 _LENGTH_COLUMNS = [
     Column("what", ""),
@@ -47,7 +47,7 @@ _LENGTH_COLUMNS = [
 
 
 async def measure(run: Run) -> list[Table]:
-    """Turns a second of `TASKS` sessions, beside the peers; a turn by length; two processes beside one."""
+    """Measure Holdfast and its peers on every database, turns by session length, and one process against two."""
     load_rows, length_rows, processes = [], [], []
     loads: dict[str, Load] = {}
     for name in DATABASES:
@@ -60,12 +60,12 @@ async def measure(run: Run) -> list[Table]:
             if name == "PostgreSQL":
                 processes = await _measure_processes(url, run)
         delete_files(run.folder, "servers.db*")
-    for name, opened in ((PLAIN, _open_plain), (AGENTS, _open_agents), (ADK, partial(_open_adk, run.folder))):
+    for name, open_candidate in ((PLAIN, _open_plain), (AGENTS, _open_agents), (ADK, partial(_open_adk, run.folder))):
         report(f"servers: {name}")
         try:
-            loads[name] = await _run_load(opened, run)
-        except Exception as exc:  # noqa: BLE001  # a peer that is not installed, a server that is not there
-            report(f"no {name}: {type(exc).__name__}: {exc}")
+            loads[name] = await _run_load(open_candidate, run)
+        except Exception as exc:  # noqa: BLE001  # the peer is not installed or its server is missing
+            report(f"{name} is not measured: {type(exc).__name__}: {exc}")
     delete_files(run.folder, "adk.db*")
     first = next(iter(loads.values()))
     for name, load in loads.items():
@@ -73,33 +73,36 @@ async def measure(run: Run) -> list[Table]:
         if PLAIN in loads and name.endswith("PostgreSQL"):
             row["floor"] = load.rate / loads[PLAIN].rate
         load_rows.append(row)
-    title = f"{TASKS} sessions at once, two commits a turn, by database"
+    title = f"{TASKS} concurrent sessions, two commits per turn, by database"
     return [
         Table("servers", title, _LOAD_COLUMNS, load_rows, _NOTES),
-        Table("servers_length", "One turn, by database and length of its session", _LENGTH_COLUMNS, length_rows),
+        Table("servers_length", "One turn, by database and session length", _LENGTH_COLUMNS, length_rows),
         Table(
-            "servers_together", f"{TASKS} sessions on one PostgreSQL, by server processes", _PROCESS_COLUMNS, processes
+            "servers_together",
+            f"{TASKS} sessions on one PostgreSQL, by number of processes",
+            _PROCESS_COLUMNS,
+            processes,
         ),
     ]
 
 
 _NOTES = (
-    f"Each task takes one turn after the other in a session of its own, {ENTRIES} entries at first; {BUDGET:,} tokens.",
-    "The database servers run on the same cores. Redis: a server of its own, appendonly yes, appendfsync everysec.",
-    "Turns a second of Holdfast have the index in them, which is brought up to the last turn.",
-    f"{PLAIN}: two transactions a turn, each with one statement that reads and one that writes, and the newest messages within the budget read.",
-    f"Peers: append, read what the model would get (at most {LIMIT} items), append.",
+    f"Each task takes one turn after another in its own session, which starts with {ENTRIES} entries; {BUDGET:,} tokens.",
+    "The database servers run on the same cores. Redis: a separate server, appendonly yes, appendfsync everysec.",
+    "Holdfast's turns/s include updating the index up to the last turn.",
+    f"{PLAIN}: two transactions per turn, each with one read and one write, and one read of the newest messages within the budget.",
+    f"Peers: append, read the items for the model (at most {LIMIT}), append.",
 )
 _PROCESS_COLUMNS = [
     Column("what", ""),
     Column("turns_per_second", "turns/s", format_count),
-    Column("ratio", "of one", format_ratio),
+    Column("ratio", "vs. one process", format_ratio),
 ]
 
 
-async def _run_load(opened: Any, run: Run) -> Load:
+async def _run_load(open_candidate: Any, run: Run) -> Load:
     load = Load(TASKS, TASKS)
-    async with opened(run.sample) as candidate:
+    async with open_candidate(run.sample) as candidate:
         freeze_heap()
         for _ in range(2):
             await load.run(candidate, 0.5 if run.quick else 2.0)
@@ -120,15 +123,15 @@ async def _make_turn(hf: Holdfast, refs: Any) -> Turn:
     handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
 
     async def turn(number: int, text: str) -> None:
-        async with handles[number].turn(text) as opened:
-            opened.add(ANSWER)
+        async with handles[number].turn(text) as running:
+            running.add(ANSWER)
 
     return turn
 
 
 @asynccontextmanager
 async def _open_plain(sample: SampleSession) -> AsyncIterator[Candidate]:
-    """The least that does it: what `Plain` is to SQLite."""
+    """Open the simplest possible store on PostgreSQL, like `PlainStore` on SQLite."""
     import asyncpg
 
     name = f"{NAME}_plain"
@@ -172,7 +175,7 @@ async def _open_plain(sample: SampleSession) -> AsyncIterator[Candidate]:
 
 _NEWEST = "SELECT seq, total, message FROM log WHERE session = $1 ORDER BY seq DESC"
 WINDOW = 150
-"""Messages that fill the budget."""
+"""Number of messages that fill the budget."""
 
 
 def _select_within_budget(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -187,7 +190,7 @@ async def _open_agents(sample: SampleSession) -> AsyncIterator[Candidate]:
 
     async with open_database("PostgreSQL", Path()) as url:
         if url is None:
-            raise ConnectionError("no PostgreSQL")
+            raise ConnectionError("no PostgreSQL server is reachable")
         schema = url.rpartition("=")[2]
         engine = create_async_engine(
             POSTGRES.replace("postgresql://", "postgresql+asyncpg://"),
@@ -197,8 +200,8 @@ async def _open_agents(sample: SampleSession) -> AsyncIterator[Candidate]:
             async with engine.begin() as raw:
                 await raw.exec_driver_sql(f"CREATE SCHEMA {schema}")
             sessions = [SQLAlchemySession(f"s{number}", engine=engine, create_tables=True) for number in range(TASKS)]
-            for one in sessions:
-                await one.add_items(to_items(new.message for new in sample.new[:ENTRIES]))
+            for session in sessions:
+                await session.add_items(to_items(new.message for new in sample.new[:ENTRIES]))
             yield Candidate(lambda number, text: run_agents_turn(sessions[number], text, ANSWER, limit=LIMIT))
         finally:
             await engine.dispose()
@@ -220,14 +223,14 @@ async def _open_adk(folder: Path, sample: SampleSession) -> AsyncIterator[Candid
 
     names = [{"app_name": "bench", "user_id": "u", "session_id": f"s{number}"} for number in range(TASKS)]
     for name in names:
-        made = await service.create_session(**name)
+        created = await service.create_session(**name)
         for new in sample.new[:ENTRIES]:
-            await service.append_event(made, event("user", new.message.text or "call"))
+            await service.append_event(created, event("user", new.message.text or "call"))
 
     async def turn(number: int, text: str) -> None:
-        found = await service.get_session(**names[number], config=recent)
-        await service.append_event(found, event("user", text))
-        await service.append_event(found, event("bench", ANSWER))
+        current = await service.get_session(**names[number], config=recent)
+        await service.append_event(current, event("user", text))
+        await service.append_event(current, event("bench", ANSWER))
 
     try:
         yield Candidate(turn)
@@ -235,11 +238,11 @@ async def _open_adk(folder: Path, sample: SampleSession) -> AsyncIterator[Candid
         await service.db_engine.dispose()
 
 
-# -- by length ---------------------------------------------------------------
+# -- session length ----------------------------------------------------------
 
 
 async def _time_by_length(url: str, run: Run) -> dict[str, Figure]:
-    """The median of a turn alone, warm, at each length."""
+    """Return the median time of a warm turn, with no others running, at each session length."""
     found: dict[str, Figure] = {}
     async with Holdfast(url, roster=make_roster("token_window", BUDGET)) as hf:
         for length in run.select_lengths(LENGTHS):
@@ -257,7 +260,7 @@ async def _time_by_length(url: str, run: Run) -> dict[str, Figure]:
 
 
 async def _measure_processes(url: str, run: Run) -> list[dict[str, Figure]]:
-    """As many sessions by one process, and by two that have half of them each."""
+    """Run the same number of sessions in one process, and in two processes with half of them each."""
     rows: list[dict[str, Figure]] = []
     for processes in (1, 2):
         report(f"servers: {processes} processes on PostgreSQL")
@@ -273,6 +276,6 @@ async def _run_worker(url: str, processes: int, at: int, seconds: float) -> int:
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.worker", *arguments, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await worker.communicate()
-    turns: int = json.loads(said)["turns"]
+    output, _ = await worker.communicate()
+    turns: int = json.loads(output)["turns"]
     return turns

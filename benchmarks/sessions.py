@@ -1,4 +1,4 @@
-"""Many sessions at once on one SQLite file: turns a second, how long one takes, and what fails."""
+"""Concurrent sessions on one SQLite file: turns per second, time per turn, and errors."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
 
 LOADS = ((1, 1), (50, 200), (200, 800))
-"""Tasks at once, and the sessions that they take turns in."""
+"""Numbers of concurrent tasks and of the sessions that they use."""
 ENTRIES = 10
-"""Of each session at first."""
+"""Entries of each session at the start."""
 PLAIN = "plain sqlite3, group commit"
 WITH_INDEX: Final = IndexSettings()
 Turn = Callable[[int, str], Awaitable[object]]
-"""A turn of a session, by its number, with a question."""
+"""Runs a turn in a session, given the session's number and a question."""
 
 
 class Candidate(NamedTuple):
-    """Who takes turns."""
+    """A library whose turns are measured."""
 
     turn: Turn
     finish: Callable[[], Awaitable[None]] | None = None
-    """Does what is left to do behind the turns; its time counts, too."""
+    """Completes the work that remains after the turns; its time counts too."""
 
 
 class Load:
-    """What tasks did that take one turn after the other, each over sessions of its own.
+    """The turns of concurrent tasks; each task takes one turn after another in its own sessions.
 
     Args:
-        tasks: how many.
-        sessions: of all of them.
+        tasks: number of tasks.
+        sessions: number of sessions of all tasks together.
     """
 
     def __init__(self, tasks: int, sessions: int) -> None:
@@ -51,7 +51,7 @@ class Load:
         self.seconds = 0.0
 
     async def run(self, candidate: Candidate, seconds: float) -> None:
-        """Let the tasks work for `seconds`, and what is behind their turns be done."""
+        """Run the tasks for `seconds`, then wait for the work that remains after their turns."""
         started = clock()
         await asyncio.gather(
             *(self._run_task(candidate.turn, number, started + seconds) for number in range(self.tasks))
@@ -66,18 +66,18 @@ class Load:
             at += 1
             try:
                 await turn(sessions[at % len(sessions)], f"{make_text(number)} {len(self.times)}.{at}")
-            except Exception:  # noqa: BLE001  # "database is locked" and whatever else: that it fails is the figure
+            except Exception:  # noqa: BLE001  # "database is locked" and others: the table counts them
                 self.errors += 1
             else:
                 self.times.append(clock() - started)
 
     @property
     def rate(self) -> float:
-        """Turns a second."""
+        """Turns per second."""
         return len(self.times) / self.seconds
 
     def make_row(self, name: str) -> dict[str, Figure]:
-        """The figures."""
+        """Return the figures as a row of the table."""
         ordered = sorted(self.times) or [float("nan")]
         return {
             "tasks": self.tasks,
@@ -91,17 +91,17 @@ class Load:
 
 
 async def measure(run: Run) -> list[Table]:
-    """Each candidate with each number of tasks, on the disk and where there is none."""
+    """Measure each candidate with each number of tasks, on disk and in memory."""
     on_disk = [row for load in LOADS for row in await _measure_load(run, run.folder, *load)]
-    tables = [Table("sessions", f"{_TITLE}, on the disk", _COLUMNS, on_disk, _NOTES)]
-    if run.memory is not None:
-        rows = [row for load in LOADS for row in await _measure_load(run, run.memory, *load)]
-        title = f"{_TITLE}, where a commit costs nothing: the software alone"
+    tables = [Table("sessions", f"{_TITLE}, on disk", _COLUMNS, on_disk, _NOTES)]
+    if run.memory_folder is not None:
+        rows = [row for load in LOADS for row in await _measure_load(run, run.memory_folder, *load)]
+        title = f"{_TITLE}, in memory, so that commits cost nothing"
         tables.append(Table("sessions_memory", title, _COLUMNS, rows))
     return tables
 
 
-_TITLE = "Concurrent sessions on one SQLite file, two commits a turn"
+_TITLE = "Concurrent sessions on one SQLite file, two commits per turn"
 _COLUMNS = [
     Column("tasks", "tasks", format_count),
     Column("sessions", "sessions", format_count),
@@ -110,13 +110,13 @@ _COLUMNS = [
     Column("p50", "p50", format_duration),
     Column("p99", "p99", format_duration),
     Column("errors", "errors", format_count),
-    Column("ratio", "of plain", format_ratio),
+    Column("ratio", "vs. plain", format_ratio),
 ]
 _NOTES = (
-    f"Each task takes one turn after the other, over its own sessions in turn, {ENTRIES} entries each at first; {BUDGET:,} tokens.",
-    f"SQLiteSession: one object a session, kept open, limit={LIMIT}, which is its best.",
-    f"{PLAIN}: two commits a turn, all that waits in one transaction on one thread, reads on the loop.",
-    "Turns a second of Holdfast have the index in them, which is brought up to the last turn; p50 and p99 have not.",
+    f"Each task takes one turn after another, cycling through its own sessions, which start with {ENTRIES} entries; {BUDGET:,} tokens.",
+    f"SQLiteSession: one object per session, kept open, limit={LIMIT}, its fastest use.",
+    f"{PLAIN}: two commits per turn; one thread writes all waiting messages in one transaction; reads run on the event loop.",
+    "Holdfast's turns/s include updating the index up to the last turn; p50 and p99 do not.",
 )
 
 
@@ -125,9 +125,9 @@ async def _measure_load(run: Run, folder: Path, tasks: int, sessions: int) -> li
     loads = {name: Load(tasks, sessions) for name in _CANDIDATES}
     async with AsyncExitStack() as stack:
         candidates = {}
-        for at, (name, opened) in enumerate(_CANDIDATES.items()):
+        for at, (name, open_candidate) in enumerate(_CANDIDATES.items()):
             path = folder / f"sessions-{at}.db"
-            candidates[name] = await stack.enter_async_context(opened(path, sessions, run.sample))
+            candidates[name] = await stack.enter_async_context(open_candidate(path, sessions, run.sample))
         freeze_heap()
         for _ in range(1 if run.quick else 2):
             for name, load in loads.items():
@@ -153,22 +153,22 @@ async def _open_holdfast(
         handles = [await hf.session(ref.id, user_id=ref.user_id) for ref in refs]
 
         async def turn(number: int, text: str) -> None:
-            async with handles[number].turn(text) as opened:
-                opened.add(ANSWER)
+            async with handles[number].turn(text) as running:
+                running.add(ANSWER)
 
         yield Candidate(turn, partial(wait_for_index, hf))
 
 
 @asynccontextmanager
 async def _open_agents(path: Path, sessions: int, sample: SampleSession) -> AsyncIterator[Candidate]:
-    with_items = to_items(new.message for new in sample.new[:ENTRIES])
-    opened = [open_agents_session(path, f"s{number}") for number in range(sessions)]
-    for one in opened:
-        await one.add_items(with_items)
+    initial = to_items(new.message for new in sample.new[:ENTRIES])
+    agents_sessions = [open_agents_session(path, f"s{number}") for number in range(sessions)]
+    for one in agents_sessions:
+        await one.add_items(initial)
     try:
-        yield Candidate(lambda number, text: run_agents_turn(opened[number], text, ANSWER, limit=LIMIT))
+        yield Candidate(lambda number, text: run_agents_turn(agents_sessions[number], text, ANSWER, limit=LIMIT))
     finally:
-        for one in opened:
+        for one in agents_sessions:
             one.close()
 
 

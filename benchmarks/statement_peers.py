@@ -1,4 +1,4 @@
-"""Which statements of a conversation stay in its prompts: Holdfast's strategies, and peers on the same conversations."""
+"""Statements of a conversation that stay in its prompts, with Holdfast's strategies and with peers."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from holdfast.tokens import STORED
 FOLDER = Path(__file__).parent / "statements"
 BUDGETS = (1024, 2048, 4096, 8192)
 SUMMARY_SHARE = 4
-"""The part of the budget that the scripted summary may take."""
-_SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|$)", re.DOTALL)  # noqa: RUF001 - Chinese ends sentences so
+"""The scripted summary gets this fraction of the budget: one in `SUMMARY_SHARE`."""
+_SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|$)", re.DOTALL)  # noqa: RUF001 - Chinese sentence marks
 
 
 class Sent(NamedTuple):
-    """What a peer sends, without the system prompt, and which of it stands for other messages."""
+    """Messages that a peer sends, without the system prompt, and the indexes of those that summarize others."""
 
     messages: Sequence[Message]
     blocks: Sequence[int] = ()
 
 
 Peer = Callable[[Sequence[Message], int], Sent]
-"""Gives what is sent of a log, which ends with the current user message, at a budget."""
+"""Selects the messages to send from a log that ends with the current user message, within a budget."""
 
 
 async def measure(run: Run) -> list[Table]:
-    """One table of all; without the questions, and only two budgets, where the run is quick."""
+    """Return one table of all candidates; a quick run asks no questions and uses two budgets."""
     budgets = BUDGETS[1:3] if run.quick else BUDGETS
     conversations = read_conversations([FOLDER])
     specs = specs_of([DEFAULT_STRATEGIES])
@@ -56,16 +56,16 @@ async def measure(run: Run) -> list[Table]:
     figures = await measure_statements(conversations, runs, asked=not run.quick)
     figures += await asyncio.to_thread(_measure_peers, conversations, budgets, run.folder, asked=not run.quick)
     figures.sort(key=lambda one: one.budget)
-    title = f"Statements still in the prompt of {len(conversations)} conversations of 10,500 to 14,000 tokens"
+    title = f"Statements still in the prompt, for {len(conversations)} conversations of 10,500 to 14,000 tokens"
     return [Table("statements", title, _make_columns(), [_make_row(one) for one in figures], _NOTES)]
 
 
 _NOTES = (
     "Measured by the functions of `holdfast eval statements`. Budgets do not count the system prompt.",
     "rules: instructions and prohibitions.",
-    "trim_messages: strategy last, include_system, exact counter. head and tail: the first user message and the newest that fit.",
+    "trim_messages: strategy last, include_system, exact counter. head and tail: the first user message and the newest messages that fit.",
     "openai-agents: SQLiteSession.get_items with the largest limit that fits.",
-    "scripted summary: first sentences of older messages, evenly spread, in a quarter of the budget; then the newest that fit.",
+    "scripted summary: first sentences of older messages, evenly spread, in a quarter of the budget; then the newest messages that fit.",
 )
 
 
@@ -136,7 +136,7 @@ def _play(conversation: Conversation, peer: Peer, budget: int, tally: Tally, *, 
 
 
 def _to_prompt(sent: Sent, tally: Tally) -> Prompt | None:
-    """The prompt as it is looked at; None where not even the current message fits."""
+    """Convert the sent messages to a prompt and count it; return None if not even the current message fits."""
     prompt = prompt_from(sent.messages, len(sent.messages) - 1, sent.blocks) if sent.messages else None
     tally.count_prompt(prompt)
     return prompt
@@ -151,7 +151,7 @@ class LangchainTrimmer:
         self._trimmer = Trimmer(conversation.system, remember=True)
 
     def __call__(self, messages: Sequence[Message], budget: int) -> Sent:
-        """Trim the log, of which only what is new is taken in."""
+        """Append the new messages of the log and trim it."""
         shared = _count_shared(self._trimmer.messages[self._system :], messages)
         self._trimmer.truncate(self._system + shared)
         for message in messages[shared:]:
@@ -161,20 +161,20 @@ class LangchainTrimmer:
 
 
 def _count_shared(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """How many messages two logs begin with in common."""
+    """Return the length of the common beginning of two logs."""
     differ = (at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old is not new)
     return next(differ, min(len(before), len(now)))
 
 
 def keep_head_and_tail(messages: Sequence[Message], budget: int) -> Sent:
-    """The first user message and the newest that fit."""
+    """Return the first user message and the newest messages that fit."""
     first = next(at for at, message in enumerate(messages) if message.role == "user")
     newest = _take_newest(messages[first + 1 :], budget - STORED.message(messages[first]))
     return Sent([messages[first], *newest]) if newest else Sent(_take_newest(messages, budget))
 
 
 def summarize_and_keep_newest(messages: Sequence[Message], budget: int) -> Sent:
-    """A summary that a script writes of what is not sent, and the newest that fit."""
+    """Return a scripted summary of the older messages, and the newest messages that fit."""
     room = budget // SUMMARY_SHARE
     newest = _take_newest(messages, budget - room)
     lines = [f"{one.role}: {_cut_to_sentence(one.text)}" for one in messages[: len(messages) - len(newest)] if one.text]
@@ -191,7 +191,7 @@ def _cut_to_sentence(text: str) -> str:
 
 
 def _take_newest(messages: Sequence[Message], budget: int) -> Sequence[Message]:
-    """The longest end of a log that fits."""
+    """Return as many of the newest messages as fit."""
     start = len(messages)
     while start and (budget := budget - STORED.message(messages[start - 1])) >= 0:
         start -= 1
@@ -199,14 +199,14 @@ def _take_newest(messages: Sequence[Message], budget: int) -> Sequence[Message]:
 
 
 class AgentsSession:
-    """A session of the Agents SDK that is asked for its newest items."""
+    """A session of the Agents SDK that returns its newest items."""
 
     def __init__(self, path: Path) -> None:
         self._session = open_agents_session(path)
         self._stored: list[Message] = []
 
     def __call__(self, messages: Sequence[Message], budget: int) -> Sent:
-        """As `_take_newest`, out of the session's table."""
+        """Return the newest messages that fit, read from the session's table."""
         return asyncio.run(self._get(messages, budget))
 
     async def _get(self, messages: Sequence[Message], budget: int) -> Sent:

@@ -1,4 +1,4 @@
-"""Bytes on the disk a message, beyond the JSON of the messages themselves."""
+"""Bytes on disk per message, compared with the JSON of the messages."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SESSIONS = 100
 
 
 async def measure(run: Run) -> list[Table]:
-    """One long session, and many short ones, closed and checkpointed."""
+    """Measure the file sizes of one long session and of many short ones, after the store was closed."""
     rows = [row for sessions in (1, SESSIONS) for row in await _measure_sizes(run, sessions)]
     columns = [
         Column("sessions", "sessions", format_count),
         Column("what", ""),
         Column("bytes", "bytes", format_count),
-        Column("per_message", "a message", format_count),
-        Column("ratio", "of the JSON", format_ratio),
+        Column("per_message", "bytes per message", format_count),
+        Column("ratio", "vs. JSON", format_ratio),
     ]
-    title = f"Bytes stored: {MESSAGES:,} messages in one session, and in {SESSIONS}"
-    return [Table("stored", title, columns, rows, ("The file's size after the last connection closed.",))]
+    title = f"Bytes stored for {MESSAGES:,} messages, in 1 session and in {SESSIONS}"
+    return [Table("stored", title, columns, rows, ("File size after the last connection was closed.",))]
 
 
 async def _measure_sizes(run: Run, sessions: int) -> list[dict[str, Figure]]:
@@ -39,7 +39,7 @@ async def _measure_sizes(run: Run, sessions: int) -> list[dict[str, Figure]]:
     for name, path in files.items():
         await _FILL[name](run, path, sessions, each)
     payload = sessions * sum(len(msgspec.json.encode(message_to(new.message))) for new in run.sample.new[:each])
-    sizes = {"the JSON alone": payload, **{name: path.stat().st_size for name, path in files.items()}}
+    sizes = {"JSON only": payload, **{name: path.stat().st_size for name, path in files.items()}}
     return [
         {"sessions": sessions, "what": name, "bytes": size, "per_message": size / MESSAGES, "ratio": size / payload}
         for name, size in sizes.items()
@@ -66,4 +66,4 @@ async def _fill_plain(run: Run, path: Path, sessions: int, each: int) -> None:
     plain.raw.close()
 
 
-_FILL = {"Holdfast, with its view": _fill_holdfast, "SQLiteSession": _fill_agents, "plain sqlite3": _fill_plain}
+_FILL = {"Holdfast, with the view": _fill_holdfast, "SQLiteSession": _fill_agents, "plain sqlite3": _fill_plain}

@@ -1,4 +1,4 @@
-"""Many streams at once through the gateway, beside the same ones straight from the upstream."""
+"""Many concurrent streams through the gateway, compared with the same streams directly from the upstream."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from benchmarks.timing import Samples, clock, freeze_heap, report
 from holdfast.holdfast import Holdfast
 
 OPEN = (50, 500)
-"""Streams that are open at once."""
-PIECES, SECONDS = 20, 1.0
-"""Of each reply, and how long it takes upstream."""
+"""Numbers of concurrent streams."""
+CHUNKS, SECONDS = 20, 1.0
+"""Chunks of each reply, and the seconds that the upstream takes for it."""
 LENGTHS = (10, 100_000)
-"""Entries of the sessions that are gone on with."""
-DIRECT = "the upstream itself"
+"""Entries of the sessions that are continued."""
+DIRECT = "upstream alone"
 _COLUMNS = [
     Column("what", ""),
     Column("open", "open streams", format_count),
-    Column("first_p50", "first piece, p50", format_duration),
+    Column("first_p50", "first chunk, p50", format_duration),
     Column("first_p99", "p99", format_duration),
     Column("added_first_p50", "added p50", format_duration),
     Column("added_first_p99", "added p99", format_duration),
@@ -43,13 +43,13 @@ class StreamTimes(NamedTuple):
 
     first: float
     whole: float
-    good: bool
+    is_complete: bool
 
 
 async def measure(run: Run) -> list[Table]:
-    """The upstream, then sessions of both lengths, with as many clients as streams; each client begins again at once."""
+    """Measure the upstream and sessions of both lengths; each client sends its next message as soon as its reply ends."""
     rows: list[dict[str, Figure]] = []
-    async with start_upstream(str(PIECES), str(SECONDS)) as upstream:
+    async with start_upstream(str(CHUNKS), str(SECONDS)) as upstream:
         text, store = format_configuration(upstream), f"sqlite:///{run.folder}/gateway.db"
         lengths = run.select_lengths(LENGTHS) + ([run.longest] if run.longest < LENGTHS[1] else [])
         await _fill_store(run, store, lengths)
@@ -65,11 +65,11 @@ async def measure(run: Run) -> list[Table]:
                         )
                     )
     delete_files(run.folder, "gateway*")
-    title = f"Open streams: a reply in {PIECES} pieces over {SECONDS:g} s, as many clients as streams"
+    title = f"Open streams: replies of {CHUNKS} chunks over {SECONDS:g} s, one client per stream"
     longest = max(lengths)
     notes = (
-        "Each client has a session of its own and sends its next message when the reply has ended; they begin evenly over a second.",
-        f"There are {_count_sessions(longest)} sessions of {longest:,} entries: the figures are theirs, beside the others' streams.",
+        "Each client has its own session and sends its next message when the reply has ended. Clients start evenly over a second.",
+        f"Only {_count_sessions(longest)} sessions have {longest:,} entries. Their row shows their own times, while the other streams run.",
     )
     return [Table("streams", title, _COLUMNS, rows, notes)]
 
@@ -82,7 +82,7 @@ def _make_row(what: str, count: int, found: list[StreamTimes], base: list[Stream
         "first_p50": firsts.median,
         "first_p99": firsts.quantile(0.99),
         "whole_p50": wholes.median,
-        "errors": sum(not one.good for one in found),
+        "errors": sum(not one.is_complete for one in found),
     }
     if found is not base:
         before, all_of = Samples([one.first for one in base]), Samples([one.whole for one in base])
@@ -94,7 +94,7 @@ def _make_row(what: str, count: int, found: list[StreamTimes], base: list[Stream
 
 
 async def _fill_store(run: Run, store: str, lengths: Iterable[int]) -> None:
-    """A session a client: the long ones are few, and shared out."""
+    """Store a session for each client; only a few of them are long."""
     async with Holdfast(store, roster=make_roster("digest", BUDGET)) as hf:
         for length in lengths:
             for number in range(_count_sessions(length)):
@@ -102,12 +102,12 @@ async def _fill_store(run: Run, store: str, lengths: Iterable[int]) -> None:
 
 
 def _count_sessions(length: int) -> int:
-    """How many there are of a length."""
+    """Return the number of sessions of a length."""
     return max(OPEN) if length <= LENGTHS[0] else 4
 
 
 async def _drive_clients(url: str, length: int, count: int, run: Run) -> list[StreamTimes]:
-    """What `count` clients find, a few replies each, begun evenly over the time of one."""
+    """Run `count` clients, started evenly over the time of one reply; return the times of a few replies each."""
     freeze_heap()
     rounds = 2 if run.quick else 4
     sessions = _count_sessions(length)
@@ -117,7 +117,7 @@ async def _drive_clients(url: str, length: int, count: int, run: Run) -> list[St
         mine = number < sessions
         name = f"n{length}-{number}" if mine else f"n{LENGTHS[0]}-{number}"
         found = [await _stream_reply(url, name, f"Question {number}.{at}: where is it now?") for at in range(rounds)]
-        return found[1:] if mine else []  # the first one opens connections
+        return found[1:] if mine else []  # the first reply includes opening the connection
 
     return [one for some in await asyncio.gather(*map(client, range(count))) for one in some]
 
@@ -125,20 +125,20 @@ async def _drive_clients(url: str, length: int, count: int, run: Run) -> list[St
 async def _stream_reply(url: str, session: str, text: str) -> StreamTimes:
     body = {"model": "default", "stream": True, "user": "bench", "session_id": session}
     content = json.dumps({**body, "messages": [{"role": "user", "content": text}]}).encode()
-    place = urlsplit(url)
-    begun = clock()
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    address = urlsplit(url)
+    started = clock()
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
     writer.write(head.encode() + content)
     answer = await reader.readuntil(b"\r\n\r\n")
     await reader.readuntil(b"\n\n")
-    first = clock() - begun
+    first = clock() - started
     seen = b""
     while b"[DONE]" not in seen:
-        piece = await reader.read(65536)
-        if not piece:
+        data = await reader.read(65536)
+        if not data:
             break
-        seen = seen[-16:] + piece
-    done = clock() - begun
+        seen = seen[-16:] + data
+    whole = clock() - started
     writer.close()
-    return StreamTimes(first, done, b" 200 " in answer.split(b"\r\n", 1)[0] and b"[DONE]" in seen)
+    return StreamTimes(first, whole, b" 200 " in answer.split(b"\r\n", 1)[0] and b"[DONE]" in seen)

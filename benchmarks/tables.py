@@ -1,4 +1,4 @@
-"""Tables: made once, shown aligned on a terminal, as Markdown, and as JSON with the raw figures."""
+"""Tables of figures, formatted as aligned text, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Figure = int | float | str | None
-"""What stands in a cell before it is formatted; None where nothing was measured."""
+"""Raw value of a cell; None if it was not measured."""
 Format = Callable[[Any], str]
 
 
 class Column(NamedTuple):
-    """One column: the key in a row, the head, and how a figure is shown."""
+    """A column: its key in the rows, its heading and the formatter of its figures."""
 
     key: str
-    head: str
+    heading: str
     format: Format = str
 
 
 class Table(NamedTuple):
-    """One table of a part."""
+    """A table of one part."""
 
     name: str
     title: str
@@ -29,18 +29,18 @@ class Table(NamedTuple):
     notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The raw figures."""
+        """Return the raw figures as a JSON object."""
         return {"name": self.name, "title": self.title, "rows": list(self.rows), "notes": list(self.notes)}
 
     def format_text(self) -> str:
-        """Aligned, for a terminal."""
+        """Format the table as aligned text for a terminal."""
         grid = self._format_grid()
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
         lines = ["  ".join(self._align_row(row, widths)).rstrip() for row in grid]
         return "\n".join([self.title, "", *lines, *(f"  {note}" for note in self.notes)])
 
     def format_markdown(self) -> str:
-        """For a page of the documentation."""
+        """Format the table as Markdown for the documentation."""
         head, *rows = ("| " + " | ".join(row) + " |" for row in self._format_grid())
         rule = "| " + " | ".join("---" if self._is_text(column) else "---:" for column in self.columns) + " |"
         notes = [f"\n{note}" for note in self.notes]
@@ -48,7 +48,7 @@ class Table(NamedTuple):
 
     def _format_grid(self) -> list[list[str]]:
         rows = [[_format_cell(row.get(column.key), column.format) for column in self.columns] for row in self.rows]
-        return [[column.head for column in self.columns], *rows]
+        return [[column.heading for column in self.columns], *rows]
 
     def _is_text(self, column: Column) -> bool:
         return any(isinstance(row.get(column.key), str) for row in self.rows)
@@ -62,11 +62,11 @@ def _format_cell(figure: Figure, format_figure: Format) -> str:
     return "-" if figure is None else format_figure(figure)
 
 
-# -- how figures are shown ---------------------------------------------------
+# -- formatters --------------------------------------------------------------
 
 
 def format_duration(seconds: float) -> str:
-    """Two or three digits and the unit that fits.
+    """Format a time with three digits and a fitting unit.
 
     >>> duration(0.0000123), duration(0.00123), duration(1.5)
     ('12.3 us', '1.23 ms', '1.50 s')
@@ -78,7 +78,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_ratio(value: float) -> str:
-    """How many times, two or three digits.
+    """Format a factor with three digits.
 
     >>> ratio(0.5), ratio(12.34), ratio(12345)
     ('0.50x', '12.3x', '12,300x')
@@ -87,36 +87,36 @@ def format_ratio(value: float) -> str:
 
 
 def format_share(value: float) -> str:
-    """A part of one, in percent."""
+    """Format a share of one as a percentage."""
     return f"{value:.1%}".replace("100.0%", "100%")
 
 
 def format_count(value: float) -> str:
-    """A count."""
+    """Format a whole number."""
     return f"{value:,.0f}"
 
 
 def format_decimal(value: float) -> str:
-    """With two decimals."""
+    """Format a number with two decimals."""
     return f"{value:.2f}"
 
 
 def _format_digits(value: float) -> str:
-    """Three digits, of numbers from a thousand on zeros behind them."""
+    """Format a number with three significant digits: 12,300 for 12,345."""
     if value >= 1000:
         step = 10 ** (math.floor(math.log10(value)) - 2)
         return f"{round(value / step) * step:,}"
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-# -- by length ---------------------------------------------------------------
+# -- growth with length ------------------------------------------------------
 
 
 def fit_slope(points: Mapping[int, float]) -> float | None:
-    """The slope of log time on log length, by least squares: 0 is flat, 1 linear."""
+    """Return the slope of log time over log length by least squares: 0 is constant, 1 is linear time."""
     xs, ys = [math.log(n) for n in points], [math.log(time) for time in points.values()]
     if len(points) < 2:
         return None
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
-    above = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    return above / sum((x - x_mean) ** 2 for x in xs)
+    covariance = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return covariance / sum((x - x_mean) ** 2 for x in xs)

@@ -1,4 +1,4 @@
-"""How times are taken: candidates in turn within one run, a block of calls each, so that noise meets all alike."""
+"""Time candidates in alternating blocks of calls, so that noise affects all of them alike."""
 
 from __future__ import annotations
 
@@ -10,103 +10,103 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 Block = Callable[[], Awaitable[list[float]]]
-"""Makes some calls and tells how many seconds each took."""
+"""Makes some calls and returns the seconds that each took."""
 Function = Callable[[], object]
 AsyncFunction = Callable[[], Awaitable[object]]
 clock = time.perf_counter
 
 
 class Samples(NamedTuple):
-    """The times of one candidate, in seconds; none when it was not measured."""
+    """Times of one candidate, in seconds."""
 
     seconds: Sequence[float]
-    stopped: bool = False
-    """Whether it took too long to be measured to the end."""
+    is_stopped: bool = False
+    """True if the candidate reached its time limit."""
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median, in seconds."""
         return statistics.median(self.seconds)
 
     @property
     def mean(self) -> float:
-        """All shared out: rare long calls count here."""
+        """The mean, in seconds; unlike the median it includes rare long calls."""
         return statistics.fmean(self.seconds)
 
     def quantile(self, part: float) -> float:
-        """The one below which `part` of them lie."""
+        """Return the time that a share `part` of the calls stay below."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-def repeat(call: Function, *, most: int, seconds: float = 0.1, fresh: Function | None = None) -> Block:
-    """A block of a plain function: up to `most` calls within `seconds`, at least one.
+def repeat(call: Function, *, max_calls: int, seconds: float = 0.1, reset: Function | None = None) -> Block:
+    """Return a block that calls a function at least once.
 
     Args:
-        call: what is measured.
-        most: calls, so that what grows with each stays as long as the table says.
-        seconds: after which no further call begins.
-        fresh: called before each block, not measured: back to where the block before began.
+        call: the function to time.
+        max_calls: the most calls in a block; keeps a session that grows with each call close to its nominal length.
+        seconds: no further call starts after this time.
+        reset: called before each block, outside the measurement, to restore the state at which the previous block started.
     """
 
     async def block() -> list[float]:
-        if fresh is not None:
-            fresh()
-        found, end = list[float](), clock() + seconds
-        while len(found) < most and (not found or clock() < end):
+        if reset is not None:
+            reset()
+        times, end = list[float](), clock() + seconds
+        while len(times) < max_calls and (not times or clock() < end):
             started = clock()
             call()
-            found.append(clock() - started)
-        return found
+            times.append(clock() - started)
+        return times
 
     return block
 
 
-def repeat_async(call: AsyncFunction, *, most: int, seconds: float = 0.1) -> Block:
-    """The same of a coroutine function."""
+def repeat_async(call: AsyncFunction, *, max_calls: int, seconds: float = 0.1) -> Block:
+    """Return a block that calls a coroutine function, like `repeat`."""
 
     async def block() -> list[float]:
-        found, end = list[float](), clock() + seconds
-        while len(found) < most and (not found or clock() < end):
+        times, end = list[float](), clock() + seconds
+        while len(times) < max_calls and (not times or clock() < end):
             started = clock()
             await call()
-            found.append(clock() - started)
-        return found
+            times.append(clock() - started)
+        return times
 
     return block
 
 
 async def alternate(blocks: Mapping[str, Block], *, rounds: int, limit: float) -> dict[str, Samples]:
-    """Measure candidates: in each round a block of each.
+    """Measure candidates in rounds, one block of each per round.
 
     Args:
-        blocks: by name.
-        rounds: how many.
-        limit: seconds that one candidate may take in all; it is stopped after the block that passes it.
+        blocks: the candidates by name.
+        rounds: number of rounds.
+        limit: total seconds per candidate; a candidate stops after the block that exceeds it.
     """
-    found: dict[str, list[float]] = {name: [] for name in blocks}
+    times: dict[str, list[float]] = {name: [] for name in blocks}
     stopped: set[str] = set()
     freeze_heap()
     for _ in range(rounds):
         for name in [name for name in blocks if name not in stopped]:
-            found[name] += await blocks[name]()
-            if sum(found[name]) > limit:
+            times[name] += await blocks[name]()
+            if sum(times[name]) > limit:
                 stopped.add(name)
-    return {name: Samples(seconds, name in stopped) for name, seconds in found.items()}
+    return {name: Samples(seconds, name in stopped) for name, seconds in times.items()}
 
 
 def freeze_heap() -> None:
-    """Take what lives now out of the garbage collector's rounds: it is not gone through while somebody is measured.
+    """Exclude all existing objects from garbage collection while candidates are measured.
 
-    All candidates are loaded into this one process, some 180,000 objects, which a full pass needs 80 to 130 ms for: once in
-    a thousand turns, and so it would be everybody's p99. In a program of its own each would run without the others' imports
-    and without what the others hold. What a candidate makes from here on is its own affair, and is collected as ever.
+    All candidates share this process. It has about 180,000 objects, and a full collection takes 80 to 130 ms. That happens once in
+    a thousand turns, so it would determine the p99 of every candidate. In a program of its own, a candidate would run without the
+    imports and data of the others. Objects that a candidate creates from now on are collected as usual.
     """
-    gc.unfreeze()  # what is of no more use since the last time
+    gc.unfreeze()  # so that objects that are no longer used are collected
     gc.collect()
     gc.freeze()
 
 
 def report(text: str) -> None:
-    """Progress, beside the tables."""
+    """Print progress to standard error."""
     print(f"  {text}", file=sys.stderr, flush=True)

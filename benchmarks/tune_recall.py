@@ -1,10 +1,10 @@
-"""Tune the weights of the keyword ranking by coordinate search on conversations whose answers are labelled.
+"""Tune the weights of the keyword ranking by coordinate search on labelled conversations.
 
     python -m benchmarks.tune_recall benchmarks/recall/dev benchmarks/conversations/dev --rounds 1
 
-Each weight in turn is tried at some values; the best stays where it wins more than `LEAST` points. Each file counts the same, however many
-questions it has, and all conversations together as those of one user count as one more, so that forms meet in one index. What it
-prints is a proposal: round it to the middle of its plateau, and look at kinds that were not tuned on.
+The search tries some values for each weight and keeps the best one if it gains more than `LEAST` points. Each file counts the same,
+however many questions it has. All conversations together, as those of one user, count as one more file, so that dialogues and chats
+share an index. The output is a proposal: round each value to the middle of its plateau, and check kinds that were not tuned on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from holdfast.recall.scoring import FormWeights, Weights
 
 FACTORS: Final = (0.5, 0.75, 1.33, 2.0)
 STARTS: Final = (0.0, 0.1, 0.2, 0.4)
-"""Values that are tried beside multiples of the one that a weight has."""
-LEAST: Final = 0.03
+"""Values that are tried in addition to multiples of a weight's current value."""
+MIN_GAIN: Final = 0.03
 KS: Final = {"5": 1.5, "10": 1.2, "25": 1.0, "50": 0.8}
-"""What recall among the first so many counts."""
+"""How much recall among the first k results counts, by k."""
 GENERAL: Final = (
     *("k1", "name", "coded", "then", "said", "about", "dated", "middle", "steepness", "few_turns", "chunk", "chunk_b"),
     "echo",
@@ -33,7 +33,7 @@ GENERAL: Final = (
 
 
 async def _measure_recall(sets: Sequence[tuple[Dataset, Direct]], weights: Weights) -> float:
-    """The mean over sets of weighted recall, in points."""
+    """Return weighted recall in points, averaged over the sets."""
     found = 0.0
     for dataset, direct in sets:
         direct.weights = weights
@@ -61,14 +61,14 @@ def _get_weight(weights: Weights, name: str) -> float:
 
 
 def _set_weight(weights: Weights, name: str, value: float) -> Weights:
-    """The weights with another value of one."""
+    """Return the weights with one value replaced."""
     form, _, rest = name.partition(".")
     if not rest:
         return msgspec.structs.replace(weights, **{name: value})
     field, _, at = rest.partition(".")
-    held: FormWeights = getattr(weights, form)
-    new = value if not at else tuple(value if str(n) == at else old for n, old in enumerate(getattr(held, field)))
-    return msgspec.structs.replace(weights, **{form: msgspec.structs.replace(held, **{field: new})})
+    current: FormWeights = getattr(weights, form)
+    new = value if not at else tuple(value if str(n) == at else old for n, old in enumerate(getattr(current, field)))
+    return msgspec.structs.replace(weights, **{form: msgspec.structs.replace(current, **{field: new})})
 
 
 def _list_values(value: float) -> list[float]:
@@ -76,7 +76,7 @@ def _list_values(value: float) -> list[float]:
 
 
 def _merge(datasets: Sequence[Dataset]) -> Dataset:
-    """All conversations as those of one user."""
+    """Merge all conversations into those of one user."""
     turns: list[Turn] = []
     queries: list[Query] = []
     sessions: list[str] = []
@@ -98,25 +98,25 @@ async def tune(paths: Sequence[Path], rounds: int) -> Weights:
     datasets.append(_merge(datasets))
     sets = [(dataset, Direct(dataset)) for dataset in datasets]
     best, weights = await _measure_recall(sets, WEIGHTS), WEIGHTS
-    print(f"{best:.2f} as it is")
+    print(f"{best:.2f} with the current weights")
     for _ in range(rounds):
         for name in _list_weights():
             for value in _list_values(_get_weight(weights, name)):
                 changed = _set_weight(weights, name, value)
                 score = await _measure_recall(sets, changed)
-                if score > best + LEAST:
+                if score > best + MIN_GAIN:
                     best, weights = score, changed
                     print(f"{best:.2f} {name} {value}", flush=True)
     return weights
 
 
 def main() -> None:
-    """Print the weights that were found."""
+    """Print the best weights found, as JSON."""
     parser = argparse.ArgumentParser(description="Tune the weights of the keyword ranking.")
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=1)
-    given = parser.parse_args()
-    found = asyncio.run(tune(given.paths, given.rounds))
+    options = parser.parse_args()
+    found = asyncio.run(tune(options.paths, options.rounds))
     print(msgspec.json.format(msgspec.json.encode(found)).decode())
 
 

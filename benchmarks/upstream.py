@@ -1,6 +1,6 @@
-"""An upstream in a process of its own: `python -m benchmarks.upstream` prints its port. It answers at once, or at a pace.
+"""A model server in its own process: `python -m benchmarks.upstream [CHUNKS SECONDS]` prints its port.
 
-With `PIECES SECONDS` behind it, what is streamed comes in so many pieces over so long.
+It replies at once. With arguments it streams each reply in CHUNKS chunks over SECONDS seconds.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ STREAMED = _format_answer(
 )
 
 
-def make_pieces(pieces: int) -> list[bytes]:
-    """The head of a streamed answer that ends with its connection, its pieces, and its end."""
+def make_chunks(count: int) -> list[bytes]:
+    """Return a streamed reply as parts: the head, `count` chunks, and the end of the stream."""
     words = [
-        _format_chunk([{"index": 0, "delta": {"content": f"word {at} "}, "finish_reason": None}])
-        for at in range(pieces)
+        _format_chunk([{"index": 0, "delta": {"content": f"word {at} "}, "finish_reason": None}]) for at in range(count)
     ]
     end = (
         _format_chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])
@@ -67,10 +66,10 @@ def make_pieces(pieces: int) -> list[bytes]:
 
 
 class InstantUpstream(asyncio.Protocol):
-    """Reads a request by its length, looks whether it is to be streamed, and writes one of two answers."""
+    """An HTTP server that reads a request by its length and writes a whole or a streamed reply."""
 
     pace: tuple[list[bytes], float] | None = None
-    """What is streamed piece by piece, and the seconds between two."""
+    """Parts of a streamed reply and the seconds between two of them; None to send it at once."""
 
     def __init__(self) -> None:
         self._seen = bytearray()
@@ -91,24 +90,24 @@ class InstantUpstream(asyncio.Protocol):
             del self._seen[:end]
             assert self._transport is not None
             if streamed and self.pace is not None:
-                self._send_piece(0)
+                self._send_part(0)
             else:
                 self._transport.write(STREAMED if streamed else WHOLE)
 
-    def _send_piece(self, at: int) -> None:
+    def _send_part(self, at: int) -> None:
         assert self._transport is not None
         assert self.pace is not None
-        pieces, pause = self.pace
-        if at < len(pieces) and not self._transport.is_closing():
-            self._transport.write(pieces[at])
-            asyncio.get_running_loop().call_later(pause, self._send_piece, at + 1)
+        parts, pause = self.pace
+        if at < len(parts) and not self._transport.is_closing():
+            self._transport.write(parts[at])
+            asyncio.get_running_loop().call_later(pause, self._send_part, at + 1)
 
 
 async def main() -> None:
-    """Listen until killed."""
-    if len(sys.argv) > 2:  # pieces and seconds
+    """Listen until the process is killed."""
+    if len(sys.argv) > 2:
         count, seconds = int(sys.argv[1]), float(sys.argv[2])
-        InstantUpstream.pace = (make_pieces(count), seconds / count)
+        InstantUpstream.pace = (make_chunks(count), seconds / count)
     server = await asyncio.get_running_loop().create_server(InstantUpstream, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:

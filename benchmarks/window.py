@@ -1,6 +1,6 @@
-"""Building a working set by length of the session: carried on in memory, through a turn, and from a cold store.
+"""Time to build a working set by session length: in memory, in a whole turn, and from a cold store.
 
-The first tables are of the usual strategies beside a peer; the last one is of every strategy, in a short and in a long session.
+The first tables compare the usual strategies with a peer. The last table has every strategy, in a short and in a long session.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from holdfast.tokens import STORED
 
 BUDGETS = (8_000, 128_000)
 ENDS = (100, 100_000)
-"""Entries of the sessions in which every strategy is measured, whatever the run's longest."""
+"""Entries of the sessions in which every strategy is measured, even in a quick run."""
 SMALL = 4_000
-"""Tokens of the budget there: a session of 100 entries has filled it."""
-EVERY = (
+"""Budget in tokens for these sessions: 100 entries fill it."""
+ALL_STRATEGIES = (
     *(name for name in settings.STRATEGIES if name not in ("none", "summary_buffer")),
     "summary_buffer:summarizer_llm=none",
     "summary_buffer",
     "clear_tool_results:clear_at_least=500+token_window",
 )
 RECENT = 24
-"""Newest messages behind the summary of a view that has one."""
+"""Newest messages after the summary, in a view that has a summary."""
 MOST = 100
-"""New messages in a block: a session of 100 is one of 200 at most."""
+"""New messages in a block: a session of 100 grows to at most 200."""
 
 
 async def measure(run: Run) -> list[Table]:
-    """Warm and cold, each at both budgets."""
+    """Measure warm and cold builds at both budgets, and every strategy."""
     warm: Cells = {}
     cold: Cells = {}
     for length in run.select_lengths(LENGTHS):
@@ -60,30 +60,30 @@ async def measure(run: Run) -> list[Table]:
     return [
         make_length_table(
             "window_warm",
-            "A working set behind one new message, the session in memory: median by entries of the session",
+            "A working set after one new message, with the session in memory: median by session length in entries",
             warm,
-            base="digest, carried on",
-            notes=_WARM,
+            base="digest, view in memory",
+            notes=_WARM_NOTES,
         ),
         make_length_table(
             "window_cold",
-            "A working set from a cold store: median by entries of the session",
+            "A working set from a cold store: median by session length in entries",
             cold,
             base="digest",
-            notes=_COLD,
+            notes=_COLD_NOTES,
         ),
         await _measure_strategies(run),
     ]
 
 
-_WARM = (
-    "carried on: the view is in memory and takes one message in; the mean has the steps of the frontier in it.",
-    "turn: a whole SessionHandle turn without the model on an in-memory store, two appends in it.",
-    "slope: over the lengths at which the session fills its budget; before, all of it is sent.",
+_WARM_NOTES = (
+    "view in memory: one message is added to the view, then the working set is built; the mean includes frontier steps.",
+    "turn in memory: a whole SessionHandle turn with two appends, without the model, on an in-memory store.",
+    "slope: over the lengths that fill the budget; shorter sessions are sent whole.",
     "trim_messages: strategy last, include_system; exact is the same o200k counter, approximate is langchain's own.",
 )
-_COLD = (
-    "A new connection to the file for each sample, opened before the clock starts: read, decode the view's state, build.",
+_COLD_NOTES = (
+    "Each sample uses a new connection, opened before the clock starts: read, decode the view's state, build.",
 )
 
 
@@ -92,7 +92,7 @@ _COLD = (
 
 async def _measure_warm(run: Run, length: int, budget: int) -> dict[str, Samples]:
     sample = run.sample
-    blocks = {f"{name}, carried on": _make_warm_block(sample, name, budget, length) for name in STRATEGIES}
+    blocks = {f"{name}, view in memory": _make_warm_block(sample, name, budget, length) for name in STRATEGIES}
     trimmer = Trimmer([SYSTEM, *(new.message for new in sample.new[:length])])
     for label, exact in (("trim_messages, approximate", False), ("trim_messages, exact", True)):
         blocks[label] = _make_trim_block(trimmer, budget, exact=exact)
@@ -101,11 +101,11 @@ async def _measure_warm(run: Run, length: int, budget: int) -> dict[str, Samples
         handle = await hf.session(ref.id, user_id=ref.user_id)
 
         async def turn() -> list[float]:
-            # A session cannot be made shorter again: few turns, so that a short one stays about as long as it is said to be.
-            # The first one finds the processor's caches full of what was measured before it.
-            found = [await _time_turn(handle, at) for at in range(6)]
+            # A session cannot be shortened again, so there are few turns: a short session must stay close to its nominal length.
+            # The first turn is left out, because the processor's caches hold the data of the candidate before it.
+            times = [await _time_turn(handle, at) for at in range(6)]
             await corpus.wait_for_index(hf)
-            return found[1:]
+            return times[1:]
 
         blocks["digest, turn in memory"] = turn
         return await alternate(blocks, rounds=run.rounds, limit=run.limit)
@@ -113,8 +113,8 @@ async def _measure_warm(run: Run, length: int, budget: int) -> dict[str, Samples
 
 async def _time_turn(handle: SessionHandle, at: int) -> float:
     started = clock()
-    async with handle.turn(corpus.make_text(at)) as opened:
-        opened.add("Noted.")
+    async with handle.turn(corpus.make_text(at)) as running:
+        running.add("Noted.")
     return clock() - started
 
 
@@ -125,11 +125,11 @@ def _make_warm_block(sample: SampleSession, strategy: str, budget: int, length: 
 
 
 def _make_build_block(sample: SampleSession, request: Request, state: ViewState, length: int) -> Block:
-    """Take one new message in and build; back to the beginning for each block."""
+    """Return a block that adds a new message and builds; each block starts with the original view."""
     rows, (grown, _) = sample.select_rows(state, length), extend(sample.compute_tail(length), _make_new_entries(length))
     view, news = build(request, state, *rows).view, iter(grown)
 
-    def fresh() -> None:
+    def reset() -> None:
         nonlocal view, news
         view, news = build(request, state, *rows).view, iter(grown)
 
@@ -137,7 +137,7 @@ def _make_build_block(sample: SampleSession, request: Request, state: ViewState,
         view.extend((next(news),))
         build_on(request, view)
 
-    return repeat(call, most=MOST, fresh=fresh)
+    return repeat(call, max_calls=MOST, reset=reset)
 
 
 def _make_new_entries(length: int) -> list[NewEntry]:
@@ -146,7 +146,7 @@ def _make_new_entries(length: int) -> list[NewEntry]:
 
 
 def _make_trim_block(trimmer: Trimmer, budget: int, *, exact: bool) -> Block:
-    """One more message, then trim."""
+    """Return a block that appends a message and trims."""
     length, news = len(trimmer.messages), [new.message for new in _make_new_entries(len(trimmer.messages))]
     room = budget + STORED.message(SYSTEM)
 
@@ -154,7 +154,7 @@ def _make_trim_block(trimmer: Trimmer, budget: int, *, exact: bool) -> Block:
         trimmer.append(news[len(trimmer.messages) - length])
         trimmer.trim(room, exact=exact)
 
-    return repeat(call, most=MOST, fresh=lambda: trimmer.truncate(length))
+    return repeat(call, max_calls=MOST, reset=lambda: trimmer.truncate(length))
 
 
 # -- cold --------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _make_cold_block(path: Path, strategy: str, budget: int) -> Block:
 
 
 def _make_read_block(path: Path, request: Request, key: str) -> Block:
-    """Read and build on connections that have read nothing yet."""
+    """Return a block that reads and builds on new connections."""
 
     async def block() -> list[float]:
         found = []
@@ -203,21 +203,21 @@ def _make_read_block(path: Path, request: Request, key: str) -> Block:
 
 
 class StrategyView(NamedTuple):
-    """A strategy's view of a session as it has been worked out."""
+    """A strategy's view of a session."""
 
     request: Request
     state: ViewState
     read: int
-    """Entries that a build reads."""
+    """Number of entries that a build reads."""
 
 
 async def _measure_strategies(run: Run) -> Table:
-    """A row a strategy: what a build reads and takes once its view is there, in a short session and in a long one."""
+    """Measure what a build reads and takes with each strategy once the view exists, in a short and in a long session."""
     sample = run.sample if len(run.sample.new) >= ENDS[1] else SampleSession(ENDS[1])
-    rows: dict[str, dict[str, Figure]] = {name: {"strategy": name} for name in EVERY}
+    rows: dict[str, dict[str, Figure]] = {name: {"strategy": name} for name in ALL_STRATEGIES}
     for at, length in zip(("short", "long"), ENDS, strict=True):
         report(f"window: every strategy, {length:,} entries, {SMALL:,} tokens")
-        views = {name: _make_view(sample, name, length) for name in EVERY}
+        views = {name: _make_view(sample, name, length) for name in ALL_STRATEGIES}
         warm = {name: _make_build_block(sample, view.request, view.state, length) for name, view in views.items()}
         path = run.folder / f"every-{length}.db"
         await _store_views(sample, path, length, views)
@@ -231,15 +231,15 @@ async def _measure_strategies(run: Run) -> Table:
     for row in rows.values():
         for kind in ("warm", "cold"):
             row[f"{kind}_ratio"] = cast("float", row[f"{kind}_long"]) / cast("float", row[f"{kind}_short"])
-    title = f"Every strategy once its view is there, {SMALL:,} tokens: a build by entries of the session"
-    return Table("window_every", title, _make_columns(), list(rows.values()), _EVERY)
+    title = f"A build with each strategy once its view exists, {SMALL:,} tokens, by session length in entries"
+    return Table("window_every", title, _make_columns(), list(rows.values()), _STRATEGY_NOTES)
 
 
-_EVERY = (
-    "warm: one new message into the view in memory, and a build; the median, in which no step of a frontier is.",
-    "cold: as above; the entries it reads are those of the head and of the tail, the compactions stand in the view's state.",
-    "summary_buffer: a summary lies over all but the newest messages; with summarizer_llm=none the digest stands in.",
-    "none is left out: it reads and sends everything.",
+_STRATEGY_NOTES = (
+    "warm: one message is added to the view in memory, then a build; the median, which includes no frontier step.",
+    "cold: as in the table above; a build reads the entries of the head and the tail, and compactions are part of the view's state.",
+    "summary_buffer: a summary covers all but the newest messages; with summarizer_llm=none the digest replaces it.",
+    "none is not listed: it reads and sends everything.",
 )
 
 
@@ -260,7 +260,7 @@ _AT = (("short", ENDS[0]), ("long", ENDS[1]))
 
 
 def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
-    """A strategy's view, worked out of the newest entries and the task."""
+    """Return a strategy's view, built from the task and the newest entries."""
     strategy = spec_of(name).policy(SMALL, written=True)
     request = Request(strategy=strategy, count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
     log = sample.entries[:length]
@@ -273,7 +273,7 @@ def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
 
 
 def _add_summary(request: Request, log: Sequence[Entry]) -> ViewState:
-    """The view of a session whose older part a model has summarized, in some 500 tokens."""
+    """Return the view of a session whose older part a model has summarized in about 500 tokens."""
     last = log[-RECENT - 1]
     text = "\n".join(corpus.make_text(at) for at in range(8))
     summary = compaction_of(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
@@ -282,18 +282,20 @@ def _add_summary(request: Request, log: Sequence[Entry]) -> ViewState:
 
 
 async def _store_views(sample: SampleSession, path: Path, length: int, views: dict[str, StrategyView]) -> None:
-    """A session with all these views in a file."""
+    """Store a session with all these views in a file."""
     async with Holdfast(f"sqlite:///{path}", roster=make_roster("digest", SMALL)) as hf:
         ref = await sample.store_session(hf, "s", length)
         for name, view in views.items():
             await _save_view(hf, ref, name, view)
             rows = await hf.store.window(ref, name)
-            assert len(rows.head) + len(rows.entries) == view.read, f"{name}: a store reads what the view says"
+            assert len(rows.head) + len(rows.entries) == view.read, (
+                f"{name}: the store reads a different number of entries"
+            )
 
 
 async def _save_view(hf: Holdfast, ref: SessionRef, name: str, view: StrategyView) -> None:
     summary, state = view.state.summary, view.state
-    laid = (
+    compactions = (
         []
         if summary is None
         else [
@@ -312,4 +314,4 @@ async def _save_view(hf: Holdfast, ref: SessionRef, name: str, view: StrategyVie
         ]
     )
     saved = SavedView(state.frontier, encode_state(state), state.keep)
-    await hf.store.append(ref, Append(timestamp=0, views={name: saved}, compactions=laid))
+    await hf.store.append(ref, Append(timestamp=0, views={name: saved}, compactions=compactions))

@@ -1,4 +1,4 @@
-"""One of several processes on a database: `python -m benchmarks.worker URL SESSIONS NUMBER SECONDS`; tells its turns."""
+"""One of several processes on a database: `python -m benchmarks.worker URL SESSIONS NUMBER SECONDS` prints its number of turns as JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.turn import ANSWER
 from holdfast.holdfast import Holdfast
 
 STEP = 3.0
-"""Processes begin together, at the next time that this divides: by then all of them are set up."""
+"""Seconds. All processes start at the next multiple of this time, when each of them is set up."""
 
 
 async def run_turns(url: str, sessions: int, number: int, seconds: float) -> int:
-    """Turns of so many sessions of its own, in so many seconds."""
+    """Take turns in `sessions` new sessions for `seconds`; return the number of turns."""
     sample, done = SampleSession(ENTRIES), 0
     async with Holdfast(url, roster=make_roster("token_window", BUDGET)) as hf:
         refs = [await sample.store_session(hf, f"p{number}-{time.time_ns()}-{at}", ENTRIES) for at in range(sessions)]
