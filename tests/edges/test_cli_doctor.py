@@ -247,11 +247,11 @@ def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
 )
 def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: str) -> None:
     """In words, with what to do about it."""
-    from holdfast.stores.redis.connection import Place
+    from holdfast.stores.redis.connection import Endpoint
     from holdfast.stores.redis.health import Health
 
     unsaid = dict.fromkeys(Health.__struct_fields__)
-    one = Health(**{**unsaid, "place": Place("h", 1), **fields})
+    one = Health(**{**unsaid, "endpoint": Endpoint("h", 1), **fields})
     told = [store.check_redis_durability(one), store.check_redis_memory(one)]
     (finding,) = [finding for finding in told if says in finding.message]
     assert finding.level == level

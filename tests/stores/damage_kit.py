@@ -28,10 +28,10 @@ async def damage_profile(store: Store, ref: SessionRef, **columns: bytes) -> Non
     if _is_redis(store):
 
         async def work(tx: Transaction) -> None:
-            await tx.session()
+            await tx.read_session()
             tx.profile = pack([given["system_messages"], given["state"], b"{}", given["metadata"]])
-            tx.do("HSET", tx.keys.head, b"p", tx.profile)
-            tx.amend()
+            tx.queue("HSET", tx.keys.head, b"p", tx.profile)
+            tx.update_record()
 
         await _write_redis(store, ref, work)
         return
@@ -48,9 +48,9 @@ async def damage_message(store: Store, ref: SessionRef, seq: int, payload: bytes
     if _is_redis(store):
 
         async def work(tx: Transaction) -> None:
-            _, ((entry,),) = await tx.session((b"at", tx.keys.log, seq))
-            tx.do("rewrite", tx.keys.log, seq, change_entry(entry, payload=payload))
-            tx.amend()
+            _, ((entry,),) = await tx.read_session((b"at", tx.keys.log, seq))
+            tx.queue("rewrite", tx.keys.log, seq, change_entry(entry, payload=payload))
+            tx.update_record()
 
         await _write_redis(store, ref, work)
         return
@@ -68,7 +68,7 @@ async def damage_memory(store: Store, owner: Owner, number: int, data: bytes = N
 
         async def work(tx: Transaction) -> None:
             await tx.read()
-            tx.do("HSET", tx.keys.bodies, number, data)
+            tx.queue("HSET", tx.keys.bodies, number, data)
 
         database = _database(store)
         await database.write(database.keys.owner(store.tenant, owner), work)

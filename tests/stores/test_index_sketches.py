@@ -76,14 +76,14 @@ class Bench:
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Sketches of few vectors, read in small parts; whether each search went by them."""
     ran: list[bool] = []
-    inner = Nearest.rows
+    inner = Nearest.find
 
     def watched(self: Nearest, params: Any) -> Any:
         rows = inner(self, params)
         ran.append(rows is not None)
         return rows
 
-    monkeypatch.setattr(Nearest, "rows", watched)
+    monkeypatch.setattr(Nearest, "find", watched)
     monkeypatch.setattr(sqlite_nearest, "LARGE", 100)
     monkeypatch.setattr(sqlite_nearest, "_READ", 70)
     monkeypatch.setattr(sqlite_nearest, "COMPARED", 1000)  # all: what is missed then is not there

@@ -16,9 +16,9 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.stores import open_store, read_schema
 from holdfast.stores.log import Append
-from holdfast.stores.redis.connection import Place
+from holdfast.stores.redis.connection import Endpoint
 from holdfast.stores.redis.convert import LAYOUT
-from holdfast.stores.redis.keys import Keys, name_part, names_of, number_of, number_part, tag_of
+from holdfast.stores.redis.keys import Keys, decode_names, decode_number, encode_name, encode_number, extract_hash_tag
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, live, session, texts, user
 from tests.stores.private import Missing, PrivateRedis
@@ -50,24 +50,26 @@ def test_no_two_names_share_a_key(names: list[tuple[str, str]]) -> None:
     keys = Keys("p")
     assert len({keys.session("t", *name, "").head for name in names}) == len(names)
     assert len({keys.user(*name).recent for name in names}) == len(names)
-    assert len({tag_of(keys.user(*name).recent) for name in names}) == len(names)
+    assert len({extract_hash_tag(keys.user(*name).recent) for name in names}) == len(names)
     for name in names:
         of_session = keys.session("t", *name, "")
-        assert {tag_of(key) for key in (of_session.head, *of_session.hanging)} == {tag_of(of_session.recent)}
+        assert {extract_hash_tag(key) for key in (of_session.head, *of_session.dependents)} == {
+            extract_hash_tag(of_session.recent)
+        }
 
 
 @given(_names, _names, _names, _names)
 def test_members_sort_as_their_names_do(one: str, two: str, three: str, four: str) -> None:
     """By bytes, name by name; and they tell the names."""
-    first, second = name_part(one) + name_part(two), name_part(three) + name_part(four)
+    first, second = encode_name(one) + encode_name(two), encode_name(three) + encode_name(four)
     assert (first < second) == ((one.encode(), two.encode()) < (three.encode(), four.encode()))
-    assert names_of(first) == [one, two]
+    assert decode_names(first) == [one, two]
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_numbers_sort_as_they_are(one: int, two: int) -> None:
-    assert (number_part(one) < number_part(two)) == (one < two)
-    assert number_of(number_part(one) + b"rest") == one
+    assert (encode_number(one) < encode_number(two)) == (one < two)
+    assert decode_number(encode_number(one) + b"rest") == one
 
 
 # -- connections that break --------------------------------------------------
@@ -104,7 +106,7 @@ async def test_others_write_after_a_connection_broke_in_a_commit(
         nodes = store.database.nodes
         start = nodes._start_opening
 
-        def meanwhile(place: Place) -> object:
+        def meanwhile(place: Endpoint) -> object:
             async def opened() -> object:
                 await other.append(REF, _says("between"))
                 return await start(place)

@@ -22,8 +22,8 @@ from holdfast.limits import ID_BYTES
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.redis.connection import Unsure, slot_of
-from holdfast.stores.redis.keys import tag_of
+from holdfast.stores.redis.connection import OutcomeUnknown, compute_slot
+from holdfast.stores.redis.keys import extract_hash_tag
 from holdfast.stores.redis.outbox import News, Outbox
 from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.verify import verify
@@ -117,7 +117,7 @@ async def test_all_that_is_a_users_is_in_one_slot(cluster_url: str, stores: list
     for key in server.keys(cluster_url):
         kind = key.rpartition(b"}:")[2].partition(b":")[0].decode()
         slots.setdefault(server.slot(key), set()).add(kind)
-        assert server.slot(key) == slot_of(tag_of(key))
+        assert server.slot(key) == compute_slot(extract_hash_tag(key))
     of_user = [kinds for kinds in slots.values() if "session" in kinds]
     assert len(of_user) == 1
     kinds = {"session", "log", "x", "v", "i", "compactions", "w", "m", "f", "e", "a", "z", "r", "k", "n", "d"}
@@ -270,7 +270,7 @@ async def test_a_write_whose_answer_was_lost_is_told_as_well(
         answer = await run(script, keys, arguments, once=once)
         if once:
             monkeypatch.undo()
-            raise Unsure("the connection broke")
+            raise OutcomeUnknown("the connection broke")
         return answer
 
     writes: list[Callable[[], Awaitable[object]]] = [
@@ -364,7 +364,7 @@ async def test_a_slot_that_moves_while_writers_run(cluster: Cluster) -> None:
     async with AsyncExitStack() as stack:
         stores = [await _opened(stack, cluster.url) for _ in range(2)]
         await stores[0].create(session())
-        slot = slot_of(tag_of(stores[0].database.keys.user("acme", "ann").recent))
+        slot = compute_slot(extract_hash_tag(stores[0].database.keys.user("acme", "ann").recent))
         begun = asyncio.Event()
         stop = False
 

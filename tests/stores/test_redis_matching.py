@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.domain.messages import GENESIS, chain
 from holdfast.domain.session import Ending, SessionRef
 from holdfast.stores.log import Append
-from holdfast.stores.redis.matching import score_of
+from holdfast.stores.redis.matching import compute_score
 from holdfast.stores.redis.store import RedisStore
 from tests.contract.kit import REF, assistant, session, user
 from tests.contract.media import brought
@@ -23,7 +23,7 @@ _bits = st.integers(-(2**63), 2**63 - 1)
 @given(_bits, _bits, st.booleans(), st.booleans())
 def test_scores_are_exact(one: int, two: int, alias: bool, other: bool) -> None:  # given
     """As numbers with a fraction, which scores are; a digest never stands where an alias does."""
-    first, second = score_of(one, alias=alias), score_of(two, alias=other)
+    first, second = compute_score(one, alias=alias), compute_score(two, alias=other)
     assert int(float(first)) == first
     assert (first == second) == (one >> 12 == two >> 12 and alias == other)
 

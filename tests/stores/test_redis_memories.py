@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.memory import DiaryEntry, MemoryDelta, Owner
 from holdfast.errors import InvalidRequest, MemoryNotFound, StoreUnavailable
-from holdfast.stores.redis.keys import tag_of
+from holdfast.stores.redis.keys import extract_hash_tag
 from holdfast.stores.redis.records import pack
 from holdfast.stores.redis.store import RedisStore
 from tests.contract.memory_kit import ANN, all_of, forget, memory, put, recalled, signal
@@ -36,7 +36,7 @@ async def store(redis_url: str, opening: Opening) -> RedisStore:
 async def _held(store: RedisStore) -> dict[bytes, bytes]:
     """All keys of the place, each with its value as the server would move it elsewhere."""
     nodes, found = store.database.nodes, {}
-    for names in (await nodes.everywhere(b"KEYS", f"{store.database.keys.prefix}:*")).values():
+    for names in (await nodes.call_all(b"KEYS", f"{store.database.keys.prefix}:*")).values():
         for name in names:
             dumped = await nodes.call(name, (b"DUMP", name))
             found[name] = dumped or b""
@@ -108,9 +108,13 @@ async def test_an_owners_memories_lie_together(store: RedisStore) -> None:
         before = set(await _held(store))
         (one,) = await put(store, memory("x", owner), owner=owner)
         await recalled(store, signal(one), owner=owner, diary=(DiaryEntry(id="d", at=1, report={}),))
-        tags = {tag_of(name) for name in set(await _held(store)) - before if b"}:m" in name and b"}:memory" not in name}
+        tags = {
+            extract_hash_tag(name)
+            for name in set(await _held(store)) - before
+            if b"}:m" in name and b"}:memory" not in name
+        }
         wanted = keys.user("acme", "ann").head if owner == ANN else keys.tenant("acme").memory_ids
-        assert tags == {tag_of(wanted)}
+        assert tags == {extract_hash_tag(wanted)}
 
 
 async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore) -> None:
@@ -135,7 +139,7 @@ async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore)
 async def test_a_tenant_that_cannot_be_told_hinders_a_write(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cluster, before it: so that no memory is there that nobody finds. What it need not know any more may wait."""
     nodes = store.database.nodes
-    if not nodes.clustered:
+    if not nodes.is_cluster:
         pytest.skip("one server is told with the write")
     (one,) = await put(store, memory("1"))
     call, run, tenants = nodes.call, nodes.run, store.database.keys.tenant("acme").memory_ids

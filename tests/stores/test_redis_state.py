@@ -15,7 +15,7 @@ from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, InvalidRequest, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_VALUE_BYTES
 from holdfast.stores.log import Append
-from holdfast.stores.redis.connection import Unsure
+from holdfast.stores.redis.connection import OutcomeUnknown
 from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.outbox import Outbox
 from holdfast.stores.redis.store import RedisStore
@@ -146,7 +146,7 @@ def _lose_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         answer = await run(script, keys, arguments, once=once)
         if once:
             monkeypatch.setattr(nodes, "run", run)
-            raise Unsure("the connection broke")
+            raise OutcomeUnknown("the connection broke")
         return answer
 
     monkeypatch.setattr(nodes, "run", lost)

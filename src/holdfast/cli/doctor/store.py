@@ -257,9 +257,9 @@ def check_redis(url: str) -> Iterator[Finding]:
     import anyio
 
     try:
-        from holdfast.stores.redis.store import inspected
+        from holdfast.stores.redis.store import inspect_servers
 
-        found = anyio.run(inspected, url)
+        found = anyio.run(inspect_servers, url)
     except HoldfastError:
         return
     for one in found:
@@ -276,7 +276,7 @@ def check_redis_durability(one: Health) -> Finding:
         setting = "its settings are unknown"
     else:
         setting = f"appendonly no, save {one.save!r}"
-    message = f"{one.place}: {setting}: a crash can lose {one.loss}"
+    message = f"{one.endpoint}: {setting}: a crash can lose {one.possible_loss}"
     if one.appendonly and one.appendfsync in _SURE:
         return ok("durability", message)
     return warn("durability", message, "set appendonly yes and appendfsync everysec, or always to lose nothing")
@@ -285,8 +285,8 @@ def check_redis_durability(one: Health) -> Finding:
 def check_redis_memory(one: Health) -> Finding:
     """Check the memory limit and the behaviour when it is reached."""
     limit = f"maxmemory {one.maxmemory:,} bytes" if one.maxmemory else "no maxmemory"
-    message = f"{one.place}: {limit}, policy {one.policy or 'unknown'}, {one.used or 0:,} bytes used"
-    if one.evicts:
+    message = f"{one.endpoint}: {limit}, policy {one.policy or 'unknown'}, {one.used or 0:,} bytes used"
+    if one.can_evict:
         return warn(
             "memory",
             f"{message}: it evicts sessions when it is full",

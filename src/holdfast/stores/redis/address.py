@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.stores.redis.connection import Login, Place
+from holdfast.stores.redis.connection import Endpoint, Login
 from holdfast.stores.url_options import check_options, parse_pool_size
 
 PREFIX: Final = "holdfast"
@@ -27,7 +27,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     """A URL of a Redis store, taken apart."""
 
     scheme: str
-    places: tuple[Place, ...]
+    endpoints: tuple[Endpoint, ...]
     user: str | None
     password: str | None
     database: int
@@ -40,10 +40,10 @@ class RedisAddress(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """What may be shown of it."""
-        return f"{self.scheme}://{','.join(map(str, self.places))}/{self.database}"
+        return f"{self.scheme}://{','.join(map(str, self.endpoints))}/{self.database}"
 
     @property
-    def clustered(self) -> bool:
+    def is_cluster(self) -> bool:
         """Whether it is a cluster."""
         return self.scheme.endswith("+cluster")
 
@@ -75,7 +75,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
         )
 
 
-def address_of(url: str) -> RedisAddress:
+def parse_address(url: str) -> RedisAddress:
     """Parse `redis://user:password@host:port/number?option=value`.
 
     Raises:
@@ -90,25 +90,25 @@ def address_of(url: str) -> RedisAddress:
         raise InvalidRequest(f"the store's URL names no database: a number is meant, not {path!r}", param="url")
     address = RedisAddress(
         scheme,
-        tuple(_place_of(host) for host in hosts.split(",")),
+        tuple(_parse_endpoint(host) for host in hosts.split(",")),
         unquote(user) or None,
         unquote(password) or None if at else None,
         int(path or 0),
         dict(parse_qsl(query, keep_blank_values=True)),
     )
     check_options(address.name, address.options, OPTIONS)
-    problem = _problem(address)
+    problem = _find_problem(address)
     if problem is not None:
         raise InvalidRequest(f"{address.name}: {problem}", param="url")
     return address
 
 
-def legacy_name(prefix: str) -> str:
+def format_legacy_name(prefix: str) -> str:
     """Return what the server's list of clients shows of Holdfast 0.1; this release has its layout in the name."""
     return f"holdfast:{prefix}"
 
 
-def _place_of(text: str) -> Place:
+def _parse_endpoint(text: str) -> Endpoint:
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port
@@ -116,15 +116,15 @@ def _place_of(text: str) -> Place:
         port = 0
     if port == 0 or not parts.hostname or text.endswith(":"):
         raise InvalidRequest(f"the store's URL has a host or port that is none: {_MEANT}", param="url")
-    return Place(unquote(parts.hostname), PORT if port is None else port)
+    return Endpoint(unquote(parts.hostname), PORT if port is None else port)
 
 
-def _problem(address: RedisAddress) -> str | None:
+def _find_problem(address: RedisAddress) -> str | None:
     """Return what a store cannot be opened with."""
     options = address.options
-    if address.clustered and address.database:
+    if address.is_cluster and address.database:
         return "a cluster has the database 0 alone"
-    if not address.clustered and len(address.places) > 1:
+    if not address.is_cluster and len(address.endpoints) > 1:
         return "several hosts are those of redis+cluster://"
     if not _PREFIX.fullmatch(address.prefix):
         return f"prefix must be 1 to 64 letters, digits or ._:/-, not {address.prefix!r}"

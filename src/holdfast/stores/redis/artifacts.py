@@ -10,8 +10,8 @@ from holdfast.errors import ArtifactNotFound, SessionNotFound, StaleArtifact
 from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, name_part, number_part
+from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
+from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, encode_name, encode_number
 from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack, unpack_list
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
@@ -19,18 +19,18 @@ _BEHIND: Final = b"\xff" * 9
 """Follows a member's beginning where all that begin so are meant."""
 
 
-def scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
+def resolve_scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
     """Return the keys of what has artifacts."""
     if isinstance(scope, UserRef):
         checks.check_scope(scope)
         return handle.database.keys.user(handle.tenant, scope.user_id)
-    return session_keys(handle, scope)
+    return resolve_session_keys(handle, scope)
 
 
 class ArtifactMethods(Handle):
     """Artifacts; see `holdfast.stores.artifacts.ArtifactStore`."""
 
-    @write_transaction(scope_keys)
+    @write_transaction(resolve_scope_keys)
     async def add_artifact(
         self,
         tx: Transaction,
@@ -53,65 +53,65 @@ class ArtifactMethods(Handle):
         known = next((one for one in held if fold_name(one.name) == fold_name(new.name)), KnownName())
         check_name(known, new)
         if expect is not None and expect != known.newest:
-            return await _retried(tx, known, new, expect)
+            return await _find_retried(tx, known, new, expect)
         versions, size = sum(one.versions for one in held), sum(one.bytes for one in held)
         check_artifact_room(known, new, names=len(held), versions=versions, size=size, room=room)
         artifact, after = add_version(known, new)
-        member = name_part(fold_name(new.name)) + number_part(artifact.version) + encode_artifact(artifact)
-        tx.do("ZADD", keys.versions, 0, member)
-        tx.do("HSET", keys.used, new.blob, member)
-        tx.tell(b"b", new.blob.encode(), b"1")
+        member = encode_name(fold_name(new.name)) + encode_number(artifact.version) + encode_artifact(artifact)
+        tx.queue("ZADD", keys.versions, 0, member)
+        tx.queue("HSET", keys.used, new.blob, member)
+        tx.add_news(b"b", new.blob.encode(), b"1")
         _put_name(tx, known, after)
         if tx.record is not None and not tx.record.artifacts:
-            tx.amend(artifacts=True)
+            tx.update_record(artifacts=True)
         return artifact
 
-    @read_transaction(scope_keys)
+    @read_transaction(resolve_scope_keys)
     async def artifact(self, tx: Transaction, scope: Scope, name: str, version: int | None = None) -> Artifact:
         checks.check_scope(scope, name)
-        known = await _known(tx, name, version)
-        return decode_member(await _version(tx, name, known.newest if version is None else version))
+        known = await _read_name(tx, name, version)
+        return decode_member(await _read_version(tx, name, known.newest if version is None else version))
 
-    @read_transaction(scope_keys)
+    @read_transaction(resolve_scope_keys)
     async def artifacts(
         self, tx: Transaction, scope: Scope, *, limit: int = 100, after: str | None = None
     ) -> ArtifactPage:
         checks.check_scope(scope, after)
         checks.check_limit(limit)
-        begin = b"(" + name_part(fold_name(after)) + _BEHIND if after else b"-"
+        begin = b"(" + encode_name(fold_name(after)) + _BEHIND if after else b"-"
         (members,) = await tx.read((b"ZRANGEBYLEX", tx.keys.names, begin, b"+", b"LIMIT", 0, limit + 1))
         _check_scope(tx)
         names = [_decode_name(member) for member in members[:limit]]
-        found = await tx.read(*(_begins(tx.keys.versions, one.name, one.newest) for one in names))
+        found = await tx.read(*(_make_prefix_range(tx.keys.versions, one.name, one.newest) for one in names))
         return ArtifactPage(tuple(decode_member(some[0]) for some in found), len(members) > limit)
 
-    @read_transaction(scope_keys)
+    @read_transaction(resolve_scope_keys)
     async def artifact_versions(
         self, tx: Transaction, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
     ) -> ArtifactPage:
         checks.check_scope(scope, name)
         checks.check_limit(limit)
-        await _known(tx, name)
-        (found,) = await tx.read(_after(tx.keys, name, -1 if after is None else after, limit + 1))
+        await _read_name(tx, name)
+        (found,) = await tx.read(_make_versions_after(tx.keys, name, -1 if after is None else after, limit + 1))
         return ArtifactPage(tuple(decode_member(member) for member in found[:limit]), len(found) > limit)
 
-    @write_transaction(scope_keys)
+    @write_transaction(resolve_scope_keys)
     async def drop_artifacts(
         self, tx: Transaction, scope: Scope, name: str | None = None, version: int | None = None
     ) -> tuple[Artifact, ...]:
         checks.check_scope(scope, name)
         keys = tx.keys
         if name is None:
-            (members,) = await tx.read(all_versions(keys))
+            (members,) = await tx.read(make_versions_command(keys))
             _check_scope(tx)
             if members:
-                _drop(tx, members)
-                tx.do("UNLINK", keys.names)
+                _remove_versions(tx, members)
+                tx.queue("UNLINK", keys.names)
             return tuple(map(decode_member, members))
-        known = await _known(tx, name, version)
-        (members,) = await tx.read(_begins(keys.versions, name))
-        gone = members if version is None else [await _version(tx, name, version)]
-        _drop(tx, gone)
+        known = await _read_name(tx, name, version)
+        (members,) = await tx.read(_make_prefix_range(keys.versions, name))
+        gone = members if version is None else [await _read_version(tx, name, version)]
+        _remove_versions(tx, gone)
         left = [decode_member(member) for member in members if member not in gone]
         size = sum(one.size for one in left)
         _put_name(tx, known, KnownName(name, known.next_version, left[-1].version, len(left), size) if left else None)
@@ -120,26 +120,26 @@ class ArtifactMethods(Handle):
     @read_transaction()
     async def blobs_in_use(self, tx: Transaction, blobs: Sequence[str]) -> frozenset[str]:
         checks.check_blobs(blobs)
-        return frozenset(await tx.fields((await self._tidy()).used, blobs))
+        return frozenset(await tx.read_fields((await self._tidy()).used, blobs))
 
 
 # -- commands and members --------------------------------------------------------
 # A version's member is the folded name, the number, and the version; a name's is the folded name, and what is known of it.
 
 
-def all_versions(keys: ScopeKeys) -> Command:
+def make_versions_command(keys: ScopeKeys) -> Command:
     """Return the command that reads all versions of a scope."""
     return (b"ZRANGEBYLEX", keys.versions, b"-", b"+")
 
 
-def _begins(key: bytes, name: str, version: int | None = None) -> Command:
-    begin = name_part(fold_name(name)) + (b"" if version is None else number_part(version))
+def _make_prefix_range(key: bytes, name: str, version: int | None = None) -> Command:
+    begin = encode_name(fold_name(name)) + (b"" if version is None else encode_number(version))
     return (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + _BEHIND)
 
 
-def _after(keys: ScopeKeys, name: str, version: int, limit: int) -> Command:
-    begin = name_part(fold_name(name))
-    ends = (b"(" + begin + number_part(version) + _BEHIND, b"(" + begin + _BEHIND)
+def _make_versions_after(keys: ScopeKeys, name: str, version: int, limit: int) -> Command:
+    begin = encode_name(fold_name(name))
+    ends = (b"(" + begin + encode_number(version) + _BEHIND, b"(" + begin + _BEHIND)
     return (b"ZRANGEBYLEX", keys.versions, *ends, b"LIMIT", 0, limit)
 
 
@@ -161,8 +161,8 @@ def _check_scope(tx: Transaction, identity: str | None = None) -> None:
         raise SessionNotFound(tx.keys.id)
 
 
-async def _known(tx: Transaction, name: str, version: int | None = None) -> KnownName:
-    (members,) = await tx.read(_begins(tx.keys.names, name))
+async def _read_name(tx: Transaction, name: str, version: int | None = None) -> KnownName:
+    (members,) = await tx.read(_make_prefix_range(tx.keys.names, name))
     _check_scope(tx)
     known = _decode_name(members[0]) if members else KnownName()
     if known.name != name:
@@ -170,18 +170,18 @@ async def _known(tx: Transaction, name: str, version: int | None = None) -> Know
     return known
 
 
-async def _version(tx: Transaction, name: str, version: int) -> bytes:
-    (found,) = await tx.read(_begins(tx.keys.versions, name, version))
+async def _read_version(tx: Transaction, name: str, version: int) -> bytes:
+    (found,) = await tx.read(_make_prefix_range(tx.keys.versions, name, version))
     if not found:
         raise ArtifactNotFound(name, version)
     member: bytes = found[0]
     return member
 
 
-async def _retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: int) -> Artifact:
+async def _find_retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: int) -> Artifact:
     """Return the one version after `expect`, if it is what is to be saved."""
     if known.newest > expect:
-        (members,) = await tx.read(_after(tx.keys, new.name, expect, 2))
+        (members,) = await tx.read(_make_versions_after(tx.keys, new.name, expect, 2))
         found = decode_member(members[0])
         if len(members) == 1 and is_same_content(found, new):
             return found
@@ -190,20 +190,20 @@ async def _retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: 
 
 def _put_name(tx: Transaction, before: KnownName, after: KnownName | None) -> None:
     if before.name:
-        tx.do("ZREM", tx.keys.names, name_part(fold_name(before.name)) + pack(before))
+        tx.queue("ZREM", tx.keys.names, encode_name(fold_name(before.name)) + pack(before))
     if after is not None:
-        tx.do("ZADD", tx.keys.names, 0, name_part(fold_name(after.name)) + pack(after))
+        tx.queue("ZADD", tx.keys.names, 0, encode_name(fold_name(after.name)) + pack(after))
 
 
-def _drop(tx: Transaction, members: Sequence[bytes]) -> None:
+def _remove_versions(tx: Transaction, members: Sequence[bytes]) -> None:
     for member in members:
-        tx.do("ZREM", tx.keys.versions, member)
-    release(tx, members)
+        tx.queue("ZREM", tx.keys.versions, member)
+    release_contents(tx, members)
 
 
-def release(tx: Transaction, members: Sequence[bytes]) -> None:
+def release_contents(tx: Transaction, members: Sequence[bytes]) -> None:
     """Note that the contents of versions that go are not used any more."""
     for member in members:
         blob = decode_member(member).blob
-        tx.do("HDEL", tx.keys.used, blob)
-        tx.tell(b"b", blob.encode(), b"")
+        tx.queue("HDEL", tx.keys.used, blob)
+        tx.add_news(b"b", blob.encode(), b"")

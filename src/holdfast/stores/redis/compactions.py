@@ -11,8 +11,8 @@ from holdfast.domain.session import ERASED, CompactionStatus, NewCompaction, Ses
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
-from holdfast.stores.redis.records import decode_compaction, entry_head, fit, pack
+from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
+from holdfast.stores.redis.records import check_int64, decode_compaction, decode_entry_head, pack
 from holdfast.stores.session_changes import is_late, make_stored_compaction
 
 _IN_USE: Final = ("live", "superseded")
@@ -22,33 +22,33 @@ _HISTORY: Final = ("superseded", "dropped", "dead")
 class CompactionMethods(Handle):
     """Compactions of sessions; see `holdfast.stores.log.LogStore`."""
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def drop_compaction(self, tx: Transaction, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name
-        session, _ = await tx.session()
+        session, _ = await tx.read_session()
         session.require_intact()
-        changes = await Changes.load(tx, needed=True)
+        changes = await CompactionChanges.load(tx, needed=True)
         if id not in changes.all or changes.all[id].status not in _IN_USE:
             raise CompactionNotFound(session.id, id)
         version = session.version + 1
-        tx.save(evolve(session, version=version, updated_at=timestamp, accessed_at=timestamp, reshaped=version))
+        tx.save_session(evolve(session, version=version, updated_at=timestamp, accessed_at=timestamp, reshaped=version))
         changes.set_status("dropped", [id])
         changes.revive()
         # A compaction that is being made right now may be made from this one.
-        tx.amend(compactions_from=version)
-        tx.do("UNLINK", tx.keys.views)
+        tx.update_record(compactions_from=version)
+        tx.queue("UNLINK", tx.keys.views)
         changes.save()
         return changes.all[id]
 
-    @read_transaction(session_keys)
+    @read_transaction(resolve_session_keys)
     async def compactions(
         self, tx: Transaction, ref: SessionRef, *, view: str | None = None, live: bool = False
     ) -> tuple[StoredCompaction, ...]:
-        _, (found,) = await tx.session((b"HVALS", tx.keys.compactions))
+        _, (found,) = await tx.read_session((b"HVALS", tx.keys.compactions))
         stored = sorted((decode_compaction(data)[1] for data in found), key=lambda one: one.id)
         return tuple(one for one in stored if (view is None or one.view == view) and (not live or one.status == "live"))
 
 
-class Changes:
+class CompactionChanges:
     """A session's compactions as a write changes them; `all` has them by id, as they are after the changes so far."""
 
     def __init__(self, tx: Transaction, is_live: Callable[[int], bool | None]) -> None:
@@ -80,18 +80,20 @@ class Changes:
         assert tx.record is not None
         lasts = [one.last for one in new if is_live(one.last) is None]
         if (needed or new) and (tx.record.next_compaction > 1 or lasts):
-            found, entries = await tx.read((b"HVALS", tx.keys.compactions), (b"at", tx.keys.log, *map(fit, lasts)))
+            found, entries = await tx.read(
+                (b"HVALS", tx.keys.compactions), (b"at", tx.keys.log, *map(check_int64, lasts))
+            )
             for laid_at, one in sorted(map(decode_compaction, found), key=lambda both: both[1].id):
                 changes._laid_at[one.id], changes._stored[one.id] = laid_at, one
             changes.all = dict(changes._stored)
-            changes._live_entries = {entry_head(data)[0] for data in entries}
+            changes._live_entries = {decode_entry_head(data)[0] for data in entries}
         return changes
 
     # -- what the log does to them -----------------------------------------------
 
     def retire(self, first: int) -> None:
         """Entries from `first` on leave the live path."""
-        self.set_status("dead", [one.id for one in self._in_use() if one.last >= first])
+        self.set_status("dead", [one.id for one in self._list_in_use() if one.last >= first])
         self.revive()
 
     def erase(self, seq: int, shift: int, version: int) -> None:
@@ -101,9 +103,9 @@ class Changes:
                 one = self.all[one.id] = evolve(one, total=one.total + shift)  # noqa: PLW2901 - as it is then
             if one.first <= seq <= one.last:
                 self.all[one.id] = evolve(one, text="", report=None, error=one.error and ERASED)
-        self.set_status("dead", [one.id for one in self._in_use() if one.first <= seq <= one.last])
+        self.set_status("dead", [one.id for one in self._list_in_use() if one.first <= seq <= one.last])
         self.revive()
-        self._tx.amend(compactions_from=version)
+        self._tx.update_record(compactions_from=version)
 
     def set_status(self, status: CompactionStatus, ids: Iterable[int]) -> None:
         """Give some of them another status."""
@@ -112,38 +114,38 @@ class Changes:
 
     def revive(self) -> None:
         """Make the newest superseded one live of each view that has no live one."""
-        newest = {one.view: one for one in self._in_use()}
+        newest = {one.view: one for one in self._list_in_use()}
         self.set_status("live", [one.id for one in newest.values() if one.status == "superseded"])
 
-    def _in_use(self) -> list[StoredCompaction]:
+    def _list_in_use(self) -> list[StoredCompaction]:
         return [one for one in self.all.values() if one.status in _IN_USE]
 
     # -- laying --------------------------------------------------------------------
 
-    def lay(self, new: Sequence[NewCompaction], version: int) -> tuple[StoredCompaction, ...]:
+    def record(self, new: Sequence[NewCompaction], version: int) -> tuple[StoredCompaction, ...]:
         """Record compactions; `version` is the session's after the write."""
         if not new:
             return ()
         assert self._tx.record is not None
         next_id, stored = self._tx.record.next_compaction, []
         for id_, one in enumerate(new, next_id):
-            stored.append(self._lay_one(id_, one))
+            stored.append(self._record_one(id_, one))
             self.all[id_], self._laid_at[id_] = stored[-1], version
         for kept, statuses in ((COMPACTIONS_KEPT, _HISTORY), (FAILURES_KEPT, ("failed",))):
             for one_id in [one.id for one in self.all.values() if one.status in statuses][:-kept]:
                 del self.all[one_id]
-        self._tx.amend(next_compaction=next_id + len(new))
+        self._tx.update_record(next_compaction=next_id + len(new))
         return tuple(stored)
 
-    def _lay_one(self, id_: int, new: NewCompaction) -> StoredCompaction:
+    def _record_one(self, id_: int, new: NewCompaction) -> StoredCompaction:
         assert self._tx.record is not None
         late = is_late(new, self._tx.record.compactions_from)
-        one = make_stored_compaction(id_, new, late=late, holds=self._holds(new))
+        one = make_stored_compaction(id_, new, late=late, holds=self._is_current(new))
         if one.status == "live":
-            self.set_status("superseded", [old.id for old in self._live(new.view)])
+            self.set_status("superseded", [old.id for old in self._list_live(new.view)])
         return one
 
-    def _holds(self, new: NewCompaction) -> bool:
+    def _is_current(self, new: NewCompaction) -> bool:
         """Return True if log and view are still as they were when `new` was made.
 
         Retiring takes a log's end, so nothing of the range was retired when its last entry is still there.
@@ -155,10 +157,10 @@ class Changes:
             new.first <= one.first
             and one.last <= new.last
             and (new.built_at is None or self._laid_at[one.id] <= new.built_at)
-            for one in self._live(new.view)
+            for one in self._list_live(new.view)
         )
 
-    def _live(self, view: str) -> list[StoredCompaction]:
+    def _list_live(self, view: str) -> list[StoredCompaction]:
         return [one for one in self.all.values() if one.view == view and one.status == "live"]
 
     # -- writing -------------------------------------------------------------------
@@ -169,16 +171,16 @@ class Changes:
         if not self._stored and not self.all:
             return
         for id_ in self._stored.keys() - self.all.keys():
-            tx.do("HDEL", keys.compactions, id_)
+            tx.queue("HDEL", keys.compactions, id_)
         for id_, one in self.all.items():
             if one is not self._stored.get(id_):
-                tx.do("HSET", keys.compactions, id_, pack((self._laid_at[id_], one)))
+                tx.queue("HSET", keys.compactions, id_, pack((self._laid_at[id_], one)))
         assert tx.record is not None
-        live = {one.view: (one.id, self._laid_at[one.id]) for one in self._in_use() if one.status == "live"}
+        live = {one.view: (one.id, self._laid_at[one.id]) for one in self._list_in_use() if one.status == "live"}
         for view in tx.record.live.keys() - live.keys():
-            tx.do("HDEL", keys.lives, view)
+            tx.queue("HDEL", keys.lives, view)
         for view, known in live.items():
             if known != tx.record.live.get(view):
-                tx.do("HSET", keys.lives, view, known[0])
+                tx.queue("HSET", keys.lives, view, known[0])
         if live != tx.record.live:
-            tx.amend(live=live)
+            tx.update_record(live=live)

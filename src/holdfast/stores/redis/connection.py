@@ -1,8 +1,8 @@
 """One connection, on which commands follow each other without waiting for answers.
 
 What many tasks ask in one step of the event loop is sent in one go, and answers are taken in order. So a caller who gives up
-leaves nothing behind but an answer that is dropped. A connection that breaks reports to each caller what is known: `Lost`
-when its command was not sent, `Unsure` when it was.
+leaves nothing behind but an answer that is dropped. A connection that breaks reports to each caller what is known: `NotExecuted`
+when its command was not sent, `OutcomeUnknown` when it was.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Argument = bytes | str | int
 Command = tuple[Argument, ...]
 SLOTS: Final = 16384
 """Of a cluster."""
-WATCHED: Final = 1.0
+WATCH_SECONDS: Final = 1.0
 """Seconds between two looks at whether answers are late."""
 
 
-class Lost(Exception):  # not an error: an outcome
+class NotExecuted(Exception):  # not an error: an outcome
     """The command was certainly not executed: running it again may do better."""
 
 
-class Unsure(Exception):  # not an error: an outcome
+class OutcomeUnknown(Exception):  # not an error: an outcome
     """The connection broke when the command had been sent."""
 
 
-class Refused(Exception):  # not an error: an outcome
+class ErrorReply(Exception):  # not an error: an outcome
     """The server answered with an error; `code` is its first word, and nothing of the command was done."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -50,7 +50,7 @@ class Refused(Exception):  # not an error: an outcome
         self.code = code
 
 
-class Place(msgspec.Struct, frozen=True):
+class Endpoint(msgspec.Struct, frozen=True):
     """Where a server listens."""
 
     host: str
@@ -88,7 +88,7 @@ class Login(msgspec.Struct, frozen=True):
             commands.append(("SELECT", self.database))
         return [*commands, ("CLIENT", "SETNAME", self.name)]
 
-    def tls(self) -> ssl.SSLContext | None:
+    def make_tls_context(self) -> ssl.SSLContext | None:
         """Return how the connection is encrypted; None: it is not."""
         if not self.encrypted:
             return None
@@ -98,7 +98,7 @@ class Login(msgspec.Struct, frozen=True):
         return context
 
 
-def slot_of(tag: bytes) -> int:
+def compute_slot(tag: bytes) -> int:
     """Return the slot of what a key's braces hold."""
     return binascii.crc_hqx(tag, 0) % SLOTS
 
@@ -124,24 +124,24 @@ _WORDS: Final = {
     "TRYAGAIN": "its slots are being moved",
 }
 """What the caller, or whoever owns the server, can do about it."""
-PASSING: Final = ("LOADING", "READONLY", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS")
+TRANSIENT: Final = ("LOADING", "READONLY", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS")
 """What may be over in a moment."""
 
 
-def parse_refusal(text: str) -> Refused:
+def parse_error_reply(text: str) -> ErrorReply:
     """Return what the server answered."""
     code = text.partition(" ")[0]
     if code == "ERR" and "without any password" in text:
-        return Refused("WRONGPASS", text)
+        return ErrorReply("WRONGPASS", text)
     if code not in ("ERR", "EXECABORT") and code.isupper():
-        return Refused(code, text)
+        return ErrorReply(code, text)
     inner = _INNER.search(text)
     if inner is None and "user executing the script" in text:
-        return Refused("NOPERM", text)
-    return Refused(inner[0] if inner else "ERR", text)
+        return ErrorReply("NOPERM", text)
+    return ErrorReply(inner[0] if inner else "ERR", text)
 
 
-def translate(exc: Refused, name: str) -> HoldfastError:
+def translate_error_reply(exc: ErrorReply, name: str) -> HoldfastError:
     """The one place where what a server refused becomes an error of ours. Its own words may quote a key, and stay behind."""
     words = _WORDS.get(exc.code)
     if words is not None:
@@ -169,7 +169,7 @@ class PipelinedConnection(asyncio.Protocol):
         """The server's number of the connection."""
         self.on_end: Callable[[PipelinedConnection], None] = lambda _: None
         """Called when it breaks."""
-        self._reader = Reader(replyError=parse_refusal)
+        self._reader = Reader(replyError=parse_error_reply)
         self._queued: list[_Call] = []
         self._sent: deque[asyncio.Future[Any]] = deque()
         self._cause: BaseException | None = None
@@ -189,7 +189,7 @@ class PipelinedConnection(asyncio.Protocol):
                 future = self._sent.popleft()
                 if future.done():  # the caller has gone
                     continue
-                if isinstance(answer, Refused):
+                if isinstance(answer, ErrorReply):
                     future.set_exception(answer)
                     future.exception()  # of a command that only precedes another one, nobody asks
                 else:
@@ -218,7 +218,7 @@ class PipelinedConnection(asyncio.Protocol):
             Refused: the server answered the last one with an error.
         """
         if self._cause is not None:
-            raise Lost(str(self._cause)) from self._cause
+            raise NotExecuted(str(self._cause)) from self._cause
         if not self._queued:
             self._loop.call_soon(self._flush)
         for command in commands:
@@ -226,12 +226,12 @@ class PipelinedConnection(asyncio.Protocol):
             self._queued.append((pack_command(command), future))  # type: ignore[arg-type]  # any number of parts
         return await future
 
-    async def finish(self) -> None:
+    async def close(self) -> None:
         """Wait until everything was answered, then close."""
         waiting = [one for one in (*self._sent, *(future for _, future in self._queued)) if not one.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
-        self.kill(Lost("the store was closed"))
+        self.kill(NotExecuted("the store was closed"))
         await asyncio.shield(self._closed)
 
     def kill(self, cause: BaseException) -> None:
@@ -239,7 +239,9 @@ class PipelinedConnection(asyncio.Protocol):
         if self._cause is not None:
             return
         self._cause = cause
-        for future, error in [(one, Unsure) for one in self._sent] + [(one, Lost) for _, one in self._queued]:
+        for future, error in [(one, OutcomeUnknown) for one in self._sent] + [
+            (one, NotExecuted) for _, one in self._queued
+        ]:
             if not future.done():
                 failure = error(f"{type(cause).__name__}")
                 failure.__cause__ = cause
@@ -270,11 +272,11 @@ class PipelinedConnection(asyncio.Protocol):
         elif first is not None and monotonic() - since > PATIENCE:
             self.kill(TimeoutError(f"no answer for {PATIENCE:.0f} seconds"))
             return
-        self._timer = self._loop.call_later(WATCHED, self._watch, first, since)
+        self._timer = self._loop.call_later(WATCH_SECONDS, self._watch, first, since)
 
 
 async def open_connection(
-    login: Login, place: Place, on_end: Callable[[PipelinedConnection], None]
+    login: Login, endpoint: Endpoint, on_end: Callable[[PipelinedConnection], None]
 ) -> PipelinedConnection:
     """Return a connection to a server that answers.
 
@@ -286,17 +288,19 @@ async def open_connection(
     connection: PipelinedConnection | None = None
     try:
         async with asyncio.timeout(PATIENCE / 3):
-            _, connection = await loop.create_connection(PipelinedConnection, place.host, place.port, ssl=login.tls())
+            _, connection = await loop.create_connection(
+                PipelinedConnection, endpoint.host, endpoint.port, ssl=login.make_tls_context()
+            )
             for command in login.commands:
                 await connection.call(command)
             connection.number = await connection.call(("CLIENT", "ID"))
     except BaseException as exc:
         if connection is not None:
             connection.kill(exc)
-        if isinstance(exc, Refused) and exc.code in PASSING:
-            raise Lost(exc.code) from exc
-        if isinstance(exc, OSError | TimeoutError | Unsure | Lost):
-            raise Lost(type(exc.__cause__ or exc).__name__) from exc
+        if isinstance(exc, ErrorReply) and exc.code in TRANSIENT:
+            raise NotExecuted(exc.code) from exc
+        if isinstance(exc, OSError | TimeoutError | OutcomeUnknown | NotExecuted):
+            raise NotExecuted(type(exc.__cause__ or exc).__name__) from exc
         raise
     connection.on_end = on_end
     return connection

@@ -1,6 +1,6 @@
 """Convert the sessions that Holdfast 0.1 wrote (layouts 1 to 4) to layout 5.
 
-Of a session three keys change: the hash `s` becomes `session`, the sorted set `l` of live entries becomes the list `log`, and the
+Of a session three keys change: the hash `s` becomes `read_session`, the sorted set `l` of live entries becomes the list `log`, and the
 hashes `c` and `b` of compactions become `compactions`. All others are the same in both layouts. The new keys are written and
 compared with the old ones while those stay; the place is marked as converted when all are right, and only then the old ones are
 deleted. An interrupted conversion is run again: what it had converted is compared and kept.
@@ -18,8 +18,8 @@ from holdfast.domain.session import Claim, Session, StoredCompaction, Tail, Usag
 from holdfast.domain.state import TEMP, own_of
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.logic.network import SessionCache
-from holdfast.stores.redis.address import address_of, legacy_name
-from holdfast.stores.redis.connection import Refused
+from holdfast.stores.redis.address import format_legacy_name, parse_address
+from holdfast.stores.redis.connection import ErrorReply
 from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.records import (
@@ -27,8 +27,8 @@ from holdfast.stores.redis.records import (
     Record,
     encode_profile,
     pack,
+    strip_profile,
     unpack_list,
-    without_profile,
 )
 
 LAYOUT: Final = 5
@@ -114,7 +114,7 @@ async def convert(
     Raises:
         StoreUnavailable: a server of 0.1 is connected, or what was written is not what was read.
     """
-    address = address_of(url)
+    address = parse_address(url)
     nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
     try:
         return await _Converter(nodes, keys, address.prefix, progress).run(dry_run=dry_run, keep_old=keep_old)
@@ -122,9 +122,11 @@ async def convert(
         await nodes.close()
 
 
-async def layouts_of(nodes: Nodes, keys: Keys) -> dict[int, str]:
+async def read_layouts(nodes: Nodes, keys: Keys) -> dict[int, str]:
     """Return the layouts that a place has had, with their checksums."""
-    return {int(name): value.decode() for name, value in (await _fields(nodes, keys.layout)).items() if name.isdigit()}
+    return {
+        int(name): value.decode() for name, value in (await _read_fields(nodes, keys.layout)).items() if name.isdigit()
+    }
 
 
 async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> None:
@@ -139,16 +141,16 @@ async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> 
 
 async def check_alone(nodes: Nodes, prefix: str) -> None:
     """Refuse a place to which a server of 0.1 is connected. Where the list of clients may not be read, nothing is refused."""
-    name = f" name={legacy_name(prefix)} ".encode()
-    for place, answer in (await nodes.everywhere("CLIENT", "LIST")).items():
-        if not isinstance(answer, Refused) and name in answer:
+    name = f" name={format_legacy_name(prefix)} ".encode()
+    for endpoint, answer in (await nodes.call_all("CLIENT", "LIST")).items():
+        if not isinstance(answer, ErrorReply) and name in answer:
             raise StoreUnavailable(
-                f"{nodes.name}: a server of Holdfast 0.1 is connected ({place}): it would not see what this release writes."
+                f"{nodes.name}: a server of Holdfast 0.1 is connected ({endpoint}): it would not see what this release writes."
                 " Stop it first"
             )
 
 
-async def _fields(nodes: Nodes, key: bytes) -> dict[bytes, bytes]:
+async def _read_fields(nodes: Nodes, key: bytes) -> dict[bytes, bytes]:
     flat = await nodes.call(key, (b"HGETALL", key))
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
@@ -163,28 +165,28 @@ class _Converter:
 
     async def run(self, *, dry_run: bool, keep_old: bool) -> Conversion:
         """Do all steps that are left."""
-        layouts = await layouts_of(self._nodes, self._keys)
+        layouts = await read_layouts(self._nodes, self._keys)
         has_old = (await self._call(self._keys.layout, b"HEXISTS", OLD)) == 1
         if not layouts or max(layouts) > LAYOUT or (layouts.get(LAYOUT) == DONE and not has_old):
             return self._done
         if dry_run:
-            async for head in self._heads():
+            async for head in self._list_heads():
                 self._done.sessions += 1
-                self._done.entries += await self._call(_old_key(head, b"l"), b"ZCARD")
-                self._done.compactions += await self._call(_old_key(head, b"c"), b"HLEN")
+                self._done.entries += await self._call(_make_old_key(head, b"l"), b"ZCARD")
+                self._done.compactions += await self._call(_make_old_key(head, b"c"), b"HLEN")
                 self._report()
             return self._done
         await check_alone(self._nodes, self._prefix)
         if layouts.get(LAYOUT) != DONE:
             await self._call(self._keys.layout, b"HSET", str(LAYOUT), UNFINISHED, OLD, b"1")
-            async for head in self._heads():
-                await self._session(head)
-            await self._fence()
+            async for head in self._list_heads():
+                await self._convert_session(head)
+            await self._fence_old_servers()
             await self._call(
                 self._keys.layout, b"HSET", *(part for at in range(1, LAYOUT + 1) for part in (str(at), DONE))
             )
         if not keep_old:
-            await self._remove()
+            await self._remove_old_keys()
             await self._call(self._keys.layout, b"HDEL", OLD)
         self._progress(self._done)
         return self._done
@@ -192,7 +194,7 @@ class _Converter:
     async def _call(self, key: bytes, name: bytes, *arguments: Any) -> Any:
         return await self._nodes.call(key, (name, key, *arguments))
 
-    async def _heads(self) -> AsyncIterator[bytes]:
+    async def _list_heads(self) -> AsyncIterator[bytes]:
         """Yield the keys of the sessions of 0.1, each once."""
         seen: set[bytes] = set()
         async for key in self._nodes.scan(f"{self._prefix}:{{*}}:s:*"):
@@ -204,18 +206,18 @@ class _Converter:
         if self._done.sessions % PAGE == 0:
             self._progress(self._done)
 
-    async def _session(self, head: bytes) -> None:
+    async def _convert_session(self, head: bytes) -> None:
         """Convert a session, and compare the result."""
-        old = await _fields(self._nodes, head)
-        new_head = _old_key(head, b"session")
-        converted = await _fields(self._nodes, new_head)
-        compactions = await self._compactions(head)
-        fields, damaged = _new_head(old, compactions)
-        if converted == fields and await self._is_right(head, compactions):
+        old = await _read_fields(self._nodes, head)
+        new_head = _make_old_key(head, b"session")
+        converted = await _read_fields(self._nodes, new_head)
+        compactions = await self._convert_compactions(head)
+        fields, damaged = _convert_head(old, compactions)
+        if converted == fields and await self._is_converted(head, compactions):
             self._done.kept += 1
         else:
             await self._write(head, fields, compactions)
-            if await _fields(self._nodes, new_head) != fields or not await self._is_right(head, compactions):
+            if await _read_fields(self._nodes, new_head) != fields or not await self._is_converted(head, compactions):
                 raise StoreUnavailable(
                     f"{self._nodes.name}: the session under {head.decode()} is not the same after its conversion; nothing of it"
                     " was deleted. If a server of 0.1 wrote to it, stop that and run this again"
@@ -225,41 +227,41 @@ class _Converter:
         self._done.compactions += len(compactions)
         self._report()
 
-    async def _compactions(self, head: bytes) -> dict[bytes, bytes]:
-        bodies = await _fields(self._nodes, _old_key(head, b"b"))
-        found = await _fields(self._nodes, _old_key(head, b"c"))
-        return {id_: _new_compaction(int(id_), data, bodies[id_]) for id_, data in found.items()}
+    async def _convert_compactions(self, head: bytes) -> dict[bytes, bytes]:
+        bodies = await _read_fields(self._nodes, _make_old_key(head, b"b"))
+        found = await _read_fields(self._nodes, _make_old_key(head, b"c"))
+        return {id_: _convert_compaction(int(id_), data, bodies[id_]) for id_, data in found.items()}
 
     async def _write(self, head: bytes, fields: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> None:
-        new_head, log, other = (_old_key(head, name) for name in (b"session", b"log", b"compactions"))
+        new_head, log, other = (_make_old_key(head, name) for name in (b"session", b"log", b"compactions"))
         for key in (new_head, log, other):
             await self._call(key, b"UNLINK")
-        async for page in self._live(head):
+        async for page in self._read_live_entries(head):
             await self._call(log, b"RPUSH", *page)
         for id_, data in compactions.items():
             await self._call(other, b"HSET", id_, data)
         await self._call(new_head, b"HSET", *(part for field in fields.items() for part in field))
 
-    async def _live(self, head: bytes) -> AsyncIterator[list[bytes]]:
-        at, key = 0, _old_key(head, b"l")
+    async def _read_live_entries(self, head: bytes) -> AsyncIterator[list[bytes]]:
+        at, key = 0, _make_old_key(head, b"l")
         while page := await self._call(key, b"ZRANGE", at, at + PAGE - 1):
             yield page
             at += PAGE
 
-    async def _is_right(self, head: bytes, compactions: dict[bytes, bytes]) -> bool:
+    async def _is_converted(self, head: bytes, compactions: dict[bytes, bytes]) -> bool:
         """Return True if the new keys have what the old ones have."""
-        at, log = 0, _old_key(head, b"log")
-        async for page in self._live(head):
+        at, log = 0, _make_old_key(head, b"log")
+        async for page in self._read_live_entries(head):
             if await self._call(log, b"LRANGE", at, at + PAGE - 1) != page:
                 return False
             at += len(page)
         self._done.entries += at
         return (
             await self._call(log, b"LLEN") == at
-            and await _fields(self._nodes, _old_key(head, b"compactions")) == compactions
+            and await _read_fields(self._nodes, _make_old_key(head, b"compactions")) == compactions
         )
 
-    async def _fence(self) -> None:
+    async def _fence_old_servers(self) -> None:
         """Keep servers of 0.1 out that were not connected, and would go on without opening the place anew."""
         for name in await self._call(self._keys.tenants, b"ZRANGE", 0, -1):
             tenant = self._keys.tenant(name.decode())
@@ -268,30 +270,30 @@ class _Converter:
                 await self._nodes.call(fenced, (b"RENAME", fenced, tenant.departed))
             await self._call(fenced, b"SET", FENCE)
 
-    async def _remove(self) -> None:
+    async def _remove_old_keys(self) -> None:
         """Delete the keys of 0.1 that have been converted."""
         async for key in self._nodes.scan(f"{self._prefix}:{{*}}:[slcb]:*"):
             self._done.removed += await self._call(key, b"UNLINK")
 
 
-def _old_key(head: bytes, name: bytes) -> bytes:
+def _make_old_key(head: bytes, name: bytes) -> bytes:
     """Return another key of the session that has this head."""
     base, _, place = head.rpartition(b":s:")
     return base + b":" + name + b":" + place
 
 
-def _new_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
+def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
     """Return the fields of a session's new head, and whether its record is damaged: then that is kept as it is."""
     fields = {name: value for name, value in old.items() if name in (b"g", b"i", b"r")}
     whose = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
     tenant, user_id, id_, withdrawn = unpack_list(whose)
     profile, large = old.get(b"p"), {}
     try:
-        large = {} if profile is None else _large_fields(profile)
+        large = {} if profile is None else _convert_profile(profile)
     except msgspec.MsgspecError:
         fields[b"p"] = profile or b""  # damaged before, damaged after
     try:
-        session, record = _new_record(old[b"r"], (tenant, user_id, id_, withdrawn), large)
+        session, record = _convert_record(old[b"r"], (tenant, user_id, id_, withdrawn), large)
     except (msgspec.MsgspecError, ValueError, LookupError, TypeError):
         return {**fields, **({b"p": profile} if profile is not None else {})}, True
     encoded = encode_profile(session)
@@ -301,7 +303,7 @@ def _new_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple
     return fields, False
 
 
-def _large_fields(profile: bytes) -> dict[str, Any]:
+def _convert_profile(profile: bytes) -> dict[str, Any]:
     system_messages, state, metadata = _old_profile(profile)
     given = msgspec.json.decode(state)
     own, turns = own_of(given), given.get(f"{TEMP}turns") or {}
@@ -313,7 +315,7 @@ def _large_fields(profile: bytes) -> dict[str, Any]:
     }
 
 
-def _new_record(data: bytes, names: tuple[str, str, str, str], large: dict[str, Any]) -> tuple[Session, Record]:
+def _convert_record(data: bytes, names: tuple[str, str, str, str], large: dict[str, Any]) -> tuple[Session, Record]:
     old = _old_record(data)
     holder, until, wanted = old.claim
     *_, next_seq, turn_id, total, digest, last_seq, kind, unit, open_calls, anchor = old.counters
@@ -344,11 +346,11 @@ def _new_record(data: bytes, names: tuple[str, str, str, str], large: dict[str, 
     live = {view: (id_, laid_at) for view, (id_, laid_at, *_) in old.live.items()}
     calls = (old.next_call, old.last_turn, old.calls_mixed)
     return session, Record(
-        without_profile(session), old.compactions_from, old.next_compaction, live, *calls, old.artifacts
+        strip_profile(session), old.compactions_from, old.next_compaction, live, *calls, old.artifacts
     )
 
 
-def _new_compaction(id_: int, data: bytes, texts: bytes) -> bytes:
+def _convert_compaction(id_: int, data: bytes, texts: bytes) -> bytes:
     fields = dict(zip(_COMPACTION, unpack_list(data), strict=True))
     laid_at = fields.pop("laid_at")
     error, report, text = _old_texts(texts)

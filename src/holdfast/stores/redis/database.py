@@ -31,31 +31,31 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.stores.logic.network import NAME, PATIENCE, SessionCache, Turnstile, check_loop, make_unknown_outcome
-from holdfast.stores.redis.connection import Argument, Command, Key, Unsure, flatten
-from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys, tag_of
-from holdfast.stores.redis.nodes import Nodes, script
+from holdfast.stores.redis.connection import Argument, Command, Key, OutcomeUnknown, flatten
+from holdfast.stores.redis.keys import Keys, ScopeKeys, SessionKeys, TenantKeys, extract_hash_tag
+from holdfast.stores.redis.nodes import Nodes, load_script
 from holdfast.stores.redis.outbox import News, Outbox, encode_news
 from holdfast.stores.redis.records import (
     Record,
+    build_session,
     decode_record,
     encode_profile,
     pack,
-    session_of,
-    without_profile,
+    strip_profile,
 )
 
 T = TypeVar("T")
-MARKED: Final = 1000
+MAX_ARGUMENTS: Final = 1000
 """Arguments that one command has at most: a script takes several thousand."""
 MOST_TENANTS: Final = 10_000
 """Tenants that are known to be noted."""
 _STALE: Final = -1
 """Answer of the commit if the guard is another one."""
-_COMMIT = script("live", "told", "commit")
-_SHARE = script("live", "told", "state", "commit")
+_COMMIT = load_script("live", "news", "commit")
+_COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
 """The same if state that sessions share is changed."""
-_FETCH = script("live", "fetch")
-_DISCARD = script("discard")
+_FETCH = load_script("live", "fetch")
+_DISCARD = load_script("discard")
 _SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"sighted", b"placed", b"standing")
 """Reads that only a script does."""
 _SORTED: Final = frozenset(
@@ -67,11 +67,11 @@ Head = Sequence[Any]
 """Guard, record and profile of what is guarded; the record as bytes, or decoded when it is remembered."""
 
 
-class _Unknown(Exception):  # not an error: an outcome
+class _Undecidable(Exception):  # not an error: an outcome
     """Others have written since an attempt whose outcome is not known."""
 
 
-class _Done(Exception):  # not an error: an outcome
+class _AttemptSucceeded(Exception):  # not an error: an outcome
     """That attempt was done."""
 
     def __init__(self, number: bytes, result: Any, news: Sequence[News]) -> None:
@@ -81,11 +81,11 @@ class _Done(Exception):  # not an error: an outcome
         self.news = news
 
 
-class _Beaten(Exception):  # not an error: an outcome
+class _Conflict(Exception):  # not an error: an outcome
     """Another writer was faster."""
 
 
-def head_command(keys: ScopeKeys) -> Command:
+def make_head_command(keys: ScopeKeys) -> Command:
     """Return the command that reads guard, record and profile."""
     return (b"HMGET", keys.head, b"g", b"r", b"p")
 
@@ -93,7 +93,18 @@ def head_command(keys: ScopeKeys) -> Command:
 class Job:
     """One operation over several attempts."""
 
-    __slots__ = ("attempts", "committing", "give_up", "head", "hopeful", "key", "keys", "remembered", "seen", "work")
+    __slots__ = (
+        "assumes_new_key",
+        "attempts",
+        "committing",
+        "give_up",
+        "head",
+        "is_remembered",
+        "key",
+        "keys",
+        "seen",
+        "work",
+    )
 
     def __init__(self, keys: Any, work: Callable[[Transaction], Awaitable[Any]], key: str | None = None) -> None:
         self.keys = keys
@@ -101,9 +112,9 @@ class Job:
         self.key = key
         """Its idempotency key."""
         self.head: Head | None = None
-        self.remembered = False
+        self.is_remembered = False
         """Whether the head is remembered from the write before, not read."""
-        self.hopeful = True
+        self.assumes_new_key = True
         """Whether to assume that the idempotency key was not used: the commit checks it."""
         self.committing = False
         """Whether anything may have been written."""
@@ -113,9 +124,9 @@ class Job:
         self.seen: set[bytes | None] = set()
         """The guards that they saw."""
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Begin the next attempt with nothing but what is read then."""
-        self.head, self.remembered, self.hopeful = None, False, False
+        self.head, self.is_remembered, self.assumes_new_key = None, False, False
 
 
 class Transaction:
@@ -137,8 +148,8 @@ class Transaction:
         self.commands: list[Command] = []
         self.checks: list[tuple[bytes, Argument, bytes | None]] = []
         self.news: list[News] = []
-        self.before: list[Command] = []
-        self.behind: list[Argument] = []
+        self.tenant_commands: list[Command] = []
+        self.obsolete: list[Argument] = []
         self.marks: list[Argument] = []
         """By what new entries are found, see `matching`."""
         self.tenant: TenantKeys | None = None
@@ -149,24 +160,24 @@ class Transaction:
         """The session's record as it was read; None if there is none."""
         self.record: Record | None = None
         self.profile: bytes | None = None
-        self.fresh = False
+        self.is_new = False
         """Whether a new session takes the place of the one that was read."""
         self.moved_to: SessionKeys | None = None
         if job.head is not None:
             self._open(job.head)
 
     @property
-    def apart(self) -> bool:
+    def is_cluster(self) -> bool:
         """Whether users and their tenant may be on different servers."""
-        return self.database.nodes.clustered
+        return self.database.nodes.is_cluster
 
     @property
     def is_guess(self) -> bool:
         """Whether it relies on what is only remembered, or hoped for."""
-        return self.job.remembered or (self.job.hopeful and bool(self.checks))
+        return self.job.is_remembered or (self.job.assumes_new_key and bool(self.checks))
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether there is anything to write."""
         return bool(self.commands or self.news) or self.record is not self.base
 
@@ -177,30 +188,30 @@ class Transaction:
         if self.keys is None or self.job.head is not None:
             self.rounds += 1
             return await self.database.fetch(commands) if commands else []
-        head, *answers = await self.database.fetch((head_command(self.keys), *commands))
+        head, *answers = await self.database.fetch((make_head_command(self.keys), *commands))
         self.job.head = head
         self._open(head)
         if self.job.attempts:
-            await self.database.judge(self.job, self.guard)
+            await self.database.resolve_attempts(self.job, self.guard)
         return answers
 
-    async def fields(self, key: bytes, names: Sequence[Argument]) -> dict[Any, bytes]:
+    async def read_fields(self, key: bytes, names: Sequence[Argument]) -> dict[Any, bytes]:
         """Return those of some fields of a hash that are there, by name and in that order."""
-        values = [value for some in await self.read(*in_parts(b"HMGET", key, names)) for value in some]
+        values = [value for some in await self.read(*split_command(b"HMGET", key, names)) for value in some]
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
     def _open(self, head: Head) -> None:
         self.guard, record, self.profile = head
         self.base = self.record = decode_record(self.keys, record) if type(record) is bytes else record
 
-    async def session(self, *commands: Command) -> tuple[Session, list[Any]]:
+    async def read_session(self, *commands: Command) -> tuple[Session, list[Any]]:
         """Return the session, and the answers to some commands. Raises `SessionNotFound`."""
         answers = await self.read(*commands) if commands or self.job.head is None else []
         if self.record is None:
             raise SessionNotFound(self.keys.id)
-        return session_of(self.record, self.profile), answers
+        return build_session(self.record, self.profile), answers
 
-    async def holds(self) -> bool:
+    async def is_consistent(self) -> bool:
         """Return True if what several reads gave is of one moment: the guard is still the same."""
         if self.rounds == 0 or self.keys is None:
             return True
@@ -209,7 +220,7 @@ class Transaction:
 
     # -- writing ---------------------------------------------------------------
 
-    def do(self, name: str | bytes, key: bytes, *arguments: Argument) -> None:
+    def queue(self, name: str | bytes, key: bytes, *arguments: Argument) -> None:
         """Add a command."""
         self.commands.append((name, key, *arguments))
 
@@ -217,88 +228,94 @@ class Transaction:
         """Require a field of a hash to be as it was read."""
         self.checks.append((key, field, value))
 
-    def tell(self, kind: bytes, name: bytes, *arguments: bytes | int) -> None:
+    def add_news(self, kind: bytes, name: bytes, *arguments: bytes | int) -> None:
         """Add news for the tenant's indexes. Of the same kind and name the last one counts."""
         self.news.append((kind, name, arguments))
 
-    def amend(self, **fields: Any) -> None:
+    def update_record(self, **fields: Any) -> None:
         """Set fields of the session's record. Raises `StoreCorrupt` for one that could not be decoded."""
         assert self.record is not None
         if self.record.session.damaged:
             raise StoreCorrupt("its record is damaged and cannot be decoded")
         self.record = msgspec.structs.replace(self.record, **fields)
 
-    def save(self, session: Session, *, profile: bool = False) -> None:
+    def save_session(self, session: Session, *, profile: bool = False) -> None:
         """Write the session's own fields; the large ones only with `profile`."""
         encoded = encode_profile(session) if profile else self.profile
         if encoded != self.profile:
             self.profile = encoded
-            self.do("HDEL", self.keys.head, b"p") if encoded is None else self.do("HSET", self.keys.head, b"p", encoded)
-        self.amend(session=without_profile(session))
+            self.queue("HDEL", self.keys.head, b"p") if encoded is None else self.queue(
+                "HSET", self.keys.head, b"p", encoded
+            )
+        self.update_record(session=strip_profile(session))
 
-    def insert(self, session: Session) -> None:
+    def insert_session(self, session: Session) -> None:
         """Write a new session under the name that is guarded."""
         if self.moved_to is not None:
-            self._leave_moved()
-        self.fresh, self.profile, self.record = True, None, Record(without_profile(session))
-        self.save(session, profile=True)
+            self._detach_moved()
+        self.is_new, self.profile, self.record = True, None, Record(strip_profile(session))
+        self.save_session(session, profile=True)
 
-    def _leave_moved(self) -> None:
+    def _detach_moved(self) -> None:
         """Give a session that was withdrawn a guard of its own where it is now: a new one takes its old place."""
         moved, self.moved_to = self.moved_to, None
         assert moved is not None
         assert self.record is not None
-        self.do("leave", moved.head, pack(self.record))
-        self._tell_session(moved, self.record, b"-", b"w")
+        self.queue("leave", moved.head, pack(self.record))
+        self._add_session_news(moved, self.record, b"-", b"w")
 
-    def finish(self) -> bytes:
+    def complete(self) -> bytes:
         """Add what is written once, however often it was changed; return the record, empty if it stays as it is."""
-        if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.fresh):
+        if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.is_new):
             return b""
         record = b""
         if self.record is not None:
             keys = self.moved_to or self.keys
             record = pack(self.record)
-            if self.fresh:
-                self.do("number", keys.head, Key(keys.numbers), keys.id, whose(keys))
-            for begin in range(0, len(self.marks), MARKED):
-                self.do(
-                    "mark", self.keys.marks, Key(self.keys.numbers), self.keys.id, *self.marks[begin : begin + MARKED]
+            if self.is_new:
+                self.queue("number", keys.head, Key(keys.numbers), keys.id, encode_identity(keys))
+            for begin in range(0, len(self.marks), MAX_ARGUMENTS):
+                self.queue(
+                    "mark",
+                    self.keys.marks,
+                    Key(self.keys.numbers),
+                    self.keys.id,
+                    *self.marks[begin : begin + MAX_ARGUMENTS],
                 )
-        self._place()
+        self._update_indexes()
         if self.moved_to is not None or self.record is None:
-            self.do("rest", self.keys.clock)
+            self.queue("rest", self.keys.clock)
         return record
 
-    def _place(self) -> None:
+    def _update_indexes(self) -> None:
         """Keep up the indexes of the user and the tenant."""
         keys, base, record, moved = self.keys, self.base, self.record, self.moved_to
-        before, after = _flag(base, keys.withdrawn), _flag(record, keys.withdrawn)
+        before, after = _compute_flag(base, keys.withdrawn), _compute_flag(record, keys.withdrawn)
         if moved is not None:
-            self.do("ZREM", keys.recent, keys.field)
-            self._tell_session(keys, None, before, b"d")
-            self._tell_session(moved, record, b"-", b"w")
-        elif before != after or (record is not None and base is not None and _times(base) != _times(record)):
+            self.queue("ZREM", keys.recent, keys.field)
+            self._add_session_news(keys, None, before, b"d")
+            self._add_session_news(moved, record, b"-", b"w")
+        elif before != after or (record is not None and base is not None and _get_times(base) != _get_times(record)):
             if not keys.withdrawn and record is None:
-                self.do("ZREM", keys.recent, keys.field)
+                self.queue("ZREM", keys.recent, keys.field)
             elif not keys.withdrawn:
                 assert record is not None
-                self.do("ZADD", keys.recent, record.session.updated_at, keys.field)
-            self._tell_session(keys, record, before, after)
+                self.queue("ZADD", keys.recent, record.session.updated_at, keys.field)
+            self._add_session_news(keys, record, before, after)
 
-    def _tell_session(self, keys: SessionKeys, record: Record | None, before: bytes, after: bytes) -> None:
+    def _add_session_news(self, keys: SessionKeys, record: Record | None, before: bytes, after: bytes) -> None:
         if record is None:
-            self.tell(b"s", keys.field, keys.named, b"d", before, 0, 0, 0)
+            self.add_news(b"s", keys.field, keys.named, b"d", before, 0, 0, 0)
             return
         times = (record.session.updated_at, record.session.accessed_at, record.expires_at or 0)
-        self.tell(b"s", keys.field, keys.named, after, before, *times)
+        self.add_news(b"s", keys.field, keys.named, after, before, *times)
 
 
-def _times(record: Record) -> tuple[int, int, int | None]:
+def _get_times(record: Record) -> tuple[int, int, int | None]:
     return record.session.updated_at, record.session.accessed_at, record.session.ttl
 
 
-def _flag(record: Record | None, withdrawn: str) -> bytes:
+def _compute_flag(record: Record | None, withdrawn: str) -> bytes:
     """Return which of the tenant's indexes have a session, as `told.s` in `told.lua` takes it."""
     if record is None:
         return b"-"
@@ -311,14 +328,14 @@ def _flag(record: Record | None, withdrawn: str) -> bytes:
     return b"x" if record.session.ttl else b"o"
 
 
-def whose(keys: SessionKeys) -> bytes:
+def encode_identity(keys: SessionKeys) -> bytes:
     """Return what the head of a session says of whose it is, after its number."""
     return pack((keys.tenant, keys.user_id, keys.id, keys.withdrawn))
 
 
-def in_parts(name: bytes, key: bytes, fields: Sequence[Argument]) -> list[Command]:
+def split_command(name: bytes, key: bytes, fields: Sequence[Argument]) -> list[Command]:
     """Return a command with many fields as several."""
-    return [(name, key, *fields[at : at + MARKED]) for at in range(0, len(fields), MARKED)]
+    return [(name, key, *fields[at : at + MAX_ARGUMENTS]) for at in range(0, len(fields), MAX_ARGUMENTS)]
 
 
 class Database:
@@ -351,15 +368,15 @@ class Database:
             give_up = monotonic() + PATIENCE
             while monotonic() < give_up:
                 job = Job(keys, work)
-                job.hopeful = False
+                job.assumes_new_key = False
                 transaction = Transaction(self, job)
                 try:
-                    result = await self._perform(transaction)
+                    result = await self._run_work(transaction)
                 except HoldfastError:
-                    if await transaction.holds():
+                    if await transaction.is_consistent():
                         raise
                 else:
-                    if await transaction.holds():
+                    if await transaction.is_consistent():
                         return result  # type: ignore[no-any-return]  # of this work
             raise StoreUnavailable(f"{self.nodes.name}: what this reads was changed for {PATIENCE:.0f} seconds")
         finally:
@@ -367,29 +384,29 @@ class Database:
 
     async def fetch(self, commands: Sequence[Command]) -> list[Any]:
         """Return the answers to some commands; those of one slot are of one moment."""
-        if len(commands) == 1 or not self.nodes.clustered:
-            return await self._together(commands)
+        if len(commands) == 1 or not self.nodes.is_cluster:
+            return await self._fetch_slot(commands)
         groups: dict[bytes, list[int]] = {}
         for at, command in enumerate(commands):
-            groups.setdefault(tag_of(key_of(command)), []).append(at)
-        found = await asyncio.gather(*(self._together([commands[at] for at in group]) for group in groups.values()))
+            groups.setdefault(extract_hash_tag(get_key(command)), []).append(at)
+        found = await asyncio.gather(*(self._fetch_slot([commands[at] for at in group]) for group in groups.values()))
         answers: list[Any] = [None] * len(commands)
         for group, replies in zip(groups.values(), found, strict=True):
             for at, reply in zip(group, replies, strict=True):
                 answers[at] = reply
         return answers
 
-    async def _together(self, commands: Sequence[Command]) -> list[Any]:
+    async def _fetch_slot(self, commands: Sequence[Command]) -> list[Any]:
         if not commands:
             return []
         if len(commands) == 1 and commands[0][0] not in _SCRIPTED:
-            return [await self.nodes.call(key_of(commands[0]), commands[0])]
+            return [await self.nodes.call(get_key(commands[0]), commands[0])]
         keys: dict[bytes, int] = {}
         arguments = flatten(commands, keys)
         answers: list[Any] = await self.nodes.run(_FETCH, list(keys), arguments, once=False)
         return answers
 
-    async def _perform(self, transaction: Transaction) -> Any:
+    async def _run_work(self, transaction: Transaction) -> Any:
         """Return what the transaction's work gives, with errors of encoding and decoding translated."""
         try:
             return await transaction.job.work(transaction)
@@ -400,7 +417,7 @@ class Database:
 
     async def tidy(self, tenant: str) -> None:
         """Apply what dead processes left in outboxes of the tenant. On one server there is nothing to do."""
-        if self.nodes.clustered:
+        if self.nodes.is_cluster:
             await self.outbox.tidy(tenant)
 
     # -- writing -----------------------------------------------------------------
@@ -417,7 +434,7 @@ class Database:
         """
         self._enter()
         job = Job(keys, work, key)
-        if not self.nodes.clustered:
+        if not self.nodes.is_cluster:
             try:
                 return await self._run_in_turn(job)  # type: ignore[no-any-return]
             finally:
@@ -446,7 +463,7 @@ class Database:
         await self._turnstile.enter(job.keys.head)
         try:
             job.head = self._remembered.take(job.keys.head)
-            job.remembered = job.head is not None
+            job.is_remembered = job.head is not None
             return await self._run(job)
         finally:
             self._turnstile.leave(job.keys.head)
@@ -456,110 +473,112 @@ class Database:
         while True:
             try:
                 return await self._attempt(job)
-            except _Beaten:
+            except _Conflict:
                 if monotonic() > job.give_up:
                     message = f"{self.nodes.name}: others wrote to the session for {PATIENCE:.0f} seconds"
                     raise StoreUnavailable(message) from None
-            except _Done as done:
+            except _AttemptSucceeded as done:
                 await self._deliver(job.keys, done.number, done.news)
                 return done.result
-            except (_Unknown, StoreUnavailable) as exc:
+            except (_Undecidable, StoreUnavailable) as exc:
                 if job.attempts:
                     raise make_unknown_outcome(self.nodes.name) from exc
                 raise
-            except Unsure as exc:
+            except OutcomeUnknown as exc:
                 if not job.attempts or monotonic() > job.give_up:
                     raise make_unknown_outcome(self.nodes.name) from exc.__cause__
-                job.begin_anew()
+                job.reset()
 
     async def _attempt(self, job: Job) -> Any:
         transaction = Transaction(self, job)
         try:
-            result = await self._perform(transaction)
+            result = await self._run_work(transaction)
         except HoldfastError:
-            if transaction.is_guess or not await transaction.holds():
-                job.begin_anew()
-                raise _Beaten from None
+            if transaction.is_guess or not await transaction.is_consistent():
+                job.reset()
+                raise _Conflict from None
             raise
-        if transaction.changes:
+        if transaction.has_changes:
             await self._commit(job, transaction, result)
-        elif transaction.is_guess or not await transaction.holds():
-            job.begin_anew()
-            raise _Beaten
+        elif transaction.is_guess or not await transaction.is_consistent():
+            job.reset()
+            raise _Conflict
         return result
 
-    async def judge(self, job: Job, guard: bytes | None) -> None:
+    async def resolve_attempts(self, job: Job, guard: bytes | None) -> None:
         """Find out whether an attempt with an unknown outcome was done, by the guard that is there now."""
         number, _, mark = (guard or b"").rpartition(b".")
         if mark in job.attempts:
-            raise _Done(number, *job.attempts[mark])
+            raise _AttemptSucceeded(number, *job.attempts[mark])
         if guard in job.seen:  # and a late attempt is refused by the guard of the next one
             return
         if job.key is None:
-            raise _Unknown
+            raise _Undecidable
         if (await self.fetch(((b"HGET", job.keys.keyed, job.key),)))[0] is None:
             job.attempts.clear()
 
     async def _commit(self, job: Job, transaction: Transaction, result: Any) -> None:
-        """Write all of it. Raises `_Beaten` if something has changed and the job is to be run again."""
+        """Write all of it. Raises `_Conflict` if something has changed and the job is to be run again."""
         mark = next(self._marks)
-        record = transaction.finish()
+        record = transaction.complete()
         guarded = job.keys is not None
         if guarded:
             await self._prepare(transaction)
-        keys, arguments = self._pack(transaction, record, mark)
+        keys, arguments = self._encode_commit(transaction, record, mark)
         job.committing = True
         try:
             shares = any(command[0] == "share" for command in transaction.commands)
-            answer = await self.nodes.run(_SHARE if shares else _COMMIT, keys, arguments, once=True)
-        except Unsure:
+            answer = await self.nodes.run(_COMMIT_WITH_STATE if shares else _COMMIT, keys, arguments, once=True)
+        except OutcomeUnknown:
             if guarded:
                 job.attempts[mark] = (result, transaction.news)
                 job.seen.add(transaction.guard)
             raise
         if answer[0]:
-            self._yield_to_others(job, answer)
-            await asyncio.sleep(random.uniform(0, 0.002) if job.hopeful else 0)  # noqa: S311  # spreads rivals
-            raise _Beaten
+            self._reset_after_conflict(job, answer)
+            await asyncio.sleep(random.uniform(0, 0.002) if job.assumes_new_key else 0)  # noqa: S311  # spreads rivals
+            raise _Conflict
         if guarded:
             await self._deliver(transaction.keys, answer[1], transaction.news)
-            await self._discard(transaction.keys.tenant, transaction.behind)
+            await self._discard(transaction.keys.tenant, transaction.obsolete)
             self._remember(transaction, answer[1] + b"." + mark)
 
-    def _yield_to_others(self, job: Job, answer: Sequence[Any]) -> None:
-        job.begin_anew()
+    def _reset_after_conflict(self, job: Job, answer: Sequence[Any]) -> None:
+        job.reset()
         if answer[0] == _STALE and not job.attempts:
-            job.head, job.hopeful = answer[1], True
+            job.head, job.assumes_new_key = answer[1], True
 
     async def _deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         """Tell the tenant's indexes what a write did, where that was not part of it."""
-        if self.nodes.clustered and news:
+        if self.nodes.is_cluster and news:
             await self.outbox.deliver(scope, number, news)
 
     async def _discard(self, tenant: str, known: Sequence[Argument]) -> None:
         """Tell the tenant which memories and owners it need not know any more."""
         keys = self.keys.tenant(tenant)
-        for at in range(0, len(known), MARKED):
+        for at in range(0, len(known), MAX_ARGUMENTS):
             try:
                 await self.nodes.run(
-                    _DISCARD, [keys.memory_ids, keys.memory_owners], known[at : at + MARKED], once=False
+                    _DISCARD, [keys.memory_ids, keys.memory_owners], known[at : at + MAX_ARGUMENTS], once=False
                 )
             except StoreError:  # readers check whether they are there
                 return
 
     async def _prepare(self, transaction: Transaction) -> None:
         """Tell the tenant what has to be known of a session before it is written to."""
-        await asyncio.gather(*(self.nodes.call(key_of(command), command) for command in transaction.before))
+        await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in transaction.tenant_commands))
         tenant = transaction.keys.tenant
-        if transaction.fresh and tenant not in self._tenants:
+        if transaction.is_new and tenant not in self._tenants:
             await self.nodes.call(self.keys.tenants, (b"ZADD", self.keys.tenants, 0, tenant))
             if len(self._tenants) > MOST_TENANTS:
                 self._tenants.clear()
             self._tenants.add(tenant)
-        if self.nodes.clustered and transaction.keys.user_id:
-            await self.outbox.note(transaction.keys)
+        if self.nodes.is_cluster and transaction.keys.user_id:
+            await self.outbox.note_user(transaction.keys)
 
-    def _pack(self, transaction: Transaction, record: bytes, mark: bytes) -> tuple[list[bytes], list[Argument]]:
+    def _encode_commit(
+        self, transaction: Transaction, record: bytes, mark: bytes
+    ) -> tuple[list[bytes], list[Argument]]:
         """Return keys and arguments of the commit, see `commit.lua`."""
         keys, places, checks, commands = transaction.keys, dict[bytes, int](), transaction.checks, transaction.commands
         base, first, guarded = "", 0, 0
@@ -571,7 +590,7 @@ class Database:
             elif transaction.record is not None or not isinstance(keys, SessionKeys):
                 guarded = 1
             news = transaction.news
-            if not self.nodes.clustered:
+            if not self.nodes.is_cluster:
                 base = self.keys.tenant(keys.tenant).base if news else ""
                 commands = [*commands, *((kind, b"", name, *rest) for kind, name, rest in news)]
             else:
@@ -581,12 +600,12 @@ class Database:
             checked += (places.setdefault(key, len(places) + 1), field, b"-" if value is None else b"=" + value)
         flat = flatten(commands, places)
         # Keys whose types were right when this process wrote to them last are not looked at again.
-        types = "" if transaction.job.remembered else "".join(map(_type_of, places))
+        types = "" if transaction.job.is_remembered else "".join(map(_get_key_type, places))
         listed = list(places)
         if transaction.tenant is not None:
             first = len(listed) + 1
             listed += transaction.tenant.indexes
-        head = (b"" if keys is None else mark, base, first, int(self.nodes.clustered), guarded)
+        head = (b"" if keys is None else mark, base, first, int(self.nodes.is_cluster), guarded)
         return listed, [*head, types, record, len(checks), *checked, *flat]
 
     def _remember(self, transaction: Transaction, guard: bytes) -> None:
@@ -629,14 +648,14 @@ class Database:
             self.nodes.kill()
 
 
-def key_of(command: Command) -> bytes:
+def get_key(command: Command) -> bytes:
     """Return the key that a command is about."""
     key = command[1]
     assert isinstance(key, bytes)
     return key
 
 
-def _type_of(key: bytes) -> str:
+def _get_key_type(key: bytes) -> str:
     """Return the letter of the type that a key has."""
     part = key.rpartition(b"}:")[2].partition(b":")[0] if b"}:" in key else key.rpartition(b":")[2]
     return "l" if part == b"log" else "z" if part in _SORTED else "h"

@@ -10,9 +10,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import StoreClosed, StoreCorrupt
 from holdfast.stores import checks
-from holdfast.stores.redis.database import Database, Transaction, head_command
+from holdfast.stores.redis.database import Database, Transaction, make_head_command
 from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, TenantKeys
-from holdfast.stores.redis.records import decode_record, session_of
+from holdfast.stores.redis.records import build_session, decode_record
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,10 +29,10 @@ class Handle:
     database: Database
     _closed: bool
 
-    def _session_keys(self, ref: SessionRef) -> SessionKeys:
+    def _make_session_keys(self, ref: SessionRef) -> SessionKeys:
         return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
-    def _scope_keys(self, user_id: str | None) -> ScopeKeys:
+    def _make_scope_keys(self, user_id: str | None) -> ScopeKeys:
         """Return the keys of what a user's sessions share; of None, a tenant's."""
         return self.database.keys.user(self.tenant, user_id or "")
 
@@ -58,14 +58,14 @@ class Handle:
         return self._tenant_keys
 
 
-def _unguarded(_handle: Handle, _subject: object) -> None:
+def _resolve_no_keys(_handle: Handle, _subject: object) -> None:
     return None
 
 
-def session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
+def resolve_session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
     """Return the keys of the session that a method is about."""
     checks.check_ref(ref)
-    return handle._session_keys(ref)  # noqa: SLF001 - of this module
+    return handle._make_session_keys(ref)  # noqa: SLF001 - of this module
 
 
 class _Transactional:
@@ -91,18 +91,18 @@ class _Transactional:
         return call
 
 
-def read_transaction(keys_of: _KeysOf = _unguarded) -> _Transactional:
+def read_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
     """Return a decorator of methods that read at one moment; `keys_of` says of what, by the first argument."""
     return _Transactional(keys_of, write=False)
 
 
-def write_transaction(keys_of: _KeysOf = _unguarded) -> _Transactional:
+def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
     """Return a decorator of methods that write. They are called again if another writer was faster."""
     return _Transactional(keys_of, write=True)
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
     """Return the sessions that are there: another process may have deleted one a moment ago."""
-    heads = await tx.database.fetch([head_command(one) for one in keys])
+    heads = await tx.database.fetch([make_head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
-    return [session_of(decode_record(one, record), profile) for one, (_, record, profile) in found]
+    return [build_session(decode_record(one, record), profile) for one, (_, record, profile) in found]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.connection import Place, Refused
+from holdfast.stores.redis.connection import Endpoint, ErrorReply
 from holdfast.stores.redis.nodes import Nodes
 
 OLDEST: Final = (6, 2)
@@ -17,7 +17,7 @@ OLDEST: Final = (6, 2)
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A server as it says it is; None: it does not say."""
 
-    place: Place
+    endpoint: Endpoint
     version: str | None
     policy: str | None
     """What it throws away when its memory is full."""
@@ -34,19 +34,19 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is one of a cluster."""
 
     @property
-    def evicts(self) -> bool:
+    def can_evict(self) -> bool:
         """Whether it may throw away what has no expiry, which is everything here."""
         return (self.policy or "").startswith("allkeys")
 
     @property
-    def too_old(self) -> bool:
+    def is_too_old(self) -> bool:
         """Whether it lacks what the scripts use."""
         if self.version is None:
             return False
         return tuple(int(part) for part in self.version.split(".")[:2]) < OLDEST
 
     @property
-    def loss(self) -> str:
+    def possible_loss(self) -> str:
         """What a crash can take, in words."""
         if self.appendonly:
             return _LOSS.get(self.appendfsync or "", "what its system had not written yet")
@@ -62,35 +62,37 @@ _LOSS: Final = {
 }
 
 
-async def healths(nodes: Nodes) -> list[Health]:
+async def load_health(nodes: Nodes) -> list[Health]:
     """Return every server that has data."""
     settings = {
-        name: await nodes.everywhere("CONFIG", "GET", name)
+        name: await nodes.call_all("CONFIG", "GET", name)
         for name in ("maxmemory-policy", "appendonly", "appendfsync", "save")
     }
-    infos = await nodes.everywhere("INFO")
+    infos = await nodes.call_all("INFO")
     return [
-        _health(place, _info(answer), {name: _value(found[place]) for name, found in settings.items()})
-        for place, answer in infos.items()
+        _make_health(
+            endpoint, _parse_info(answer), {name: _parse_setting(found[endpoint]) for name, found in settings.items()}
+        )
+        for endpoint, answer in infos.items()
     ]
 
 
-def _value(answer: Any) -> str | None:
+def _parse_setting(answer: Any) -> str | None:
     """Return a setting; None where the server does not say."""
-    return None if isinstance(answer, Refused) or len(answer) < 2 else answer[1].decode()
+    return None if isinstance(answer, ErrorReply) or len(answer) < 2 else answer[1].decode()
 
 
-def _info(answer: Any) -> dict[str, str]:
-    text = "" if isinstance(answer, Refused) else answer.decode("utf-8", "replace")
+def _parse_info(answer: Any) -> dict[str, str]:
+    text = "" if isinstance(answer, ErrorReply) else answer.decode("utf-8", "replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
-def _health(place: Place, info: dict[str, str], settings: dict[str, str | None]) -> Health:
+def _make_health(endpoint: Endpoint, info: dict[str, str], settings: dict[str, str | None]) -> Health:
     numbers = {name: int(text) for name, text in info.items() if text.isdigit()}
     enabled = {"yes": 1, "no": 0}.get(settings["appendonly"] or "", numbers.get("aof_enabled"))
     clustered = numbers.get("cluster_enabled")
     return Health(
-        place=place,
+        endpoint=endpoint,
         version=info.get("redis_version"),
         policy=settings["maxmemory-policy"] or info.get("maxmemory_policy"),
         maxmemory=numbers.get("maxmemory"),
@@ -103,21 +105,21 @@ def _health(place: Place, info: dict[str, str], settings: dict[str, str | None])
     )
 
 
-def check(found: list[Health], name: str, *, clustered: bool, allow_eviction: bool) -> None:
+def check_health(found: list[Health], name: str, *, clustered: bool, allow_eviction: bool) -> None:
     """Refuse servers that would lose data, or are not what they were taken for."""
     for one in found:
-        problem = _problem(one, clustered=clustered, allow_eviction=allow_eviction)
+        problem = _find_problem(one, clustered=clustered, allow_eviction=allow_eviction)
         if problem is not None:
             raise StoreUnavailable(f"{name}: {problem}")
 
 
-def _problem(one: Health, *, clustered: bool, allow_eviction: bool) -> str | None:
-    if one.too_old:
+def _find_problem(one: Health, *, clustered: bool, allow_eviction: bool) -> str | None:
+    if one.is_too_old:
         return f"it is Redis {one.version}; {'.'.join(map(str, OLDEST))} or later is needed"
     if one.cluster is not None and one.cluster != clustered:
         scheme = "redis://" if clustered else "redis+cluster://"
         return f"it is {'no' if clustered else 'one of a'} cluster: name it with {scheme}"
-    if one.evicts and not allow_eviction:
+    if one.can_evict and not allow_eviction:
         return (
             f"it throws away data when its memory is full (maxmemory-policy {one.policy}): set noeviction, or say that"
             " sessions may be lost with ?allow_eviction=true"

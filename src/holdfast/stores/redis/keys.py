@@ -31,17 +31,17 @@ def _hash(kind: bytes, *names: str) -> str:
 # -- parts of members --------------------------------------------------------
 
 
-def name_part(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     """A name as the beginning of a member: sorted by its bytes, and ended."""
     return name.encode().replace(b"\0", b"\0\xff") + _END
 
 
-def names_of(member: bytes) -> list[str]:
+def decode_names(member: bytes) -> list[str]:
     """The names that a member consists of."""
     return [part.replace(b"\0\xff", b"\0").decode() for part in member.split(_END)[:-1]]
 
 
-def number_part(number: int) -> bytes:
+def encode_number(number: int) -> bytes:
     """A whole number of 64 bits as the beginning of a member: sorted by its value.
 
     Raises:
@@ -50,7 +50,7 @@ def number_part(number: int) -> bytes:
     return (number + _OFFSET).to_bytes(8, "big")
 
 
-def number_of(member: bytes) -> int:
+def decode_number(member: bytes) -> int:
     """The number that a member begins with."""
     return int.from_bytes(member[:8], "big") - _OFFSET
 
@@ -107,11 +107,11 @@ class SessionKeys(ScopeKeys):
             "e" + place
         )  # a hash: what each entry refers to, and of each content how often; see `media`
         # What the tenant's indexes call it; and the same in the index by id, which has none that lost their names.
-        self.field = name_part(user_id) + name_part(id_) + name_part(withdrawn)
-        self.named = b"" if withdrawn else name_part(id_) + name_part(user_id)
+        self.field = encode_name(user_id) + encode_name(id_) + encode_name(withdrawn)
+        self.named = b"" if withdrawn else encode_name(id_) + encode_name(user_id)
 
     @property
-    def hanging(self) -> tuple[bytes, ...]:
+    def dependents(self) -> tuple[bytes, ...]:
         """The keys of all that goes with it, but for its head."""
         log = (self.log, self.retired, self.views, self.keyed, self.calls)
         media = (self.media, self.media_uses)
@@ -134,7 +134,7 @@ class OwnerKeys(ScopeKeys):
         self.signals = self.key("ms" + place)  # what keys of signals begin with
         self.diary = self.key("md" + place)
 
-    def signals_of(self, memory: int) -> bytes:
+    def signals_key(self, memory: int) -> bytes:
         """Signals of a memory, by their numbers."""
         return self.signals + b":%d" % memory
 
@@ -220,7 +220,7 @@ class Keys:
         return TenantKeys(f"{self.prefix}:{{{_hash(b'tenant', tenant)}}}")
 
 
-def tag_of(key: bytes) -> bytes:
+def extract_hash_tag(key: bytes) -> bytes:
     """What a cluster finds a key's slot by: what its braces hold, or the whole of it."""
     begin = key.find(b"{")
     end = key.find(b"}", begin + 1)

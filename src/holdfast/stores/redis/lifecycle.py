@@ -12,49 +12,57 @@ from holdfast.errors import EndingNotFound
 from holdfast.limits import ENDING_ERROR_CHARS
 from holdfast.stores import checks
 from holdfast.stores.redis.connection import Command, Key
-from holdfast.stores.redis.database import Transaction, whose
-from holdfast.stores.redis.handle import Handle, load_sessions, read_transaction, session_keys, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, names_of, number_part
-from holdfast.stores.redis.records import decode_ending, encode_ending, fit
+from holdfast.stores.redis.database import Transaction, encode_identity
+from holdfast.stores.redis.handle import (
+    Handle,
+    load_sessions,
+    read_transaction,
+    resolve_session_keys,
+    write_transaction,
+)
+from holdfast.stores.redis.keys import ScopeKeys, decode_names, encode_number
+from holdfast.stores.redis.records import check_int64, decode_ending, encode_ending
 
 SCORES: Final = b"WITHSCORES"
 
 
-def _ended_keys(handle: Handle, ending: Ending) -> ScopeKeys:
+def _resolve_ending_keys(handle: Handle, ending: Ending) -> ScopeKeys:
     checks.check_ending(ending)
-    return session_keys(handle, SessionRef(ending.user_id, ending.session_id))
+    return resolve_session_keys(handle, SessionRef(ending.user_id, ending.session_id))
 
 
 class LifecycleMethods(Handle):
     """The lifecycle of sessions; see `holdfast.stores.lifecycle.LifecycleStore`."""
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def touch(self, tx: Transaction, ref: SessionRef, *, timestamp: int) -> None:
-        session, _ = await tx.session()
+        session, _ = await tx.read_session()
         if session.accessed_at < timestamp:
-            tx.save(evolve(session, accessed_at=fit(timestamp)))
+            tx.save_session(evolve(session, accessed_at=check_int64(timestamp)))
 
-    @write_transaction(_ended_keys)
+    @write_transaction(_resolve_ending_keys)
     async def end(self, tx: Transaction, ending: Ending, *, idle_since: int | None = None) -> bool:
-        session, _ = await tx.session()
+        session, _ = await tx.read_session()
         if idle_since is not None and session.accessed_at > idle_since:
             return False
         if session.status == "closed" and not ending.withdrawn:
             return False
-        put_end(tx, session, ending)
+        end_session(tx, session, ending)
         return True
 
-    @write_transaction(_ended_keys)
+    @write_transaction(_resolve_ending_keys)
     async def record_ending(self, tx: Transaction, ending: Ending) -> None:
-        session, _ = await tx.session()
-        _record(tx, session, ending)
+        session, _ = await tx.read_session()
+        _record_ending(tx, session, ending)
 
     @read_transaction()
     async def endings(self, tx: Transaction, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
         checks.check_limit(limit)
         keys = await self._tidy()
-        (members,) = await tx.read((b"ZRANGEBYSCORE", keys.due, b"-inf", fit(due), b"LIMIT", 0, limit))
-        return tuple(map(decode_ending, (await tx.fields(keys.endings, [member[8:] for member in members])).values()))
+        (members,) = await tx.read((b"ZRANGEBYSCORE", keys.due, b"-inf", check_int64(due), b"LIMIT", 0, limit))
+        return tuple(
+            map(decode_ending, (await tx.read_fields(keys.endings, [member[8:] for member in members])).values())
+        )
 
     @read_transaction()
     async def endings_of(
@@ -93,8 +101,8 @@ class LifecycleMethods(Handle):
             error=None if error is None else error[:ENDING_ERROR_CHARS],
         )
         tx.check(keys.endings, ending_id, stored)
-        tx.do("HSET", keys.endings, ending_id, encode_ending(ending))
-        tx.do("ZADD", keys.due, ending.due_at, _due(ending))
+        tx.queue("HSET", keys.endings, ending_id, encode_ending(ending))
+        tx.queue("ZADD", keys.due, ending.due_at, _encode_due_member(ending))
         return ending
 
     @write_transaction()
@@ -105,15 +113,15 @@ class LifecycleMethods(Handle):
         if stored is not None:
             tx.tenant = keys
             tx.check(keys.endings, ending_id, stored)
-            tx.do("f", b"", ending_id, _due(decode_ending(stored)))
+            tx.queue("f", b"", ending_id, _encode_due_member(decode_ending(stored)))
 
     @read_transaction()
     async def idle(self, tx: Transaction, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
         checks.check_limit(limit)
         keys = await self._tidy()
-        until: list[Command] = [(b"ZRANGEBYSCORE", keys.expiring, b"-inf", fit(now), b"LIMIT", 0, limit)]
+        until: list[Command] = [(b"ZRANGEBYSCORE", keys.expiring, b"-inf", check_int64(now), b"LIMIT", 0, limit)]
         if ttl:
-            until.append((b"ZRANGEBYSCORE", keys.idle, b"-inf", fit(now - ttl), b"LIMIT", 0, limit))
+            until.append((b"ZRANGEBYSCORE", keys.idle, b"-inf", check_int64(now - ttl), b"LIMIT", 0, limit))
         members = [member for some in await tx.read(*until) for member in some]
         return tuple((await self._active_among(tx, members))[:limit])
 
@@ -131,42 +139,44 @@ class LifecycleMethods(Handle):
         return sum(await tx.read((b"ZCARD", keys.idle), (b"ZCARD", keys.owned)))
 
     async def _active_among(self, tx: Transaction, members: Sequence[bytes]) -> list[Session]:
-        keys = [self.database.keys.session(self.tenant, *names_of(member)) for member in members]
+        keys = [self.database.keys.session(self.tenant, *decode_names(member)) for member in members]
         return [one for one in await load_sessions(tx, keys) if one.status == "active"]
 
 
-def put_end(tx: Transaction, session: Session, ending: Ending) -> None:
+def end_session(tx: Transaction, session: Session, ending: Ending) -> None:
     """End a session, and record what hooks are to be notified of."""
     ended = {"status": "closed", "ended_at": ending.ended_at, "end_reason": ending.reason}
     withdrawn = ending.id if ending.withdrawn else session.withdrawn
-    tx.save(evolve(session, version=session.version + 1, withdrawn=withdrawn, **ended))
+    tx.save_session(evolve(session, version=session.version + 1, withdrawn=withdrawn, **ended))
     if ending.withdrawn:
         _withdraw(tx, ending)
     if ending.hooks:
-        _record(tx, session, ending)
+        _record_ending(tx, session, ending)
 
 
 def _withdraw(tx: Transaction, ending: Ending) -> None:
     """Take a session's name away: all that belongs to it moves to other keys."""
     old = tx.keys
     new = tx.moved_to = tx.database.keys.session(old.tenant, old.user_id, old.id, ending.id)
-    forget_marks(tx)
-    tx.do("HDEL", old.shared, old.field)
-    for before, after in zip((old.head, *old.hanging), (new.head, *new.hanging), strict=True):
-        tx.do("move", before, Key(after))
-    tx.do("HSET", new.head, b"i", whose(new))
+    remove_marks(tx)
+    tx.queue("HDEL", old.shared, old.field)
+    for before, after in zip((old.head, *old.dependents), (new.head, *new.dependents), strict=True):
+        tx.queue("move", before, Key(after))
+    tx.queue("HSET", new.head, b"i", encode_identity(new))
 
 
-def forget_marks(tx: Transaction) -> None:
+def remove_marks(tx: Transaction) -> None:
     """Have nothing of the session found any more by what it said."""
     if not tx.keys.withdrawn and tx.record is not None:
-        tx.do("unmark_all", tx.keys.marks, Key(tx.keys.numbers), tx.record.session.tail.next_seq)
+        tx.queue("unmark_all", tx.keys.marks, Key(tx.keys.numbers), tx.record.session.tail.next_seq)
 
 
-def _record(tx: Transaction, session: Session, ending: Ending) -> None:
+def _record_ending(tx: Transaction, session: Session, ending: Ending) -> None:
     recorded = evolve(ending, identity=session.identity)
-    tx.tell(b"e", ending.id.encode(), fit(ending.due_at), _due(ending), encode_ending(recorded))
+    tx.add_news(
+        b"e", ending.id.encode(), check_int64(ending.due_at), _encode_due_member(ending), encode_ending(recorded)
+    )
 
 
-def _due(ending: Ending) -> bytes:
-    return number_part(ending.ended_at) + ending.id.encode()
+def _encode_due_member(ending: Ending) -> bytes:
+    return encode_number(ending.ended_at) + ending.id.encode()

@@ -22,12 +22,12 @@ from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.redis import compactions, matching, media, records, state
 from holdfast.stores.redis.connection import Command, Key
-from holdfast.stores.redis.database import MARKED, Transaction
-from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
+from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
+from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.session_changes import advance_session, refuse_stale, resolve_claim, unless_unset
 
-BACK: Final = 16
+LOOKBACK: Final = 16
 """Entries that are read at once where one is looked for from the end."""
 
 
@@ -35,12 +35,12 @@ class LogMethods(Handle):
     """The log of sessions; see `holdfast.stores.log.LogStore`."""
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        keys = session_keys(self, ref)
+        keys = resolve_session_keys(self, ref)
         checks.check_append(write)
         work = partial(_append, write=write, payloads=checks.encode_payloads(write.entries))
         return await self.run(keys, work, write=True, key=write.idempotency_key)
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def annotate(
         self,
         tx: Transaction,
@@ -54,7 +54,7 @@ class LogMethods(Handle):
     ) -> Entry:
         checks.check_int(seq, "seq")
         checks.check_importance(importance)
-        session, (found,) = await tx.session(_at(tx.keys, [seq]))
+        session, (found,) = await tx.read_session(_make_at_command(tx.keys, [seq]))
         session.require_intact()
         if not found:
             raise EntryNotFound(ref.id, seq)
@@ -69,62 +69,62 @@ class LogMethods(Handle):
         )
         stored = None if entry.metadata is None else records.to_json(entry.metadata)
         fields: dict[str, Any] = {"pinned": int(entry.pinned), "importance": entry.importance, "metadata": stored}
-        tx.do("rewrite", tx.keys.log, seq, records.change_entry(found[0], **fields))
-        tx.save(evolve(session, version=session.version + 1, reshaped=session.version + 1))
-        tx.do("UNLINK", tx.keys.views)
+        tx.queue("rewrite", tx.keys.log, seq, records.change_entry(found[0], **fields))
+        tx.save_session(evolve(session, version=session.version + 1, reshaped=session.version + 1))
+        tx.queue("UNLINK", tx.keys.views)
         return entry
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def rate(self, tx: Transaction, ref: SessionRef, importances: Mapping[int, float]) -> int:
         checks.check_importances(importances)
-        _, found = await tx.session(*_among(tx.keys, sorted(importances)))
-        unrated = [entry for some in found for entry in some if records.entry_field(entry, "importance") is None]
+        _, found = await tx.read_session(*_make_at_commands(tx.keys, sorted(importances)))
+        unrated = [entry for some in found for entry in some if records.decode_entry_field(entry, "importance") is None]
         for entry in unrated:
-            seq = records.entry_head(entry)[0]
-            tx.do("rewrite", tx.keys.log, seq, records.change_entry(entry, importance=float(importances[seq])))
+            seq = records.decode_entry_head(entry)[0]
+            tx.queue("rewrite", tx.keys.log, seq, records.change_entry(entry, importance=float(importances[seq])))
         return len(unrated)
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def erase(self, tx: Transaction, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         checks.check_int(seq, "seq")
         checks.check_int(tokens, "tokens", none=True, low=0)
         single = (b"ZRANGEBYSCORE", tx.keys.retired, seq, seq)
-        session, (live, retired) = await tx.session(_at(tx.keys, [seq]), single)
+        session, (live, retired) = await tx.read_session(_make_at_command(tx.keys, [seq]), single)
         session.require_intact()
         if not live and not retired:
             raise EntryNotFound(session.id, seq)
         is_live, data = bool(live), (live or retired)[0]
         old = records.decode_entry(data, retired=not is_live)
-        before = records.entry_field(data, "payload", retired=not is_live)
+        before = records.decode_entry_field(data, "payload", retired=not is_live)
         message = erased_message(old.message)
         payload, count = encode_payload(message), old.tokens if tokens is None else tokens
         shift = count - old.tokens
-        changes = await compactions.Changes.load(tx, needed=True)
-        uses = await media.uses_of(tx, seq)
+        changes = await compactions.CompactionChanges.load(tx, needed=True)
+        uses = await media.read_uses(tx, seq)
         fields: dict[str, Any] = {"payload": payload, "tokens": count, "erased": 1, "metadata": None}
         changed = records.change_entry(data, retired=not is_live, **fields)
         if is_live:
-            tx.do("rewrite", tx.keys.log, seq, changed)
+            tx.queue("rewrite", tx.keys.log, seq, changed)
         else:
-            tx.do("ZREMRANGEBYSCORE", tx.keys.retired, seq, seq)
-            tx.do("ZADD", tx.keys.retired, seq, changed)
+            tx.queue("ZREMRANGEBYSCORE", tx.keys.retired, seq, seq)
+            tx.queue("ZADD", tx.keys.retired, seq, changed)
         matching.unmark_alias(tx, seq)
         if shift:
             # What was written while the entry was on the live path counts it: up to the entry that retired it.
             end = -1 if old.retired_by is None else old.retired_by
-            tx.do("shift", tx.keys.log, seq, end, shift)
-            tx.do("shift_retired", tx.keys.retired, seq, end, shift)
+            tx.queue("shift", tx.keys.log, seq, end, shift)
+            tx.queue("shift_retired", tx.keys.retired, seq, end, shift)
         moved = shift if is_live else 0
         tail = evolve(session.tail, total=session.tail.total + moved)
         version, size = session.version + 1, session.bytes - len(before) + len(payload)
-        tx.save(evolve(session, version=version, tail=tail, bytes=size, reshaped=version))
-        tx.do("UNLINK", tx.keys.views)
+        tx.save_session(evolve(session, version=version, tail=tail, bytes=size, reshaped=version))
+        tx.queue("UNLINK", tx.keys.views)
         changes.erase(seq, moved, version)
         changes.save()
-        media.forget(tx, seq, uses)
+        media.release_uses(tx, seq, uses)
         return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
-    @read_transaction(session_keys)
+    @read_transaction(resolve_session_keys)
     async def entries(
         self,
         tx: Transaction,
@@ -140,34 +140,34 @@ class LogMethods(Handle):
             checks.check_limit(limit, lowest=0, highest=None)
         keys = tx.keys
         bounds = (max(start, 0), stop if stop is None else max(stop, 0), limit)
-        commands = [live_range(keys, *bounds, descending=descending)]
+        commands = [make_live_range(keys, *bounds, descending=descending)]
         if retired:
-            commands.append(_retired_range(keys, *bounds, descending=descending))
-        _, found = await tx.session(*commands)
+            commands.append(_make_retired_range(keys, *bounds, descending=descending))
+        _, found = await tx.read_session(*commands)
         entries = [records.decode_entry(data) for data in found[0]]
         if retired:
             entries += [records.decode_entry(data, retired=True) for data in found[1]]
             entries.sort(key=lambda entry: entry.seq, reverse=descending)
         return tuple(entries if limit is None else entries[:limit])
 
-    @read_transaction(session_keys)
+    @read_transaction(resolve_session_keys)
     async def window(self, tx: Transaction, ref: SessionRef, view: str | None) -> WindowRows:
         keys = tx.keys
         others = (Key(keys.lives), Key(keys.compactions), Key(keys.log))
-        command: Command = live_range(keys) if view is None else (b"window", keys.views, view, *others)
-        session, (found,) = await tx.session(command)
+        command: Command = make_live_range(keys) if view is None else (b"window", keys.views, view, *others)
+        session, (found,) = await tx.read_session(command)
         session.require_intact()
         if view is None:
             return WindowRows(session, None, (), tuple(map(records.decode_entry, found)))
         saved, laid, kept, entries = found
         stored = records.decode_view(saved)
         if saved is not None and stored is None:  # damaged: it is built again from the whole log
-            (entries,) = await tx.read(live_range(keys))
+            (entries,) = await tx.read(make_live_range(keys))
         compaction = None if laid is None else records.decode_compaction(laid)[1]
         head, rest = tuple(map(records.decode_entry, kept)), tuple(map(records.decode_entry, entries))
         return WindowRows(session, stored, head if stored else (), rest, compaction)
 
-    @read_transaction(session_keys)
+    @read_transaction(resolve_session_keys)
     async def calls(
         self, tx: Transaction, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None
     ) -> tuple[ModelCall, ...]:
@@ -176,55 +176,57 @@ class LogMethods(Handle):
         command: Command = (b"ZREVRANGE", keys.calls, 0, limit - 1)
         if turn_id is not None:
             command = (b"ZREVRANGEBYSCORE", keys.calls, turn_id, turn_id, b"LIMIT", 0, limit)
-        _, (found,) = await tx.session(command)
+        _, (found,) = await tx.read_session(command)
         if turn_id is None and tx.record is not None and tx.record.calls_mixed:
             # One was recorded after one of a later turn: all are looked at.
             (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
             found = sorted(found, reverse=True)[:limit]
         return tuple(records.decode_call(data) for data in found)
 
-    @read_transaction(session_keys)
+    @read_transaction(resolve_session_keys)
     async def media(self, tx: Transaction, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        found = await tx.fields(tx.keys.media, sorted(set(hashes)))
-        await tx.session()
+        found = await tx.read_fields(tx.keys.media, sorted(set(hashes)))
+        await tx.read_session()
         return found
 
 
 # -- commands ------------------------------------------------------------------
 
 
-def live_range(
+def make_live_range(
     keys: SessionKeys, start: int = 0, stop: int | None = None, limit: int | None = None, *, descending: bool = False
 ) -> Command:
     """Return the command that reads a range of the live path."""
     bounds = (
-        records.fit(start),
-        -1 if stop is None else records.fit(stop),
-        -1 if limit is None else records.fit(limit),
+        records.check_int64(start),
+        -1 if stop is None else records.check_int64(stop),
+        -1 if limit is None else records.check_int64(limit),
     )
     return (b"range", keys.log, *bounds, int(descending))
 
 
-def _retired_range(keys: SessionKeys, start: int, stop: int | None, limit: int | None, *, descending: bool) -> Command:
+def _make_retired_range(
+    keys: SessionKeys, start: int, stop: int | None, limit: int | None, *, descending: bool
+) -> Command:
     ends: tuple[bytes, ...] = (b"%d" % start, b"+inf" if stop is None else b"(%d" % stop)
     name = b"ZREVRANGEBYSCORE" if descending else b"ZRANGEBYSCORE"
     limits: Command = () if limit is None else (b"LIMIT", 0, limit)
     return (name, keys.retired, *(ends[::-1] if descending else ends), *limits)
 
 
-def _at(keys: SessionKeys, seqs: Sequence[int]) -> Command:
-    return (b"at", keys.log, *map(records.fit, seqs))
+def _make_at_command(keys: SessionKeys, seqs: Sequence[int]) -> Command:
+    return (b"at", keys.log, *map(records.check_int64, seqs))
 
 
-def _among(keys: SessionKeys, seqs: Sequence[int]) -> list[Command]:
-    return [_at(keys, seqs[at : at + MARKED]) for at in range(0, len(seqs), MARKED)]
+def _make_at_commands(keys: SessionKeys, seqs: Sequence[int]) -> list[Command]:
+    return [_make_at_command(keys, seqs[at : at + MAX_ARGUMENTS]) for at in range(0, len(seqs), MAX_ARGUMENTS)]
 
 
 # -- append --------------------------------------------------------------------
 
 
 async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) -> Appended:
-    session, _ = await tx.session()
+    session, _ = await tx.read_session()
     session.require_intact()
     if write.identity not in {None, session.identity}:
         raise SessionNotFound(session.id)
@@ -234,33 +236,33 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
             return first
     claim = resolve_claim(session, write)
     refuse_stale(session, write)
-    fresh_media = await media.admit(tx, write.entries, write.media)
+    fresh_media = await media.load_media_uses(tx, write.entries, write.media)
     gone, base = await _rewind(tx, session.tail, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
     after = evolve(after, reshaped=after.version) if gone else after
     start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if gone else None
     is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))
-    changes = await compactions.Changes.load(tx, write.compactions, is_live, needed=cut is not None)
-    await state.share(tx, write.state_delta)
+    changes = await compactions.CompactionChanges.load(tx, write.compactions, is_live, needed=cut is not None)
+    await state.share_changes(tx, write.state_delta)
     if cut is not None:
-        tx.do("retire", tx.keys.log, Key(tx.keys.retired), cut, records.retired_prefix(start))
+        tx.queue("retire", tx.keys.log, Key(tx.keys.retired), cut, records.encode_retired_by(start))
         changes.retire(cut)
     write_entries(tx, written, payloads)
     write_calls(tx, write.calls)
-    media.keep(tx, write.entries, written, fresh_media, write.media)
+    media.store_media(tx, write.entries, written, fresh_media, write.media)
     if after is not session:
         matching.mark_end(tx, session.tail.digest, tail.digest)
-        tx.save(after, profile=after.state is not session.state)
+        tx.save_session(after, profile=after.state is not session.state)
     views_from = 0 if gone else session.reshaped
     if cut is not None:
-        tx.do("UNLINK", tx.keys.views)
-    laid = changes.lay(write.compactions, after.version)
+        tx.queue("UNLINK", tx.keys.views)
+    laid = changes.record(write.compactions, after.version)
     changes.save()
     await _save_views(tx, write, views_from, laid)
     if write.idempotency_key is not None:
         stands_for = (write.fingerprint, after.version, start, len(written))
-        tx.do("HSET", tx.keys.keyed, write.idempotency_key, records.pack(stands_for))
+        tx.queue("HSET", tx.keys.keyed, write.idempotency_key, records.pack(stands_for))
     reopened = session.status != after.status
     told = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
     return Appended(after, told, after.version, start, compactions=laid, reopened=reopened)
@@ -275,7 +277,7 @@ def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None
 
 async def _replay(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
     """Return the result of the first write with `key`; None if there was none."""
-    found = None if tx.job.hopeful else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
+    found = None if tx.job.assumes_new_key else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
         tx.check(tx.keys.keyed, key, None)
         return None
@@ -285,7 +287,9 @@ async def _replay(tx: Transaction, session: Session, key: str, fingerprint: byte
     entries: list[Entry] = []
     if count:
         bounds = (first, first + count, None)
-        live, retired = await tx.read(live_range(tx.keys, *bounds), _retired_range(tx.keys, *bounds, descending=False))
+        live, retired = await tx.read(
+            make_live_range(tx.keys, *bounds), _make_retired_range(tx.keys, *bounds, descending=False)
+        )
         entries = [records.decode_entry(data) for data in live] + [
             records.decode_entry(data, retired=True) for data in retired
         ]
@@ -294,32 +298,37 @@ async def _replay(tx: Transaction, session: Session, key: str, fingerprint: byte
 
 
 async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
-    """Return how many live entries retiring from `before` retires, and the tail without them."""
+    """Return how many live entries retiring from `tenant_commands` retires, and the tail without them."""
     if before is None or tail.last_seq < before:
         return 0, tail
     start = max(before, 0)
-    newest = live_range(tx.keys, 0, start, BACK, descending=True)
+    newest = make_live_range(tx.keys, 0, start, LOOKBACK, descending=True)
     count, page = await tx.read((b"count", tx.keys.log, start), newest)
-    begin, visible = await _last(tx, page, (records.RESULT,)), await _last(tx, page, (records.CALLS, records.RESULT))
-    first = 0 if begin is None else records.entry_head(begin)[0]
-    if len(page) == BACK and records.entry_head(page[-1])[0] > first:
-        (kept,) = await tx.read(live_range(tx.keys, first, start))
+    begin, visible = (
+        await _find_last(tx, page, (records.RESULT,)),
+        await _find_last(tx, page, (records.CALLS, records.RESULT)),
+    )
+    first = 0 if begin is None else records.decode_entry_head(begin)[0]
+    if len(page) == LOOKBACK and records.decode_entry_head(page[-1])[0] > first:
+        (kept,) = await tx.read(make_live_range(tx.keys, first, start))
     else:
-        kept = [data for data in reversed(page) if records.entry_head(data)[0] >= first]
+        kept = [data for data in reversed(page) if records.decode_entry_head(data)[0] >= first]
     anchor = tail.anchor if tail.anchor is not None and tail.anchor < start else None
-    digest = GENESIS if visible is None else records.entry_head(visible)[2]
+    digest = GENESIS if visible is None else records.decode_entry_head(visible)[2]
     return count, rewind(tail, [records.decode_entry(data) for data in kept], digest=digest, anchor=anchor)
 
 
-async def _last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
+async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
     """Return the last live entry that is of none of some kinds; `page` has the last ones, newest first."""
     while True:
         for data in page:
-            if records.entry_head(data)[1] not in passed:
+            if records.decode_entry_head(data)[1] not in passed:
                 return bytes(data)
-        if len(page) < BACK:
+        if len(page) < LOOKBACK:
             return None
-        (page,) = await tx.read(live_range(tx.keys, 0, records.entry_head(page[-1])[0], BACK, descending=True))
+        (page,) = await tx.read(
+            make_live_range(tx.keys, 0, records.decode_entry_head(page[-1])[0], LOOKBACK, descending=True)
+        )
 
 
 def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[bytes]) -> None:
@@ -330,10 +339,10 @@ def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[
         if entry.retired_by is None:
             live.append(data)
         else:
-            tx.do("ZADD", tx.keys.retired, entry.seq, data)
+            tx.queue("ZADD", tx.keys.retired, entry.seq, data)
         matching.mark_entry(tx, entry)
-    for at in range(0, len(live), MARKED):
-        tx.do("RPUSH", tx.keys.log, *live[at : at + MARKED])
+    for at in range(0, len(live), MAX_ARGUMENTS):
+        tx.queue("RPUSH", tx.keys.log, *live[at : at + MAX_ARGUMENTS])
 
 
 def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
@@ -341,8 +350,8 @@ def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
     for call in calls:
         assert tx.record is not None
         record = tx.record
-        tx.do("ZADD", tx.keys.calls, call.turn_id, records.encode_call(record.next_call, call))
-        tx.amend(
+        tx.queue("ZADD", tx.keys.calls, call.turn_id, records.encode_call(record.next_call, call))
+        tx.update_record(
             next_call=record.next_call + 1,
             last_turn=max(record.last_turn, call.turn_id),
             calls_mixed=record.calls_mixed or call.turn_id < record.last_turn,
@@ -359,7 +368,7 @@ async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Seq
         knows = view.built_at is None or fates.get(name) == "live" or laid_at <= view.built_at
         if (view.built_at is None or view.built_at >= views_from) and fates.get(name) != "dead" and knows:
             saved[name.encode()] = records.encode_view(view, write.timestamp)
-            tx.do("HSET", tx.keys.views, name, saved[name.encode()])
+            tx.queue("HSET", tx.keys.views, name, saved[name.encode()])
     if saved and not (write.entries or write.calls or write.compactions):
         await _trim_views(tx, saved)
 
@@ -371,5 +380,7 @@ async def _trim_views(tx: Transaction, saved: Mapping[bytes, bytes]) -> None:
         return
     (flat,) = await tx.read((b"HGETALL", tx.keys.views))
     views = {**dict(zip(flat[::2], flat[1::2], strict=True)), **saved}
-    for name in sorted(sorted(views), key=lambda name: records.view_order(views[name]), reverse=True)[VIEWS_KEPT:]:
-        tx.do("HDEL", tx.keys.views, name)
+    for name in sorted(sorted(views), key=lambda name: records.parse_view_order(views[name]), reverse=True)[
+        VIEWS_KEPT:
+    ]:
+        tx.queue("HDEL", tx.keys.views, name)

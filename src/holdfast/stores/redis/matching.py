@@ -20,10 +20,10 @@ from holdfast.limits import SIGHTINGS
 from holdfast.stores import checks
 from holdfast.stores.matching import Sighting, make_end_key, make_key, make_scope
 from holdfast.stores.redis.connection import Argument, Command, Key
-from holdfast.stores.redis.database import Transaction, head_command
-from holdfast.stores.redis.handle import Handle, read_transaction, session_keys, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, names_of
-from holdfast.stores.redis.records import HEAD_BYTES, decode_record, entry_head
+from holdfast.stores.redis.database import Transaction, make_head_command
+from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
+from holdfast.stores.redis.keys import ScopeKeys, decode_names
+from holdfast.stores.redis.records import HEAD_BYTES, decode_entry_head, decode_record
 
 USUAL: Final = 16
 """Places that are read of a digest before it is known how many are wanted."""
@@ -56,47 +56,49 @@ class MatchingMethods(Handle):
         if not marks or (session is not None and session.user_id != user_id):
             return ()
         scope = make_scope(self.tenant, user_id)
-        head = None if session is None else self._session_keys(session).head
+        head = None if session is None else self._make_session_keys(session).head
 
         async def work(tx: Transaction) -> tuple[Sighting, ...]:
-            search = _Search(tx, self._scope_keys(user_id), head, limit, alias, ends)
+            search = _Search(tx, self._make_scope_keys(user_id), head, limit, alias, ends)
             wanted = [*marks]
             while wanted:
                 keys = [make_end_key(scope, one) if ends else make_key(scope, one) for one in wanted]
-                at, found = await search.last(keys, wanted)
+                at, found = await search.find_last(keys, wanted)
                 if found or at < 0:
                     return tuple(found[:limit])
                 del wanted[at:]  # its places were others' that meet it by chance
             return ()
 
-        return await self.run(None if session is None else self._session_keys(session), work, write=False)
+        return await self.run(None if session is None else self._make_session_keys(session), work, write=False)
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def share(self, tx: Transaction, ref: SessionRef, identity: str) -> None:
         checks.check_id(identity, "identity")
-        session, (found,) = await tx.session((b"HGET", tx.keys.shared, tx.keys.field))
+        session, (found,) = await tx.read_session((b"HGET", tx.keys.shared, tx.keys.field))
         if session.identity != identity:
             raise SessionNotFound(ref.id)
         if found is None:
-            keep_origins(tx, origins_or_own((), identity))
+            store_origins(tx, origins_or_own((), identity))
 
     @read_transaction()
     async def origins(self, tx: Transaction, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
         checks.check_id(user_id, "user_id")
         for id_ in sessions:
             checks.check_id(id_, "session_id")
-        fields = [self._session_keys(SessionRef(user_id, id_)).field for id_ in sorted(set(sessions))]
-        found = await tx.fields(self._scope_keys(user_id).shared, fields)
-        return {names_of(field)[1]: _decode_origins(data) for field, data in found.items()}
+        fields = [self._make_session_keys(SessionRef(user_id, id_)).field for id_ in sorted(set(sessions))]
+        found = await tx.read_fields(self._make_scope_keys(user_id).shared, fields)
+        return {decode_names(field)[1]: _decode_origins(data) for field, data in found.items()}
 
     @read_transaction()
     async def sharing(self, tx: Transaction, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
         """Reads what all forks of the user have."""
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
-        shared = self._scope_keys(user_id).shared
+        shared = self._make_scope_keys(user_id).shared
         (flat,) = await tx.read((b"HGETALL", shared))
-        named = ((names_of(field)[1], _decode_origins(data)) for field, data in zip(flat[::2], flat[1::2], strict=True))
+        named = (
+            (decode_names(field)[1], _decode_origins(data)) for field, data in zip(flat[::2], flat[1::2], strict=True)
+        )
         return {id_: ranges for id_, ranges in named if any(one.source == source for one in ranges)}
 
 
@@ -111,20 +113,20 @@ class _Search(NamedTuple):
     alias: bool
     ends: bool
 
-    async def last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
+    async def find_last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
         """Return the index of the last key that is anywhere, with its places that are not there by chance; -1: none is."""
-        at, places, more = await self._sighted(keys, min(USUAL, self.limit) if self.alias else USUAL)
+        at, places, more = await self._find_places(keys, min(USUAL, self.limit) if self.alias else USUAL)
         if at < 0:
             return at, []
-        found = await self._sightings(at, marks[at], places)
+        found = await self._load_sightings(at, marks[at], places)
         if more and len(found) < self.limit:
-            _, places, _ = await self._sighted([keys[at]], max(self.limit, USUAL))
-            found = await self._sightings(at, marks[at], places)
+            _, places, _ = await self._find_places([keys[at]], max(self.limit, USUAL))
+            found = await self._load_sightings(at, marks[at], places)
         return at, found
 
-    async def _sighted(self, keys: Sequence[int], limit: int) -> tuple[int, list[_Place], bool]:
+    async def _find_places(self, keys: Sequence[int], limit: int) -> tuple[int, list[_Place], bool]:
         """Return the index of the last key that is anywhere, its newest places, and whether there may be more."""
-        scores = [score_of(key, alias=self.alias) for key in reversed(keys)]
+        scores = [compute_score(key, alias=self.alias) for key in reversed(keys)]
         head: Argument = 0 if self.head is None else Key(self.head)
         command: Command = (b"sighted", self.keys.marks, Key(self.keys.numbers), limit, head, *scores)
         (found,) = await self.tx.database.fetch([command])
@@ -132,13 +134,15 @@ class _Search(NamedTuple):
             return -1, [], False
         rank, members, ids = found
         # What was deleted while memory was full may have left a member.
-        places = [(_seq_of(member), id_.decode()) for member, id_ in zip(members, ids, strict=True) if id_ is not None]
+        places = [
+            (_decode_seq(member), id_.decode()) for member, id_ in zip(members, ids, strict=True) if id_ is not None
+        ]
         return len(keys) - rank, places, len(members) == limit
 
-    async def _sightings(self, mark: int, digest: bytes, places: Sequence[_Place]) -> list[Sighting]:
+    async def _load_sightings(self, mark: int, digest: bytes, places: Sequence[_Place]) -> list[Sighting]:
         wanted = [place for place in places if (place[0] == _END_SEQ) == self.ends]
         sessions = [self.tx.database.keys.session(self.keys.tenant, self.keys.user_id, id_, "") for _, id_ in wanted]
-        commands: list[Command] = [head_command(keys) for keys in sessions]
+        commands: list[Command] = [make_head_command(keys) for keys in sessions]
         if not self.ends:
             commands += [
                 (b"placed", keys.log, Key(keys.retired), seq, HEAD_BYTES)
@@ -151,30 +155,32 @@ class _Search(NamedTuple):
             if head[1] is None or (placed is not None and placed[1] is None):
                 continue
             session = decode_record(sessions[at], head[1]).session
-            live, own = (True, session.tail.digest) if placed is None else (bool(placed[0]), entry_head(placed[1])[2])
+            live, own = (
+                (True, session.tail.digest) if placed is None else (bool(placed[0]), decode_entry_head(placed[1])[2])
+            )
             if self.alias or own == digest:
                 place = session.tail.last_seq if self.ends else seq
-                found.append(_sighting(session, mark, place, own, live=live))
+                found.append(_make_sighting(session, mark, place, own, live=live))
         return sorted(found, key=lambda one: one.updated_at, reverse=True) if self.ends else found
 
 
-def _sighting(session: Session, mark: int, seq: int, digest: bytes, *, live: bool) -> Sighting:
+def _make_sighting(session: Session, mark: int, seq: int, digest: bytes, *, live: bool) -> Sighting:
     last = live and digest == session.tail.digest
     fields: dict[str, Any] = {"mark": mark, "seq": seq, "digest": digest, "live": live, "last": last}
     return Sighting(ref=session.ref, identity=session.identity, updated_at=session.updated_at, **fields)
 
 
-def score_of(key: int, *, alias: bool) -> int:
+def compute_score(key: int, *, alias: bool) -> int:
     """Return the score of a digest, or of an alias; a few others may have it too."""
     return key >> _DROPPED_BITS << 1 | alias
 
 
-def _place_of(seq: int, *, alias: bool) -> bytes:
+def _encode_place(seq: int, *, alias: bool) -> bytes:
     """Return what follows the session's number in a member."""
     return (seq << 1 | alias).to_bytes(_PLACE_BYTES, "big")
 
 
-def _seq_of(member: bytes) -> int:
+def _decode_seq(member: bytes) -> int:
     return int.from_bytes(member[-_PLACE_BYTES:], "big") >> 1
 
 
@@ -187,24 +193,24 @@ def mark_entry(tx: Transaction, entry: Entry) -> None:
         return
     scope = make_scope(tx.keys.tenant, tx.keys.user_id)
     if entry.message.visible:
-        tx.marks += (score_of(make_key(scope, entry.digest), alias=False), _place_of(entry.seq, alias=False))
+        tx.marks += (compute_score(make_key(scope, entry.digest), alias=False), _encode_place(entry.seq, alias=False))
     if entry.alias is not None:
-        tx.marks += (score_of(make_key(scope, entry.alias), alias=True), _place_of(entry.seq, alias=True))
+        tx.marks += (compute_score(make_key(scope, entry.alias), alias=True), _encode_place(entry.seq, alias=True))
 
 
 def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
     """Index a session by the last visible message of its live path, in place of the one before."""
     if not tx.keys.withdrawn and digest != before:
         key = make_end_key(make_scope(tx.keys.tenant, tx.keys.user_id), digest)
-        tx.marks += (score_of(key, alias=False), _END_PLACE)
+        tx.marks += (compute_score(key, alias=False), _END_PLACE)
 
 
 def unmark_alias(tx: Transaction, seq: int) -> None:
     """Have an entry no longer found by its alias."""
-    tx.do("unmark", tx.keys.marks, _place_of(seq, alias=True))
+    tx.queue("unmark", tx.keys.marks, _encode_place(seq, alias=True))
 
 
-def keep_origins(tx: Transaction, origins: Sequence[Origin]) -> None:
+def store_origins(tx: Transaction, origins: Sequence[Origin]) -> None:
     """Note the origins of a session that has none."""
     if origins:
-        tx.do("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))
+        tx.queue("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))

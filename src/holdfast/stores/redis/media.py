@@ -22,7 +22,7 @@ Uses = dict[bytes, tuple[int, int]]
 _decode_use = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
-async def admit(
+async def load_media_uses(
     tx: Transaction, new: Sequence[NewEntry], brought: Mapping[bytes, bytes], *, install: bool = False
 ) -> Uses:
     """Return the uses of what the entries name, before the write.
@@ -39,53 +39,53 @@ async def admit(
     named = sorted({sha256 for entry in new for sha256 in list_media(entry)})
     if not named:
         return {}
-    found = {} if install else await tx.fields(tx.keys.media_uses, named)
+    found = {} if install else await tx.read_fields(tx.keys.media_uses, named)
     uses = {sha256: _decode_use(use) for sha256, use in found.items()}
     refuse_missing_media(new, uses.keys() | brought.keys())
     return uses
 
 
-def keep(
+def store_media(
     tx: Transaction, new: Sequence[NewEntry], written: Sequence[Entry], uses: Uses, brought: Mapping[bytes, bytes]
 ) -> None:
-    """Keep contents that are new, and note which entries name which; `uses` is what `admit` returned."""
+    """Keep contents that are new, and note which entries name which; `uses` is what `load_media_uses` returned."""
     after = dict(uses)
     for came, entry in zip(new, written, strict=True):
         named = list(dict.fromkeys(list_media(came)))
         for sha256 in named:
             if sha256 not in after:
-                tx.do("HSET", tx.keys.media, sha256, brought[sha256])
+                tx.queue("HSET", tx.keys.media, sha256, brought[sha256])
             count, size = after.get(sha256, (0, len(brought.get(sha256, b""))))
             after[sha256] = (count + 1, size)
         if named:
-            tx.do("HSET", tx.keys.media_uses, entry.seq, b"".join(named))
+            tx.queue("HSET", tx.keys.media_uses, entry.seq, b"".join(named))
     for sha256, known in after.items():
-        tx.do("HSET", tx.keys.media_uses, sha256, pack(known))
+        tx.queue("HSET", tx.keys.media_uses, sha256, pack(known))
 
 
-async def uses_of(tx: Transaction, seq: int) -> Uses:
+async def read_uses(tx: Transaction, seq: int) -> Uses:
     """Return the uses of what an entry names."""
     (named,) = await tx.read((b"HGET", tx.keys.media_uses, seq))
     if not named:
         return {}
     hashes = [named[at : at + _HASH_BYTES] for at in range(0, len(named), _HASH_BYTES)]
-    found = await tx.fields(tx.keys.media_uses, hashes)
+    found = await tx.read_fields(tx.keys.media_uses, hashes)
     return {sha256: _decode_use(use) for sha256, use in found.items()}
 
 
-def forget(tx: Transaction, seq: int, uses: Uses) -> None:
-    """Let an entry name nothing any more, and delete what no other entry names; `uses` is what `uses_of` returned."""
+def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
+    """Let an entry name nothing any more, and delete what no other entry names; `uses` is what `read_uses` returned."""
     if uses:
-        tx.do("HDEL", tx.keys.media_uses, seq)
+        tx.queue("HDEL", tx.keys.media_uses, seq)
     for sha256, (count, size) in uses.items():
         if count > 1:
-            tx.do("HSET", tx.keys.media_uses, sha256, pack((count - 1, size)))
+            tx.queue("HSET", tx.keys.media_uses, sha256, pack((count - 1, size)))
         else:
-            tx.do("HDEL", tx.keys.media, sha256)
-            tx.do("HDEL", tx.keys.media_uses, sha256)
+            tx.queue("HDEL", tx.keys.media, sha256)
+            tx.queue("HDEL", tx.keys.media_uses, sha256)
 
 
-def totals(flat: Sequence[bytes]) -> tuple[int, int]:
+def compute_totals(flat: Sequence[bytes]) -> tuple[int, int]:
     """Return how many contents a session has and their bytes, from its whole hash of uses."""
     known = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
     return len(known), sum(size for _, size in known)

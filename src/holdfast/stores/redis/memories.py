@@ -20,10 +20,10 @@ from holdfast.stores import checks, memory_checks
 from holdfast.stores.memories import MemoryQuery, OwnedMemories
 from holdfast.stores.memory_checks import decode_memory, keep_possible_ids
 from holdfast.stores.redis.connection import Command
-from holdfast.stores.redis.database import Transaction, in_parts
+from holdfast.stores.redis.database import Transaction, split_command
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, TenantKeys, name_part, names_of, number_of, number_part
-from holdfast.stores.redis.records import ENDLESS, fit, object_or, pack, to_json, unpack_list
+from holdfast.stores.redis.keys import ScopeKeys, TenantKeys, decode_names, decode_number, encode_name, encode_number
+from holdfast.stores.redis.records import ENDLESS, check_int64, decode_object, pack, to_json, unpack_list
 
 _END: Final = b"\xff" * 9
 _TOKEN_BYTES: Final = 6
@@ -31,7 +31,7 @@ _LISTED: Final = b"\0"
 """Precedes an owner where a mark of its listing is kept among those of memories: no id begins with it."""
 
 
-class _Held(NamedTuple):
+class _OwnerTotals(NamedTuple):
     """What an owner has, as it is stored."""
 
     version: int = 0
@@ -42,7 +42,7 @@ class _Held(NamedTuple):
     updated_at: int = 0
 
 
-def owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
+def resolve_owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
     """Return the keys of the owner that a method is about."""
     memory_checks.check_owner(owner)
     return handle.database.keys.owner(handle.tenant, owner)
@@ -51,7 +51,7 @@ def owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
 class MemoryMethods(Handle):
     """Memories; see `holdfast.stores.memories.MemoryStore`."""
 
-    @read_transaction(owner_keys)
+    @read_transaction(resolve_owner_keys)
     async def memories(
         self,
         tx: Transaction,
@@ -68,12 +68,12 @@ class MemoryMethods(Handle):
         filters: dict[str, Any] = {"ids": ids, "numbers": numbers, "since": since, "status": status}
         asked = MemoryQuery(**filters, after=after, limit=limit, descending=descending)
         memory_checks.check_query(owner, asked)
-        head, found = await _numbers(tx, asked)
+        head, found = await _find_numbers(tx, asked)
         if head is None:
             return OwnedMemories(0, ())
-        rows = await _rows(tx, found[: asked.limit + 1])
+        rows = await _read_rows(tx, found[: asked.limit + 1])
         memories, damaged = _decode_rows(owner, rows[: asked.limit])
-        held = _Held(*unpack_list(head))
+        held = _OwnerTotals(*unpack_list(head))
         return OwnedMemories(held.version, memories, held.held, len(rows) > asked.limit, damaged)
 
     @read_transaction()
@@ -90,21 +90,21 @@ class MemoryMethods(Handle):
             raise MemoryNotFound(memory_id)
         return found.memories[0]
 
-    @write_transaction(owner_keys)
+    @write_transaction(resolve_owner_keys)
     async def change_memories(
         self, tx: Transaction, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
-        stored, floor = await _load(tx, expect)
+        stored, floor = await _load_totals(tx, expect)
         if stored is None and not (
             delta.put or delta.diary
         ):  # there is nothing to forget, or that a signal could be of
             return OwnedMemories(0, ())
-        held = stored or _Held()
+        held = stored or _OwnerTotals()
         if stored is None:
             _list_owner(tx)
-        here, elsewhere, known = await _places(tx, delta)
+        here, elsewhere, known = await _find_owners(tx, delta)
         for memory in delta.put:
             if memory.number and here.get(memory.id) != memory.number:
                 raise MemoryNotFound(memory.id)
@@ -118,13 +118,13 @@ class MemoryMethods(Handle):
         if new and held.held + new - len(gone) > MEMORIES:
             raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
         version = (held.version or floor) + 1 if delta.put or gone else held.version
-        statuses = await _statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
+        statuses = await _read_statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
         for memory, body, number in zip(delta.put, payloads, numbers, strict=True):
-            _put(tx, memory, number, version, body, statuses.get(number), known)
+            _put_memory(tx, memory, number, version, body, statuses.get(number), known)
         here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-        await _forget(tx, gone, statuses)
-        told = await _signal(tx, held, delta, here)
-        _note(tx, held, delta.diary)
+        await _forget_memories(tx, gone, statuses)
+        told = await _add_signals(tx, held, delta, here)
+        _add_diary_entries(tx, held, delta.diary)
         after = held._replace(
             version=version,
             held=held.held + new - len(gone),
@@ -133,13 +133,13 @@ class MemoryMethods(Handle):
             next_entry=held.next_entry + len(delta.diary),
         )
         if after != held or delta.signals_before is not None:
-            tx.do("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
+            tx.queue("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
         put = [
             decode_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)
         ]
         return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
 
-    @read_transaction(owner_keys)
+    @read_transaction(resolve_owner_keys)
     async def signals(
         self, tx: Transaction, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
     ) -> tuple[Signal, ...]:
@@ -149,11 +149,11 @@ class MemoryMethods(Handle):
         if memory_ids is None:
             (found,) = await tx.read((b"ZRANGEBYSCORE", tx.keys.recalled, begin, b"+inf"))
             numbers = [int(number) for number in found]
-            named = {at: unpack_list(meta)[0] for at, meta in (await tx.fields(tx.keys.metas, numbers)).items()}
+            named = {at: unpack_list(meta)[0] for at, meta in (await tx.read_fields(tx.keys.metas, numbers)).items()}
         else:
-            stored = await tx.fields(tx.keys.ids, keep_possible_ids(memory_ids))
+            stored = await tx.read_fields(tx.keys.ids, keep_possible_ids(memory_ids))
             named = {int(number): id_ for id_, number in stored.items()}
-        members = await tx.read(*((b"ZRANGE", tx.keys.signals_of(number), 0, -1) for number in named))
+        members = await tx.read(*((b"ZRANGE", tx.keys.signals_key(number), 0, -1) for number in named))
         rows = sorted(
             (tuple(unpack_list(member)), id_)
             for id_, some in zip(named.values(), members, strict=True)
@@ -165,13 +165,13 @@ class MemoryMethods(Handle):
             if at >= begin
         )
 
-    @read_transaction(owner_keys)
+    @read_transaction(resolve_owner_keys)
     async def diary(self, tx: Transaction, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
         checks.check_limit(limit)
         (found,) = await tx.read((b"ZREVRANGE", tx.keys.diary, 0, limit - 1))
         entries = []
         for _, id_, at, data in map(unpack_list, found):
-            report = object_or(None, data)
+            report = decode_object(None, data)
             if report is not None:
                 entries.append(DiaryEntry(id=id_, at=at, report=report))
         return tuple(entries)
@@ -184,63 +184,65 @@ class MemoryMethods(Handle):
         if after is not None:
             memory_checks.check_owner(after)
         checks.check_limit(limit)
-        key, place = self._tenant_keys.memory_owners, b"" if after is None else _member(after)
+        key, place = self._tenant_keys.memory_owners, b"" if after is None else _encode_owner(after)
         owners: list[tuple[Owner, int]] = []
         while len(owners) < limit:
             begin = b"(" + place if place else b"-"
             (found,) = await tx.read((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit))
-            named = [Owner(*names_of(member)) for member in found]  # type: ignore[arg-type]  # its kind
+            named = [Owner(*decode_names(member)) for member in found]  # type: ignore[arg-type]  # its kind
             heads = await tx.read(*((b"HGET", self.database.keys.owner(self.tenant, one).head, b"m") for one in named))
             owners += [
-                (one, _Held(*unpack_list(head)).updated_at) for one, head in zip(named, heads, strict=True) if head
+                (one, _OwnerTotals(*unpack_list(head)).updated_at)
+                for one, head in zip(named, heads, strict=True)
+                if head
             ]
             if len(found) < limit:
                 break
             place = found[-1]
         return tuple(owners[:limit])
 
-    @write_transaction(owner_keys)
+    @write_transaction(resolve_owner_keys)
     async def drop_memories(self, tx: Transaction, owner: Owner) -> int:
         """What its versions and numbers came to stays, under a key that is a digest."""
-        held, floor = await _load(tx)
+        held, floor = await _load_totals(tx)
         if held is None:
             return 0
-        keys, tenants, member = tx.keys, _tenants(tx), _member(tx.keys.owner)
+        keys, tenants, member = tx.keys, _get_tenant_keys(tx), _encode_owner(tx.keys.owner)
         metas, recalled = await tx.read((b"HVALS", keys.metas), (b"ZRANGE", keys.recalled, 0, -1))
-        await _disown(tx, [unpack_list(meta)[0] for meta in metas])
-        for key in (*(keys.signals_of(int(number)) for number in recalled), keys.recalled, keys.diary):
-            tx.do("UNLINK", key)
+        await _forget_ids(tx, [unpack_list(meta)[0] for meta in metas])
+        for key in (*(keys.signals_key(int(number)) for number in recalled), keys.recalled, keys.diary):
+            tx.queue("UNLINK", key)
         for key in (keys.bodies, keys.metas, keys.ids, keys.versions, keys.places):
-            tx.do("UNLINK", key)
+            tx.queue("UNLINK", key)
         ceiling = max(held.version + (1 if held.held else 0), held.next_memory - 1)
-        tx.do("HSET", keys.head, "f", max(floor, ceiling))
-        tx.do("HDEL", keys.head, "m")
-        if not _apart(tx):
-            tx.do("ZREM", tenants.memory_owners, member)
+        tx.queue("HSET", keys.head, "f", max(floor, ceiling))
+        tx.queue("HDEL", keys.head, "m")
+        if not _is_tenant_remote(tx):
+            tx.queue("ZREM", tenants.memory_owners, member)
         else:  # the tenant is told after the write, unless the owner was listed anew meanwhile
             (token,) = await tx.read((b"HGET", tenants.memory_ids, _LISTED + member))
-            tx.behind += (_LISTED + member, token or b"")
+            tx.obsolete += (_LISTED + member, token or b"")
         return held.held
 
 
 # -- reading -----------------------------------------------------------------
 
 
-async def _numbers(tx: Transaction, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
+async def _find_numbers(tx: Transaction, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
     """Return the owner's head, and in order the numbers of memories that are asked for."""
     keys, after = tx.keys, asked.after
     head: Command = (b"HGET", keys.head, b"m")
     if asked.ids is not None or asked.numbers is not None or (asked.since or 0) > 0:
         return await _select(tx, head, asked)
-    part = name_part(asked.status or "")
-    first = b"[" + part if after is None or asked.descending else b"(" + part + number_part(_bound(after))
-    last = b"(" + part + (_END if after is None or not asked.descending else number_part(_bound(after)))
+    part = encode_name(asked.status or "")
+    first = b"[" + part if after is None or asked.descending else b"(" + part + encode_number(_clamp(after))
+    last = b"(" + part + (_END if after is None or not asked.descending else encode_number(_clamp(after)))
     name, ends = (b"ZREVRANGEBYLEX", (last, first)) if asked.descending else (b"ZRANGEBYLEX", (first, last))
     stored, found = await tx.read(head, (name, keys.places, *ends, b"LIMIT", 0, asked.limit + 1))
-    return stored, [number_of(member[len(part) :]) for member in found]
+    return stored, [decode_number(member[len(part) :]) for member in found]
 
 
-def _bound(number: int) -> int:
+def _clamp(number: int) -> int:
     return max(-ENDLESS, min(number, ENDLESS))
 
 
@@ -248,7 +250,7 @@ async def _select(tx: Transaction, head: Command, asked: MemoryQuery) -> tuple[b
     """Return those of some memories that fit all that is asked."""
     keys, since = tx.keys, min(asked.since or 0, ENDLESS)
     if asked.ids is not None:
-        stored, *parts = await tx.read(head, *in_parts(b"HMGET", keys.ids, keep_possible_ids(asked.ids)))
+        stored, *parts = await tx.read(head, *split_command(b"HMGET", keys.ids, keep_possible_ids(asked.ids)))
         numbers = {int(number) for some in parts for number in some if number is not None}
     elif asked.numbers is not None:
         (stored,), numbers = await tx.read(head), {*asked.numbers}
@@ -261,18 +263,18 @@ async def _select(tx: Transaction, head: Command, asked: MemoryQuery) -> tuple[b
         numbers = {one for one in numbers if (one < asked.after if asked.descending else one > asked.after)}
     ordered = sorted((one for one in numbers if 0 < one < ENDLESS), reverse=asked.descending)
     fitting: list[int] = []
-    for number, meta in (await tx.fields(keys.metas, ordered)).items():
+    for number, meta in (await tx.read_fields(keys.metas, ordered)).items():
         _, version, status = unpack_list(meta)
         if version > since and asked.status in (None, status):
             fitting.append(number)
     return stored, fitting
 
 
-async def _rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
+async def _read_rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
     """Return number, version and body of those of some memories that are there."""
     if not numbers:
         return []
-    parts = (*in_parts(b"HMGET", tx.keys.metas, numbers), *in_parts(b"HMGET", tx.keys.bodies, numbers))
+    parts = (*split_command(b"HMGET", tx.keys.metas, numbers), *split_command(b"HMGET", tx.keys.bodies, numbers))
     found = [value for some in await tx.read(*parts) for value in some]
     rows = zip(numbers, found[: len(numbers)], found[len(numbers) :], strict=True)
     return [(number, unpack_list(meta)[1], body) for number, meta, body in rows if None not in (meta, body)]
@@ -293,24 +295,24 @@ def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[
 # -- writing -----------------------------------------------------------------
 
 
-async def _load(tx: Transaction, expect: int | None = None) -> tuple[_Held | None, int]:
+async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_OwnerTotals | None, int]:
     """Return what the owner has, None if nothing was ever written, and the floor of its numbers and versions."""
     stored, floor = await tx.read((b"HGET", tx.keys.head, b"m"), (b"HGET", tx.keys.head, b"f"))
-    held = None if stored is None else _Held(*unpack_list(stored))
+    held = None if stored is None else _OwnerTotals(*unpack_list(stored))
     version = 0 if held is None else held.version
     if expect is not None and expect != version:
         raise StaleMemories(expected=expect, version=version)
     return held, int(floor or 0)
 
 
-async def _places(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
+async def _find_owners(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
     """Return the numbers of the owner's memories that a write names, ids that other owners have, and what the tenant knows."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
-    here = {id_: int(number) for id_, number in (await tx.fields(tx.keys.ids, ids)).items()}
+    here = {id_: int(number) for id_, number in (await tx.read_fields(tx.keys.ids, ids)).items()}
     others = [id_ for id_ in ids if id_ not in here]
-    database, tenants = tx.database, _tenants(tx)
-    known = await tx.fields(tenants.memory_ids, others)
+    database, tenants = tx.database, _get_tenant_keys(tx)
+    known = await tx.read_fields(tenants.memory_ids, others)
     elsewhere: dict[str, Command] = {}
     for id_, whose in known.items():
         kind, owner_id, _ = unpack_list(whose)
@@ -321,38 +323,38 @@ async def _places(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], 
     return here, {id_ for id_, number in zip(elsewhere, there, strict=True) if number is not None}, known
 
 
-def _tenants(tx: Transaction) -> TenantKeys:
+def _get_tenant_keys(tx: Transaction) -> TenantKeys:
     return tx.database.keys.tenant(tx.keys.tenant)
 
 
-def _apart(tx: Transaction) -> bool:
+def _is_tenant_remote(tx: Transaction) -> bool:
     """Whether the owner's memories and its tenant may be on different servers."""
-    return tx.apart and bool(tx.keys.user_id)
+    return tx.is_cluster and bool(tx.keys.user_id)
 
 
-def _member(owner: Owner) -> bytes:
-    return name_part(owner.kind) + name_part(owner.id)
+def _encode_owner(owner: Owner) -> bytes:
+    return encode_name(owner.kind) + encode_name(owner.id)
 
 
-def _tell_before(tx: Transaction, *command: Any) -> None:
+def _queue_for_tenant(tx: Transaction, *command: Any) -> None:
     """Tell the tenant what is about to be written: with it, or where that cannot be, before it."""
-    tx.before.append(command) if _apart(tx) else tx.do(*command)
+    tx.tenant_commands.append(command) if _is_tenant_remote(tx) else tx.queue(*command)
 
 
 def _list_owner(tx: Transaction) -> None:
     """Have the tenant list an owner, before it has anything."""
-    tenants, member = _tenants(tx), _member(tx.keys.owner)
-    tx.fresh = True
-    if _apart(tx):  # in this order: see `_drop`
-        tx.before.append(("HSET", tenants.memory_ids, _LISTED + member, secrets.token_bytes(_TOKEN_BYTES)))
-    _tell_before(tx, b"ZADD", tenants.memory_owners, 0, member)
+    tenants, member = _get_tenant_keys(tx), _encode_owner(tx.keys.owner)
+    tx.is_new = True
+    if _is_tenant_remote(tx):  # in this order: see `_drop`
+        tx.tenant_commands.append(("HSET", tenants.memory_ids, _LISTED + member, secrets.token_bytes(_TOKEN_BYTES)))
+    _queue_for_tenant(tx, b"ZADD", tenants.memory_owners, 0, member)
 
 
-async def _statuses(tx: Transaction, numbers: Sequence[int]) -> dict[int, str]:
-    return {number: unpack_list(meta)[2] for number, meta in (await tx.fields(tx.keys.metas, numbers)).items()}
+async def _read_statuses(tx: Transaction, numbers: Sequence[int]) -> dict[int, str]:
+    return {number: unpack_list(meta)[2] for number, meta in (await tx.read_fields(tx.keys.metas, numbers)).items()}
 
 
-def _put(
+def _put_memory(
     tx: Transaction,
     memory: Memory,
     number: int,
@@ -363,69 +365,69 @@ def _put(
 ) -> None:
     keys = tx.keys
     if not memory.number:
-        tenants = _tenants(tx)
-        if not _apart(tx):
+        tenants = _get_tenant_keys(tx)
+        if not _is_tenant_remote(tx):
             tx.check(tenants.memory_ids, memory.id, known.get(memory.id))
         whose = pack((keys.owner.kind, keys.owner.id, secrets.token_bytes(_TOKEN_BYTES)))
-        _tell_before(tx, "HSET", tenants.memory_ids, memory.id, whose)
-        tx.do("HSET", keys.ids, memory.id, number)
-        tx.do("ZADD", keys.places, 0, name_part("") + number_part(number))
+        _queue_for_tenant(tx, "HSET", tenants.memory_ids, memory.id, whose)
+        tx.queue("HSET", keys.ids, memory.id, number)
+        tx.queue("ZADD", keys.places, 0, encode_name("") + encode_number(number))
     elif before is not None and before != memory.status:
-        tx.do("ZREM", keys.places, name_part(before) + number_part(number))
-    tx.do("ZADD", keys.places, 0, name_part(memory.status) + number_part(number))
-    tx.do("ZADD", keys.versions, version, number)
-    tx.do("HSET", keys.metas, number, pack((memory.id, version, memory.status)))
-    tx.do("HSET", keys.bodies, number, body)
+        tx.queue("ZREM", keys.places, encode_name(before) + encode_number(number))
+    tx.queue("ZADD", keys.places, 0, encode_name(memory.status) + encode_number(number))
+    tx.queue("ZADD", keys.versions, version, number)
+    tx.queue("HSET", keys.metas, number, pack((memory.id, version, memory.status)))
+    tx.queue("HSET", keys.bodies, number, body)
 
 
-async def _forget(tx: Transaction, gone: Mapping[str, int], statuses: Mapping[int, str]) -> None:
+async def _forget_memories(tx: Transaction, gone: Mapping[str, int], statuses: Mapping[int, str]) -> None:
     keys = tx.keys
-    await _disown(tx, list(gone))
+    await _forget_ids(tx, list(gone))
     for id_, number in gone.items():
-        tx.do("HDEL", keys.bodies, number)
-        tx.do("HDEL", keys.metas, number)
-        tx.do("HDEL", keys.ids, id_)
-        tx.do("ZREM", keys.versions, number)
-        places = [name_part(status) + number_part(number) for status in ("", statuses.get(number, ""))]
-        tx.do("ZREM", keys.places, *places)
-        tx.do("UNLINK", keys.signals_of(number))
-        tx.do("ZREM", keys.recalled, number)
+        tx.queue("HDEL", keys.bodies, number)
+        tx.queue("HDEL", keys.metas, number)
+        tx.queue("HDEL", keys.ids, id_)
+        tx.queue("ZREM", keys.versions, number)
+        places = [encode_name(status) + encode_number(number) for status in ("", statuses.get(number, ""))]
+        tx.queue("ZREM", keys.places, *places)
+        tx.queue("UNLINK", keys.signals_key(number))
+        tx.queue("ZREM", keys.recalled, number)
 
 
-async def _disown(tx: Transaction, ids: Sequence[str]) -> None:
+async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
     """Tell the tenant that it need not know any more whose some ids are: with the write, or where that cannot be, after it."""
-    key = _tenants(tx).memory_ids
-    if not _apart(tx):
-        for command in in_parts(b"HDEL", key, ids):
-            tx.do("HDEL", key, *command[2:])
+    key = _get_tenant_keys(tx).memory_ids
+    if not _is_tenant_remote(tx):
+        for command in split_command(b"HDEL", key, ids):
+            tx.queue("HDEL", key, *command[2:])
         return
-    for id_, value in (await tx.fields(key, ids)).items():
-        tx.behind += (id_, value)
+    for id_, value in (await tx.read_fields(key, ids)).items():
+        tx.obsolete += (id_, value)
 
 
-async def _signal(tx: Transaction, held: _Held, delta: MemoryDelta, here: Mapping[str, int]) -> int:
+async def _add_signals(tx: Transaction, held: _OwnerTotals, delta: MemoryDelta, here: Mapping[str, int]) -> int:
     """Write recalls of memories that are there, delete what is too old or too much; return how many were written."""
     keys, before = tx.keys, delta.signals_before
     if before is not None:
         (found,) = await tx.read((b"ZRANGE", keys.recalled, 0, -1))
-        signals = [keys.signals_of(int(number)) for number in found]
+        signals = [keys.signals_key(int(number)) for number in found]
         for key, members in zip(signals, await tx.read(*((b"ZRANGE", key, 0, -1) for key in signals)), strict=True):
             old = [member for member in members if unpack_list(member)[1] < before]
             if old:
-                tx.do("ZREM", key, *old)
+                tx.queue("ZREM", key, *old)
     wanted = [one for one in delta.signals if one.memory_id in here and (before is None or one.at >= before)]
     for seq, one in enumerate(wanted, held.next_signal):
         number = here[one.memory_id]
-        tx.do("ZADD", keys.signals_of(number), seq, pack((seq, one.at, one.query, float(one.score), one.session)))
-        tx.do("ZADD", keys.recalled, "GT", fit(one.at), number)
+        tx.queue("ZADD", keys.signals_key(number), seq, pack((seq, one.at, one.query, float(one.score), one.session)))
+        tx.queue("ZADD", keys.recalled, "GT", check_int64(one.at), number)
     for number in dict.fromkeys(here[one.memory_id] for one in wanted):
-        tx.do("ZREMRANGEBYRANK", keys.signals_of(number), 0, -1 - SIGNALS_KEPT)
+        tx.queue("ZREMRANGEBYRANK", keys.signals_key(number), 0, -1 - SIGNALS_KEPT)
     return len(wanted)
 
 
-def _note(tx: Transaction, held: _Held, entries: Sequence[DiaryEntry]) -> None:
+def _add_diary_entries(tx: Transaction, held: _OwnerTotals, entries: Sequence[DiaryEntry]) -> None:
     """Write diary entries, and delete what is too much."""
     for seq, one in enumerate(entries, held.next_entry):
-        tx.do("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
+        tx.queue("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
     if entries:
-        tx.do("ZREMRANGEBYSCORE", tx.keys.diary, "-inf", f"({held.next_entry + len(entries) - DIARY_KEPT}")
+        tx.queue("ZREMRANGEBYSCORE", tx.keys.diary, "-inf", f"({held.next_entry + len(entries) - DIARY_KEPT}")

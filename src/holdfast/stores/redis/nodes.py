@@ -22,24 +22,24 @@ from holdfast.errors import StoreClosed, StoreUnavailable
 from holdfast.stores.logic.network import PATIENCE, RECONNECTING, SessionCache
 from holdfast.stores.redis.address import RedisAddress
 from holdfast.stores.redis.connection import (
-    PASSING,
     SLOTS,
+    TRANSIENT,
     Argument,
     Command,
-    Lost,
+    Endpoint,
+    ErrorReply,
+    NotExecuted,
+    OutcomeUnknown,
     PipelinedConnection,
-    Place,
-    Refused,
-    Unsure,
+    compute_slot,
     open_connection,
-    slot_of,
-    translate,
+    translate_error_reply,
 )
-from holdfast.stores.redis.keys import tag_of
+from holdfast.stores.redis.keys import extract_hash_tag
 
 BUSY: Final = 64
 """Commands without an answer, from which another connection is opened."""
-MOVES: Final = 8
+MOST_REDIRECTS: Final = 8
 """Times that one command follows a slot from server to server without a pause."""
 
 
@@ -51,7 +51,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 @cache
-def script(*names: str) -> Script:
+def load_script(*names: str) -> Script:
     """The script that some files are one after the other."""
     folder = Path(__file__).parent / "scripts"
     text = b"\n".join((folder / f"{name}.lua").read_bytes() for name in names)
@@ -62,16 +62,16 @@ class Nodes:
     """One server, or those of a cluster."""
 
     def __init__(self, address: RedisAddress, remembered: SessionCache[Any]) -> None:
-        self.clustered = address.clustered
+        self.is_cluster = address.is_cluster
         self.name = address.name
-        self._login, self._seeds, self._size = address.login, address.places, address.pool
+        self._login, self._seeds, self._size = address.login, address.endpoints, address.pool
         # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
-        self._lost = remembered.clear
-        self._slots: list[Place | None] = [None] * SLOTS if self.clustered else []
-        self._connections: dict[Place, list[PipelinedConnection]] = {}
-        self._opening: dict[Place, asyncio.Task[PipelinedConnection]] = {}
+        self._forget_remembered = remembered.clear
+        self._slots: list[Endpoint | None] = [None] * SLOTS if self.is_cluster else []
+        self._connections: dict[Endpoint, list[PipelinedConnection]] = {}
+        self._opening: dict[Endpoint, asyncio.Task[PipelinedConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        self._dead: dict[Place, list[int]] = {}
+        self._dead: dict[Endpoint, list[int]] = {}
         """Connections that broke: what they may still bring is not to be executed any more."""
         self._closed = False
 
@@ -82,7 +82,7 @@ class Nodes:
         rest = (len(keys), *keys, *arguments)
         try:
             return await self.call(keys[0], ("EVALSHA", script.sha, *rest), once=once)
-        except Refused:  # the server does not know the script yet, or not any more
+        except ErrorReply:  # the server does not know the script yet, or not any more
             return await self.call(keys[0], ("EVAL", script.text, *rest), once=once)
 
     async def call(self, key: bytes, command: Command, *, once: bool = False) -> Any:
@@ -98,98 +98,98 @@ class Nodes:
             Refused: the server does not know the script.
             HoldfastError: the server refused it, or cannot be reached.
         """
-        place: Place | None = None
+        endpoint: Endpoint | None = None
         asking, attempt, moves, give_up = False, 0, 0, inf
         while True:
             try:
-                connection = await self._connection(place or await self._home(key))
+                connection = await self._get_connection(endpoint or await self._find_server(key))
                 return await (connection.call(("ASKING",), command) if asking else connection.call(command))
-            except Refused as exc:
-                if self.clustered and exc.code in ("MOVED", "ASK") and moves < MOVES:
-                    moves, place, asking = moves + 1, self._follow(exc), exc.code == "ASK"
+            except ErrorReply as exc:
+                if self.is_cluster and exc.code in ("MOVED", "ASK") and moves < MOST_REDIRECTS:
+                    moves, endpoint, asking = moves + 1, self._follow_redirect(exc), exc.code == "ASK"
                     continue
-                self._refuse(exc, late=monotonic() > give_up)
+                self._raise_error_reply(exc, late=monotonic() > give_up)
                 if exc.code == "READONLY":
                     connection.kill(exc)
-            except (Lost, Unsure) as exc:
-                if once and isinstance(exc, Unsure):
+            except (NotExecuted, OutcomeUnknown) as exc:
+                if once and isinstance(exc, OutcomeUnknown):
                     raise
                 self._give_up(exc, give_up)
             give_up = min(give_up, monotonic() + RECONNECTING)
-            attempt, moves, place, asking = attempt + 1, 0, None, False
+            attempt, moves, endpoint, asking = attempt + 1, 0, None, False
             await asyncio.sleep(min(0.005 * 2**attempt, 0.2) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads rivals
-            if self.clustered:
+            if self.is_cluster:
                 await self._refresh()
 
-    def _refuse(self, exc: Refused, *, late: bool) -> None:
+    def _raise_error_reply(self, exc: ErrorReply, *, late: bool) -> None:
         """Raise what a server answered, unless another attempt may do better."""
         if exc.code == "NOSCRIPT":
             raise exc
-        if late or exc.code not in PASSING:
-            raise translate(exc, self.name) from exc
+        if late or exc.code not in TRANSIENT:
+            raise translate_error_reply(exc, self.name) from exc
 
     def _give_up(self, exc: Exception, at: float) -> None:
         if monotonic() > at:
             raise StoreUnavailable(f"{self.name} cannot be reached: {exc}") from exc.__cause__
 
-    async def everywhere(self, *command: Argument) -> dict[Place, Any]:
-        """Return the answer of every server that has slots; a `Refused` in place of one that was none."""
-        return {place: await self._answer(place, command) for place in await self._homes()}
+    async def call_all(self, *command: Argument) -> dict[Endpoint, Any]:
+        """Return the answer of every server that has slots; a `ErrorReply` in endpoint of one that was none."""
+        return {endpoint: await self._call_server(endpoint, command) for endpoint in await self._list_servers()}
 
     async def scan(self, pattern: str) -> AsyncIterator[bytes]:
         """Yield the keys that match, of every server; a key may come twice."""
-        for place in await self._homes():
+        for endpoint in await self._list_servers():
             cursor: bytes | int = 0
             while cursor != b"0":
-                answer = await self._answer(place, ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
-                if isinstance(answer, Refused):
-                    raise translate(answer, self.name)
+                answer = await self._call_server(endpoint, ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+                if isinstance(answer, ErrorReply):
+                    raise translate_error_reply(answer, self.name)
                 cursor, keys = answer
                 for key in keys:
                     yield key
 
-    async def _answer(self, place: Place, command: Command) -> Any:
+    async def _call_server(self, endpoint: Endpoint, command: Command) -> Any:
         give_up = monotonic() + RECONNECTING
         while True:
             try:
-                return await (await self._connection(place)).call(command)
-            except Refused as exc:
+                return await (await self._get_connection(endpoint)).call(command)
+            except ErrorReply as exc:
                 return exc
-            except (Lost, Unsure) as exc:
+            except (NotExecuted, OutcomeUnknown) as exc:
                 self._give_up(exc, give_up)
                 await asyncio.sleep(0.02)
 
     # -- where -----------------------------------------------------------------
 
-    async def _home(self, key: bytes) -> Place:
+    async def _find_server(self, key: bytes) -> Endpoint:
         """Return the server that has `key`; ask which one it is if that is not known."""
-        if not self.clustered:
+        if not self.is_cluster:
             return self._seeds[0]
-        slot = slot_of(tag_of(key))
+        slot = compute_slot(extract_hash_tag(key))
         if self._slots[slot] is None:
             await self._refresh()
-        place = self._slots[slot]
-        if place is None:
-            raise Lost("no server has this slot")
-        return place
+        endpoint = self._slots[slot]
+        if endpoint is None:
+            raise NotExecuted("no server has this slot")
+        return endpoint
 
-    async def _homes(self) -> list[Place]:
+    async def _list_servers(self) -> list[Endpoint]:
         """Return all servers that have slots."""
-        if not self.clustered:
+        if not self.is_cluster:
             return [self._seeds[0]]
         if not any(self._slots):
             await self._refresh()
         return sorted({one for one in self._slots if one}, key=str)
 
-    def _follow(self, exc: Refused) -> Place:
+    def _follow_redirect(self, exc: ErrorReply) -> Endpoint:
         """Return where a server says that a slot is, for good or for one command: `… 3999 10.0.0.7:6381`."""
         slot, address = str(exc).split()[-2:]
         host, _, port = address.rpartition(":")
-        place = Place(host.strip("[]") or self._seeds[0].host, int(port))
+        endpoint = Endpoint(host.strip("[]") or self._seeds[0].host, int(port))
         if exc.code == "MOVED":
-            self._slots[int(slot)] = place
-            self._lost()
-        return place
+            self._slots[int(slot)] = endpoint
+            self._forget_remembered()
+        return endpoint
 
     async def _refresh(self) -> None:
         """Ask which server has which slots; several who need it ask once."""
@@ -198,86 +198,90 @@ class Nodes:
         await asyncio.shield(self._refreshing)
 
     async def _load_slots(self) -> None:
-        for place in dict.fromkeys([*self._connections, *self._seeds]):
+        for endpoint in dict.fromkeys([*self._connections, *self._seeds]):
             try:
-                connection = await self._connection(place)
+                connection = await self._get_connection(endpoint)
                 ranges = await connection.call(("CLUSTER", "SLOTS"))
-            except Refused as exc:
+            except ErrorReply as exc:
                 if exc.code in ("ERR", "NOPERM"):
                     raise StoreUnavailable(
                         f"{self.name}: it is no cluster, or does not say what it has ({exc})"
                     ) from exc
-            except (Lost, Unsure):
+            except (NotExecuted, OutcomeUnknown):
                 continue
             else:
-                slots: list[Place | None] = [None] * SLOTS
+                slots: list[Endpoint | None] = [None] * SLOTS
                 for first, last, (host, port, *_), *_replicas in ranges:
-                    slots[first : last + 1] = [Place((host or b"").decode() or place.host, port)] * (last - first + 1)
+                    slots[first : last + 1] = [Endpoint((host or b"").decode() or endpoint.host, port)] * (
+                        last - first + 1
+                    )
                 self._slots = slots
                 return
 
     # -- connections -----------------------------------------------------------
 
-    async def _connection(self, place: Place) -> PipelinedConnection:
+    async def _get_connection(self, endpoint: Endpoint) -> PipelinedConnection:
         """A connection to a server: the one with the least to do."""
-        connections = self._connections.get(place)
+        connections = self._connections.get(endpoint)
         if not connections:
-            return await asyncio.shield(self._start_opening(place))
-        connection = connections[0] if len(connections) == 1 else min(connections, key=_load)
+            return await asyncio.shield(self._start_opening(endpoint))
+        connection = connections[0] if len(connections) == 1 else min(connections, key=_compute_load)
         if connection.pending >= BUSY and len(connections) < self._size:
-            self._start_opening(place)
+            self._start_opening(endpoint)
         return connection
 
-    def _start_opening(self, place: Place) -> asyncio.Task[PipelinedConnection]:
+    def _start_opening(self, endpoint: Endpoint) -> asyncio.Task[PipelinedConnection]:
         if self._closed:
             raise StoreClosed
-        task = self._opening.get(place)
+        task = self._opening.get(endpoint)
         if task is None:
-            task = self._opening[place] = asyncio.get_running_loop().create_task(self._open(place))
+            task = self._opening[endpoint] = asyncio.get_running_loop().create_task(self._open(endpoint))
             task.add_done_callback(_ignore_failure)
         return task
 
-    async def _open(self, place: Place) -> PipelinedConnection:
+    async def _open(self, endpoint: Endpoint) -> PipelinedConnection:
         try:
-            connection = await open_connection(self._login, place, lambda connection: self._forget(place, connection))
+            connection = await open_connection(
+                self._login, endpoint, lambda connection: self._forget(endpoint, connection)
+            )
         finally:
-            self._opening.pop(place, None)
-        for number in self._dead.pop(place, ()):
+            self._opening.pop(endpoint, None)
+        for number in self._dead.pop(endpoint, ()):
             try:
                 await connection.call(("CLIENT", "KILL", "ID", number))
-            except Refused:  # it has gone by itself, or this user may not
+            except ErrorReply:  # it has gone by itself, or this user may not
                 pass
         if self._closed:
-            connection.kill(Lost("the store is closed"))
+            connection.kill(NotExecuted("the store is closed"))
         else:
-            self._connections.setdefault(place, []).append(connection)
+            self._connections.setdefault(endpoint, []).append(connection)
         return connection
 
-    def _forget(self, place: Place, connection: PipelinedConnection) -> None:
-        connections = self._connections.get(place, [])
+    def _forget(self, endpoint: Endpoint, connection: PipelinedConnection) -> None:
+        connections = self._connections.get(endpoint, [])
         if connection in connections:
             connections.remove(connection)
         if not connections:
-            self._connections.pop(place, None)
+            self._connections.pop(endpoint, None)
         if not self._closed:
-            self._dead.setdefault(place, []).append(connection.number)
-            self._lost()
+            self._dead.setdefault(endpoint, []).append(connection.number)
+            self._forget_remembered()
 
     async def close(self) -> None:
         """Wait for what was asked, then close the connections."""
         self._closed = True
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=PATIENCE)
-        await asyncio.gather(*(one.finish() for some in self._connections.values() for one in some))
+        await asyncio.gather(*(one.close() for some in self._connections.values() for one in some))
 
     def kill(self) -> None:
         """Let go of everything without a word, where there is no time for one."""
         self._closed = True
         for connection in [one for some in self._connections.values() for one in some]:
-            connection.kill(Lost("the store was forgotten"))
+            connection.kill(NotExecuted("the store was forgotten"))
 
 
-def _load(connection: PipelinedConnection) -> int:
+def _compute_load(connection: PipelinedConnection) -> int:
     return connection.pending // (BUSY // 2)
 
 

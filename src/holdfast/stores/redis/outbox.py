@@ -18,7 +18,7 @@ from holdfast.errors import StoreError
 from holdfast.stores.logic.network import PATIENCE
 from holdfast.stores.redis.connection import Argument
 from holdfast.stores.redis.keys import Keys, ScopeKeys
-from holdfast.stores.redis.nodes import Nodes, script
+from holdfast.stores.redis.nodes import Nodes, load_script
 from holdfast.stores.redis.records import pack, unpack_list
 
 NOTED: Final = 600.0
@@ -31,13 +31,13 @@ TIDYING: Final = 300.0
 """Seconds between two looks at what others left behind."""
 PAGE: Final = 200
 
-_MARK = script("mark")
-_UNMARK = script("unmark")
-_APPLY = script("told", "apply")
-_SHARE = script("told", "state", "apply")
+_MARK = load_script("mark")
+_UNMARK = load_script("unmark")
+_APPLY = load_script("news", "apply")
+_APPLY_WITH_STATE = load_script("news", "state", "apply")
 """The same where a tenant's state is changed."""
-_DISCARD = script("discard")
-_SETTLE = script("settle")
+_DISCARD = load_script("discard")
+_SETTLE = load_script("settle")
 _STATE: Final = b"v"
 """The kind of changes of the tenant's state: unlike the others they may be done only once, and each has a name of its own."""
 News = tuple[bytes, bytes, tuple[bytes | int, ...]]
@@ -53,13 +53,13 @@ class Outbox:
         self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._tidied: dict[str, float] = {}
         self._tidying: dict[str, asyncio.Task[None]] = {}
-        self._behind: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, asyncio.Task[None]] = {}
         """What was last put off of changes of its state, by tenant."""
 
     # -- a write -----------------------------------------------------------------
 
-    async def note(self, scope: ScopeKeys) -> None:
+    async def note_user(self, scope: ScopeKeys) -> None:
         """See that the tenant knows of the user, before a write."""
         name, now = (scope.tenant, scope.user_id), monotonic()
         if self._noted.get(name, 0.0) > now - NOTED:
@@ -84,14 +84,14 @@ class Outbox:
             except StoreError:
                 pass
             else:
-                self._later(self._clear(scope, number, news))
+                self._start_task(self._clear(scope, number, news))
                 return
-        task = self._later(self._persist(scope, number, news, before))
+        task = self._start_task(self._persist(scope, number, news, before))
         if changes:
             self._waiting[scope.tenant] = task
-            task.add_done_callback(lambda task: self._waited(scope.tenant, task))
+            task.add_done_callback(lambda task: self._remove_waiting(scope.tenant, task))
 
-    def _waited(self, tenant: str, task: asyncio.Task[None]) -> None:
+    def _remove_waiting(self, tenant: str, task: asyncio.Task[None]) -> None:
         if self._waiting.get(tenant) is task:
             del self._waiting[tenant]
 
@@ -116,7 +116,7 @@ class Outbox:
         places = [*keys.indexes]
         if shares:
             places += (self._keys.user(tenant, "").state, keys.delivered)
-        await self._nodes.run(_SHARE if shares else _APPLY, places, arguments, once=False)
+        await self._nodes.run(_APPLY_WITH_STATE if shares else _APPLY, places, arguments, once=False)
 
     async def _clear(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         arguments = [part for one in news for part in (one[0] + one[1], number + b" " + encode_news(one))]
@@ -128,16 +128,16 @@ class Outbox:
         except StoreError:  # whoever looks at it next finds that it is known
             return
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     async def close(self) -> None:
         """Wait for what goes on behind answers."""
-        if self._behind:
-            await asyncio.wait(self._behind, timeout=PATIENCE)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     # -- what others left behind ---------------------------------------------------
 
@@ -169,10 +169,10 @@ class Outbox:
         found = await asyncio.gather(*(self._nodes.call(scope.outbox, (b"HGETALL", scope.outbox)) for scope in scopes))
         for scope, flat in zip(scopes, found, strict=True):
             if flat:
-                await self._told(tenant, scope, flat[1::2])
+                await self._deliver_stored(tenant, scope, flat[1::2])
         return [scope.user_id for scope, flat in zip(scopes, found, strict=True) if not flat]
 
-    async def _told(self, tenant: str, scope: ScopeKeys, values: Sequence[bytes]) -> None:
+    async def _deliver_stored(self, tenant: str, scope: ScopeKeys, values: Sequence[bytes]) -> None:
         for value in values:
             number, _, data = value.partition(b" ")
             kind, name, *rest = unpack_list(data)

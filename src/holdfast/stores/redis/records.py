@@ -36,14 +36,14 @@ to_json = msgspec.json.Encoder().encode
 _from_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def fit(number: int) -> int:
+def check_int64(number: int) -> int:
     """Return the number. Raises `OverflowError` if it has more than 64 bits."""
     if not -_LONGEST - 1 <= number <= _LONGEST:
         raise OverflowError(number)
     return number
 
 
-def object_or(default: dict[str, Any] | None, data: bytes | None) -> dict[str, Any] | None:
+def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[str, Any] | None:
     """Decode a JSON object; the default if there is none, or it is damaged."""
     try:
         return default if data is None else _from_object(data)
@@ -100,10 +100,10 @@ def decode_record(keys: SessionKeys, data: bytes) -> Record:
         return Record(empty, artifacts=True)
 
 
-def without_profile(session: Session) -> Session:
+def strip_profile(session: Session) -> Session:
     """Return what a record has of a session. Raises `OverflowError` for times that do not fit."""
-    fit(session.updated_at)
-    fit(session.accessed_at)
+    check_int64(session.updated_at)
+    check_int64(session.accessed_at)
     return evolve(session, system_messages=(), state={}, state_turns={}, metadata={}, damaged=())
 
 
@@ -114,7 +114,7 @@ def encode_profile(session: Session) -> bytes | None:
     return pack([to_json(getattr(session, name)) for name, *_ in _LARGE])
 
 
-def session_of(record: Record, profile: bytes | None) -> Session:
+def build_session(record: Record, profile: bytes | None) -> Session:
     """Return a session; fields that cannot be decoded are empty, and named in `Session.damaged`."""
     if profile is None:
         return record.session
@@ -174,7 +174,7 @@ def encode_entry(entry: Entry, payload: bytes) -> bytes:
     except struct.error as exc:
         raise OverflowError(str(exc)) from exc
     data = head + pack(rest)
-    return data if entry.retired_by is None else retired_prefix(entry.retired_by) + data
+    return data if entry.retired_by is None else encode_retired_by(entry.retired_by) + data
 
 
 def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
@@ -212,18 +212,18 @@ def change_entry(data: bytes, *, retired: bool = False, **fields: Any) -> bytes:
     return data[:begin] + pack(evolve(_entry(memoryview(data)[begin:]), **fields))
 
 
-def entry_field(data: bytes, name: str, *, retired: bool = False) -> Any:
+def decode_entry_field(data: bytes, name: str, *, retired: bool = False) -> Any:
     """Return one field of an encoded entry."""
     return getattr(_entry(memoryview(data)[HEAD_BYTES + (RETIRED_BYTES if retired else 0) :]), name)
 
 
-def entry_head(data: bytes) -> tuple[int, int, bytes]:
+def decode_entry_head(data: bytes) -> tuple[int, int, bytes]:
     """Return `seq`, kind and digest of a live entry."""
     seq, _, kind, digest = _HEAD.unpack_from(data)
     return seq, kind, digest
 
 
-def retired_prefix(by: int) -> bytes:
+def encode_retired_by(by: int) -> bytes:
     """Return what precedes an entry that is retired."""
     return _RETIRED.pack(by)
 
@@ -238,7 +238,7 @@ def encode_view(view: SavedView, saved_at: int) -> bytes:
     return b"%d %s %d\n" % (view.frontier, to_json(view.keep) if view.keep else b"", saved_at) + view.state
 
 
-def view_order(data: bytes) -> tuple[int, int]:
+def parse_view_order(data: bytes) -> tuple[int, int]:
     """Return when a view was saved, and its frontier; the lowest for one that an older release wrote, or that is damaged."""
     try:
         frontier, _, saved_at = data.partition(b"\n")[0].split(b" ")
@@ -312,4 +312,4 @@ def encode_artifact(one: Artifact) -> bytes:
 def decode_artifact(data: bytes) -> Artifact:
     """Decode it; damaged metadata are empty."""
     fields = dict(zip(_ARTIFACT, unpack_list(data), strict=True))
-    return Artifact(**{**fields, "metadata": object_or({}, fields["metadata"]) or {}})
+    return Artifact(**{**fields, "metadata": decode_object({}, fields["metadata"]) or {}})

@@ -19,16 +19,21 @@ from holdfast.errors import AmbiguousSession, Conflict, SessionExists, SessionNo
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
 from holdfast.stores.redis import lifecycle, matching, state
-from holdfast.stores.redis.artifacts import all_versions, decode_member, release
+from holdfast.stores.redis.artifacts import decode_member, make_versions_command, release_contents
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import Transaction
-from holdfast.stores.redis.handle import Handle, load_sessions, read_transaction, session_keys, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, name_part, names_of
+from holdfast.stores.redis.handle import (
+    Handle,
+    load_sessions,
+    read_transaction,
+    resolve_session_keys,
+    write_transaction,
+)
+from holdfast.stores.redis.keys import ScopeKeys, decode_names, encode_name
 from holdfast.stores.redis.log import write_calls, write_entries
-from holdfast.stores.redis.matching import keep_origins
-from holdfast.stores.redis.media import admit, totals
-from holdfast.stores.redis.media import keep as keep_media
-from holdfast.stores.redis.records import session_of
+from holdfast.stores.redis.matching import store_origins
+from holdfast.stores.redis.media import compute_totals, load_media_uses, store_media
+from holdfast.stores.redis.records import build_session
 from holdfast.stores.session_changes import check_version, install_session, new_session, patch_session
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
@@ -38,37 +43,37 @@ SCANNED: Final = 5000
 """Members that a script looks at before it lets others on."""
 
 
-def _new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
-    return session_keys(handle, new.ref)
+def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
+    return resolve_session_keys(handle, new.ref)
 
 
 class SessionMethods(Handle):
     """Sessions; see `holdfast.stores.sessions.SessionStore`."""
 
-    @write_transaction(_new_keys)
+    @write_transaction(_resolve_new_keys)
     async def create(self, tx: Transaction, new: NewSession) -> Session:
         checks.check_new_session(new)
         session = new_session(self.tenant, new)
         await tx.read()
         if tx.record is not None:
             raise SessionExists(new.id)
-        await state.share(tx, new.state)
-        tx.insert(session)
+        await state.share_changes(tx, new.state)
+        tx.insert_session(session)
         matching.mark_end(tx, None, session.tail.digest)
         return session
 
-    @read_transaction(session_keys)
+    @read_transaction(resolve_session_keys)
     async def get(self, tx: Transaction, ref: SessionRef) -> Session:
-        return (await tx.session())[0]
+        return (await tx.read_session())[0]
 
     @read_transaction()
     async def find(self, tx: Transaction, session_id: str) -> Session:
         checks.check_id(session_id, "session_id")
-        begin, key = name_part(session_id), (await self._tidy()).named
+        begin, key = encode_name(session_id), (await self._tidy()).named
         command = (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + b"\xff", b"LIMIT", 0, 2)
         (members,) = await tx.read(command)
-        refs = [SessionRef(user_id, id_) for id_, user_id in map(names_of, members)]
-        found = await load_sessions(tx, [self._session_keys(ref) for ref in refs])
+        refs = [SessionRef(user_id, id_) for id_, user_id in map(decode_names, members)]
+        found = await load_sessions(tx, [self._make_session_keys(ref) for ref in refs])
         if not found:
             raise SessionNotFound(session_id)
         if len(found) > 1:
@@ -95,53 +100,53 @@ class SessionMethods(Handle):
         tenant = await self._tidy()
         last = None if after is None else await self.get(after)
         idle_since = now - ttl if now is not None and ttl else None
-        key = tenant.recent if user_id is None else self._scope_keys(user_id).recent
+        key = tenant.recent if user_id is None else self._make_scope_keys(user_id).recent
         times = ["" if time is None else time for time in (now, idle_since)]
         by_status = None if user_id is not None else status
         pages = _Pages(self, tx, key, by_status, times, limit + 1, descending)
         found: dict[SessionRef, Session] = {}
-        async for session in pages.sessions(last, filtered=agent is not None or status is not None):
+        async for session in pages.iterate(last, filtered=agent is not None or status is not None):
             if agent is not None and session.agent != agent:
                 continue
-            if status is None or _status(session, now, idle_since) == status:
+            if status is None or _compute_status(session, now, idle_since) == status:
                 found.setdefault(session.ref, session)  # one that was used meanwhile may come again
             if len(found) > limit:
                 break
         return SessionPage(tuple(found.values())[:limit], len(found) > limit)
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def update(
         self, tx: Transaction, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
         checks.check_patch(patch)
         checks.check_int(timestamp, "timestamp")
-        old, _ = await tx.session()
+        old, _ = await tx.read_session()
         after = patch_session(old, patch, timestamp)
         check_version(old, expect)
-        await state.share(tx, None if isinstance(patch.state, UnsetType) else patch.state)
-        tx.save(after, profile=True)
+        await state.share_changes(tx, None if isinstance(patch.state, UnsetType) else patch.state)
+        tx.save_session(after, profile=True)
         return after
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def remove(
         self, tx: Transaction, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> Removed | None:
         await tx.read()
         if tx.record is None:
             return None
-        session, _ = await tx.session()
+        session, _ = await tx.read_session()
         check_version(session, expect)
         keys = tx.keys
         counted: list[Command] = [(b"HLEN", keys.compactions), (b"HLEN", keys.views), (b"ZCARD", keys.calls)]
-        commands = (*counted, (b"HLEN", keys.keyed), (b"HGETALL", keys.media_uses), all_versions(keys))
+        commands = (*counted, (b"HLEN", keys.keyed), (b"HGETALL", keys.media_uses), make_versions_command(keys))
         compactions, views, calls, keyed, uses, members = await tx.read(*commands)
         held = [decode_member(member) for member in members]
         if artifacts not in {None, len(held)}:
             raise Conflict(
                 f"session {session.id!r} has {len(held)} versions of artifacts, not {artifacts}: read them again"
             )
-        media_count, media_bytes = totals(uses)
-        delete(tx, members)
+        media_count, media_bytes = compute_totals(uses)
+        delete_session(tx, members)
         return Removed(
             messages=session.messages,
             retired=session.tail.next_seq - session.messages,
@@ -157,7 +162,7 @@ class SessionMethods(Handle):
             media_bytes=media_bytes,
         )
 
-    @write_transaction(_new_keys)
+    @write_transaction(_resolve_new_keys)
     async def replace(
         self,
         tx: Transaction,
@@ -175,7 +180,7 @@ class SessionMethods(Handle):
         payloads = checks.encode_payloads(entries)
         past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
         written, tail, live = rebuild_log(entries)
-        uses = await admit(tx, entries, media, install=True)
+        uses = await load_media_uses(tx, entries, media, install=True)
         payloads = [
             encode_payload(one.message) if one.erased else as_sent
             for one, as_sent in zip(written, payloads, strict=True)
@@ -183,41 +188,43 @@ class SessionMethods(Handle):
         await tx.read()
         if tx.record is not None and fresh:
             raise SessionExists(new.id)
-        old = None if tx.record is None else session_of(tx.record, tx.profile)
+        old = None if tx.record is None else build_session(tx.record, tx.profile)
         ends = old is not None and ending is not None and old.accessed_at < ending.ended_at
         if old is not None:
             if ends and ending is not None:
-                lifecycle.put_end(tx, old, ending)
+                lifecycle.end_session(tx, old, ending)
             else:
-                members = (await tx.read(all_versions(tx.keys)))[0] if tx.record and tx.record.artifacts else ()
-                delete(tx, members)
+                members = (
+                    (await tx.read(make_versions_command(tx.keys)))[0] if tx.record and tx.record.artifacts else ()
+                )
+                delete_session(tx, members)
         size = sum(map(len, payloads))
         session = install_session(tx.keys.tenant, new, past, old, tail, live=live, size=size)
-        tx.insert(session)
+        tx.insert_session(session)
         matching.mark_end(tx, None, tail.digest)
         write_entries(tx, written, payloads)
-        keep_media(tx, entries, written, uses, media)
-        keep_origins(tx, new.origins)
+        store_media(tx, entries, written, uses, media)
+        store_origins(tx, new.origins)
         write_calls(tx, past.calls)
         told = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
         return Appended(session, told, session.version, ended=ends)
 
-    @write_transaction(session_keys)
+    @write_transaction(resolve_session_keys)
     async def want(self, tx: Transaction, ref: SessionRef, holder: str) -> None:
         checks.check_id(holder, "holder")
-        session, _ = await tx.session()
+        session, _ = await tx.read_session()
         if session.claim is not None and session.claim.holder == holder and not session.claim.wanted:
-            tx.save(evolve(session, claim=Claim(holder, session.claim.until, wanted=True)))
+            tx.save_session(evolve(session, claim=Claim(holder, session.claim.until, wanted=True)))
 
 
-def delete(tx: Transaction, members: Sequence[bytes]) -> None:
+def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
     """Delete a session with all that belongs to it; `members` are its versions of artifacts."""
     keys = tx.keys
-    release(tx, members)
-    for key in (*keys.hanging, keys.head):
-        tx.do("UNLINK", key)
-    tx.do("HDEL", keys.shared, keys.field)
-    lifecycle.forget_marks(tx)
+    release_contents(tx, members)
+    for key in (*keys.dependents, keys.head):
+        tx.queue("UNLINK", key)
+    tx.queue("HDEL", keys.shared, keys.field)
+    lifecycle.remove_marks(tx)
     tx.record = tx.profile = None
 
 
@@ -237,16 +244,16 @@ class _Pages(NamedTuple):
     limit: int
     descending: bool
 
-    async def sessions(self, last: Session | None, *, filtered: bool) -> Any:
+    async def iterate(self, last: Session | None, *, filtered: bool) -> Any:
         """Yield sessions after `last`, wherever it is now."""
-        begin: int | None = 0 if last is None else await self._rank_after(_member(last), last.updated_at)
+        begin: int | None = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
         while begin is not None:
-            members, begin = await self._page(begin, max(self.limit, PAGE) if filtered else self.limit)
-            keys = [self.handle.database.keys.session(self.handle.tenant, *names_of(member)) for member in members]
+            members, begin = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
+            keys = [self.handle.database.keys.session(self.handle.tenant, *decode_names(member)) for member in members]
             for session in await load_sessions(self.tx, keys):
                 yield session
 
-    async def _page(self, begin: int, size: int) -> tuple[Sequence[bytes], int | None]:
+    async def _read_page(self, begin: int, size: int) -> tuple[Sequence[bytes], int | None]:
         """Return the members of a page, and where the next one begins."""
         if self.by_status is not None:
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
@@ -259,17 +266,17 @@ class _Pages(NamedTuple):
         (members,) = await self.tx.read((name, self.key, begin, begin + size - 1))
         if len(members) < size:
             return members, None
-        found = await self._rank(members[-1])
+        found = await self._find_rank(members[-1])
         return members, begin + size if found is None else found + 1
 
-    async def _rank(self, member: bytes) -> int | None:
+    async def _find_rank(self, member: bytes) -> int | None:
         name = b"ZREVRANK" if self.descending else b"ZRANK"
         found: int | None = (await self.tx.read((name, self.key, member)))[0]
         return found
 
-    async def _rank_after(self, member: bytes, score: int) -> int:
+    async def _find_rank_after(self, member: bytes, score: int) -> int:
         """Return the rank after a session; if it is not there any more, it is looked for among those of the same time."""
-        found = await self._rank(member)
+        found = await self._find_rank(member)
         if found is not None:
             return found + 1
         behind, command = (b"+inf", b"ZREVRANGE") if self.descending else (b"-inf", b"ZRANGE")
@@ -283,11 +290,11 @@ class _Pages(NamedTuple):
         return int(low)
 
 
-def _member(session: Session) -> bytes:
-    return name_part(session.user_id) + name_part(session.id) + name_part("")
+def _encode_member(session: Session) -> bytes:
+    return encode_name(session.user_id) + encode_name(session.id) + encode_name("")
 
 
-def _status(session: Session, now: int | None, idle_since: int | None) -> str:
+def _compute_status(session: Session, now: int | None, idle_since: int | None) -> str:
     """Return a session's status as a list counts it: one that has expired is closed."""
     if session.status != "active":
         return session.status

@@ -39,7 +39,7 @@ _ID_BYTES: Final = 12
 _decode = msgspec.json.Decoder().decode
 
 
-def _state_keys(handle: Handle, user_id: str | None) -> ScopeKeys:
+def _resolve_state_keys(handle: Handle, user_id: str | None) -> ScopeKeys:
     checks.check_state_names(user_id, ())
     return handle.database.keys.user(handle.tenant, user_id or "")
 
@@ -52,19 +52,19 @@ class StateMethods(Handle):
         self, tx: Transaction, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
     ) -> ScopedState:
         checks.check_state_names(user_id, names or ())
-        keys = await self._scope(user_id)
+        keys = await self._load_scope_keys(user_id)
         if known is not None:
-            version = _Held((await tx.fields(keys.state, [b""])).get(b"")).version
+            version = _ScopeTotals((await tx.read_fields(keys.state, [b""])).get(b"")).version
             if version == known:
                 return ScopedState(version, None)
         if names is None:
             (flat,) = await tx.read((b"HGETALL", keys.state))
             found = dict(zip(flat[::2], flat[1::2], strict=True))
         else:
-            found = await tx.fields(keys.state, [b"", *(name.encode() for name in names)])
-        return _scoped(_Held(found.pop(b"", None)).version, found)
+            found = await tx.read_fields(keys.state, [b"", *(name.encode() for name in names)])
+        return _decode_state(_ScopeTotals(found.pop(b"", None)).version, found)
 
-    @write_transaction(_state_keys)
+    @write_transaction(_resolve_state_keys)
     async def change_state(
         self,
         tx: Transaction,
@@ -77,10 +77,10 @@ class StateMethods(Handle):
     ) -> ScopedState:
         checks.check_scope_state(user_id, delta, values)
         scope: Scope = "app" if user_id is None else "user"
-        keys = await self._scope(user_id)
-        stored = await tx.fields(keys.state, [b"", *delta, *(values or {})])
+        keys = await self._load_scope_keys(user_id)
+        stored = await tx.read_fields(keys.state, [b"", *delta, *(values or {})])
         meta = stored.pop(b"", None)
-        held = _Held(meta)
+        held = _ScopeTotals(meta)
         if expect is not None and expect != held.version:
             raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
         known = {name: decode_value(name, data) for name, data in stored.items() if name in (values or {})}
@@ -89,28 +89,28 @@ class StateMethods(Handle):
         written = {name: after[name] for name in delta if after[name] != stored.get(name)}
         if written:
             tx.check(keys.state, b"", meta)
-            tx.do("share", keys.state, *_LIMITS, *_operations(written))
+            tx.queue("share", keys.state, *_LIMITS, *_encode_operations(written))
         there = {name: _decode(value) for name, value in after.items() if value is not None}
         return ScopedState(held.version + bool(written), there)
 
-    @write_transaction(_state_keys)
+    @write_transaction(_resolve_state_keys)
     async def drop_state(self, tx: Transaction, user_id: str | None) -> int:
-        keys = await self._scope(user_id)
-        meta = (await tx.fields(keys.state, [b""])).get(b"")
-        held = _Held(meta)
+        keys = await self._load_scope_keys(user_id)
+        meta = (await tx.read_fields(keys.state, [b""])).get(b"")
+        held = _ScopeTotals(meta)
         if held.keys:
             tx.check(keys.state, b"", meta)
-            tx.do("UNLINK", keys.state)
-            tx.do("HSET", keys.state, b"", b"%d 0 0" % (held.version + 1))
+            tx.queue("UNLINK", keys.state)
+            tx.queue("HSET", keys.state, b"", b"%d 0 0" % (held.version + 1))
         return held.keys
 
-    async def _scope(self, user_id: str | None) -> ScopeKeys:
+    async def _load_scope_keys(self, user_id: str | None) -> ScopeKeys:
         if user_id is None:  # what sessions changed of it may still be in their users' outboxes
             await self._tidy()
-        return self._scope_keys(user_id)
+        return self._make_scope_keys(user_id)
 
 
-class _Held:
+class _ScopeTotals:
     """What a scope has: version, bytes and number of keys."""
 
     __slots__ = ("keys", "size", "version")
@@ -119,7 +119,7 @@ class _Held:
         self.version, self.size, self.keys = map(int, (meta or b"0 0 0").split())
 
 
-def _scoped(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
+def _decode_state(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
     values: dict[str, Any] = {}
     damaged: list[str] = []
     for name, value in held.items():
@@ -130,38 +130,38 @@ def _scoped(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
     return ScopedState(version, values, tuple(damaged))
 
 
-async def share(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
+async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
     """Add what a session's write changes of shared state. Raises `InvalidRequest`, `TooLarge`."""
     parts = split(delta) if delta else {}
     for scope in _SHARED:
         if scope not in parts:
             continue
         keys, part = tx.database.keys.user(tx.keys.tenant, tx.keys.user_id if scope == "user" else ""), parts[scope]
-        stored = await tx.fields(keys.state, [b"", *part])
+        stored = await tx.read_fields(keys.state, [b"", *part])
         meta = stored.pop(b"", None)
-        held = _Held(meta)
+        held = _ScopeTotals(meta)
         after, *_ = change_values(scope, stored, part, keys=held.keys, size=held.size)
         written = {name: value for name, value in after.items() if value != stored.get(name)}
         if not written:
             continue
-        if scope == "app" and tx.apart:
-            tx.tell(b"v", secrets.token_bytes(_ID_BYTES), *_operations(part))
-        elif tx.job.hopeful:
-            tx.do("share", keys.state, *_LIMITS, *_operations(part))
+        if scope == "app" and tx.is_cluster:
+            tx.add_news(b"v", secrets.token_bytes(_ID_BYTES), *_encode_operations(part))
+        elif tx.job.assumes_new_key:
+            tx.queue("share", keys.state, *_LIMITS, *_encode_operations(part))
         else:
             tx.check(keys.state, b"", meta)
-            tx.do("share", keys.state, *_LIMITS, *_operations(written))
+            tx.queue("share", keys.state, *_LIMITS, *_encode_operations(written))
 
 
-def _operations(changes: Mapping[str, Change | bytes]) -> list[bytes | int]:
+def _encode_operations(changes: Mapping[str, Change | bytes]) -> list[bytes | int]:
     """Return changes as `state.lua` takes them; a value that is bytes is JSON already."""
     flat: list[bytes | int] = []
     for name, change in changes.items():
-        flat += (name.encode(), weight(name, b""), *_operation(name, change))
+        flat += (name.encode(), weight(name, b""), *_encode_operation(name, change))
     return flat
 
 
-def _operation(name: str, change: Change | bytes) -> tuple[bytes, bytes]:
+def _encode_operation(name: str, change: Change | bytes) -> tuple[bytes, bytes]:
     if change is None:
         return b"-", b""
     if isinstance(change, Increment):

@@ -7,10 +7,10 @@ from typing import Final, Self
 from holdfast.stores import checks
 from holdfast.stores.logic.network import NAME, SessionCache
 from holdfast.stores.redis import health
-from holdfast.stores.redis.address import address_of
+from holdfast.stores.redis.address import parse_address
 from holdfast.stores.redis.artifacts import ArtifactMethods
 from holdfast.stores.redis.compactions import CompactionMethods
-from holdfast.stores.redis.convert import LAYOUT, UNFINISHED, check_converted, convert, layouts_of
+from holdfast.stores.redis.convert import LAYOUT, UNFINISHED, check_converted, convert, read_layouts
 from holdfast.stores.redis.database import Database, Head, Transaction
 from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.lifecycle import LifecycleMethods
@@ -60,10 +60,10 @@ class RedisStore(
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
         """Return the layouts that the place at `url` has had; nothing is changed."""
-        address = address_of(url)
+        address = parse_address(url)
         nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
         try:
-            found = await layouts_of(nodes, keys)
+            found = await read_layouts(nodes, keys)
             return {number: checksum for number, checksum in found.items() if checksum != UNFINISHED}
         finally:
             await nodes.close()
@@ -75,13 +75,13 @@ class RedisStore(
     async def open(cls, url: str, *, tenant: str) -> Self:
         """Open the place at `url`. What others left unfinished is finished first."""
         checks.check_id(tenant, "tenant")
-        address = address_of(url)
+        address = parse_address(url)
         remembered: SessionCache[Head] = SessionCache()
         nodes, keys = Nodes(address, remembered), Keys(address.prefix)
         try:
-            found = await health.healths(nodes)
-            health.check(found, nodes.name, clustered=address.clustered, allow_eviction=address.allow_eviction)
-            layouts = await layouts_of(nodes, keys)
+            found = await health.load_health(nodes)
+            health.check_health(found, nodes.name, clustered=address.is_cluster, allow_eviction=address.allow_eviction)
+            layouts = await read_layouts(nodes, keys)
             missing = list_pending(
                 nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED}
             )
@@ -110,8 +110,8 @@ class RedisStore(
 
         async def work(tx: Transaction) -> None:
             await tx.read((b"HLEN", layout))
-            tx.do("HSET", layout, b"ping", b"1")
-            tx.do("HDEL", layout, b"ping")
+            tx.queue("HSET", layout, b"ping", b"1")
+            tx.queue("HDEL", layout, b"ping")
 
         await self.run(None, work, write=True)
 
@@ -121,10 +121,10 @@ class RedisStore(
             await self.database.close()
 
 
-async def inspected(url: str) -> list[health.Health]:
+async def inspect_servers(url: str) -> list[health.Health]:
     """Return how the servers at `url` say that they are set up; nothing is changed. Raises `StoreUnavailable`."""
-    nodes = Nodes(address_of(url), SessionCache())
+    nodes = Nodes(parse_address(url), SessionCache())
     try:
-        return await health.healths(nodes)
+        return await health.load_health(nodes)
     finally:
         await nodes.close()

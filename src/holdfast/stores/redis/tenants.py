@@ -17,8 +17,8 @@ from holdfast.stores.keys import ApiKey
 from holdfast.stores.redis.connection import Key
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
-from holdfast.stores.redis.keys import number_of, number_part
-from holdfast.stores.redis.records import fit, pack, unpack_list
+from holdfast.stores.redis.keys import decode_number, encode_number
+from holdfast.stores.redis.records import check_int64, pack, unpack_list
 
 _STALE: Final = 3_600_000
 """Milliseconds after which an expired lease is forgotten: a caller whose clock is ahead must not forget those in use."""
@@ -60,9 +60,9 @@ class TenantMethods(Handle):
         if held is not None and held[0] != holder and held[1] > now:
             return False
         tx.check(keys.holders, name, stored)
-        tx.do("HSET", keys.holders, name, pack((holder, until)))
-        tx.do("ZADD", keys.leases, until, name)
-        tx.do("clean", keys.leases, Key(keys.holders), now - _STALE)
+        tx.queue("HSET", keys.holders, name, pack((holder, until)))
+        tx.queue("ZADD", keys.leases, until, name)
+        tx.queue("clean", keys.leases, Key(keys.holders), now - _STALE)
         return True
 
     @read_transaction()
@@ -80,8 +80,8 @@ class TenantMethods(Handle):
         (stored,) = await tx.read((b"HGET", keys.holders, name))
         if stored is not None and unpack_list(stored)[0] == holder:
             tx.check(keys.holders, name, stored)
-            tx.do("HDEL", keys.holders, name)
-            tx.do("ZREM", keys.leases, name)
+            tx.queue("HDEL", keys.holders, name)
+            tx.queue("ZREM", keys.leases, name)
 
     # -- what was learned ------------------------------------------------------------
 
@@ -100,12 +100,12 @@ class TenantMethods(Handle):
         if (None if stored is None else stored[8:]) != expect:
             return False
         tx.check(keys.learned, model, stored)
-        tx.do("HSET", keys.learned, model, number_part(timestamp) + data)
+        tx.queue("HSET", keys.learned, model, encode_number(timestamp) + data)
         if stored is not None:
-            tx.do("ZREM", keys.learned_at, stored[:8] + model.encode())
-        tx.do("ZADD", keys.learned_at, 0, number_part(timestamp) + model.encode())
+            tx.queue("ZREM", keys.learned_at, stored[:8] + model.encode())
+        tx.queue("ZADD", keys.learned_at, 0, encode_number(timestamp) + model.encode())
         if stored is None:
-            tx.do("trim", keys.learned_at, Key(keys.learned), LEARNED_MODELS)
+            tx.queue("trim", keys.learned_at, Key(keys.learned), LEARNED_MODELS)
         return True
 
     # -- API keys ----------------------------------------------------------------------
@@ -118,9 +118,9 @@ class TenantMethods(Handle):
             raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
         tx.check(keys.api_keys, key.id, None)
         tx.check(keys.api_hashes, key.hash, None)
-        tx.do("HSET", keys.api_keys, key.id, _encode_key(key))
-        tx.do("HSET", keys.api_hashes, key.hash, key.id)
-        tx.do("ZADD", keys.api_ids, 0, key.id)
+        tx.queue("HSET", keys.api_keys, key.id, _encode_key(key))
+        tx.queue("HSET", keys.api_hashes, key.hash, key.id)
+        tx.queue("ZADD", keys.api_ids, 0, key.id)
 
     @read_transaction()
     async def key_of(self, tx: Transaction, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name
@@ -135,18 +135,20 @@ class TenantMethods(Handle):
         checks.check_limit(limit)
         keys, begin = self._tenant_keys, b"(" + after.encode() if after else b"-"
         (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, limit))
-        return tuple(map(_decode_key, (await tx.fields(keys.api_keys, ids)).values()))
+        return tuple(map(_decode_key, (await tx.read_fields(keys.api_keys, ids)).values()))
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
         checks.check_id(key_id, "key_id")
-        found = await self._change_key(key_id, "revoked_at", fit(timestamp), lambda before: before is None)
+        found = await self._change_key(key_id, "revoked_at", check_int64(timestamp), lambda before: before is None)
         if found is None:
             raise KeyNotFound(key_id)
         return found
 
     async def use_key(self, key_id: str, *, timestamp: int) -> None:
         checks.check_id(key_id, "key_id")
-        await self._change_key(key_id, "used_at", fit(timestamp), lambda before: before is None or before < timestamp)
+        await self._change_key(
+            key_id, "used_at", check_int64(timestamp), lambda before: before is None or before < timestamp
+        )
 
     @write_transaction()
     async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
@@ -159,7 +161,7 @@ class TenantMethods(Handle):
         if applies(getattr(key, name)):
             key = evolve(key, **{name: timestamp})
             tx.check(keys.api_keys, key_id, stored)
-            tx.do("HSET", keys.api_keys, key_id, _encode_key(key))
+            tx.queue("HSET", keys.api_keys, key_id, _encode_key(key))
         return key
 
     # -- contents --------------------------------------------------------------------
@@ -171,10 +173,10 @@ class TenantMethods(Handle):
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.written, blob))
         # When the last of its parts was written: which part that is does not matter.
-        newest = timestamp if stored is None else max(timestamp, number_of(stored))
-        tx.do("HSET", keys.parts(blob), part, data)
-        tx.do("HSET", keys.written, blob, number_part(newest))
-        tx.do("ZADD", keys.blobs, 0, blob)
+        newest = timestamp if stored is None else max(timestamp, decode_number(stored))
+        tx.queue("HSET", keys.parts(blob), part, data)
+        tx.queue("HSET", keys.written, blob, encode_number(newest))
+        tx.queue("ZADD", keys.blobs, 0, blob)
 
     @read_transaction()
     async def blob(self, tx: Transaction, blob: str, part: int) -> bytes | None:
@@ -187,9 +189,9 @@ class TenantMethods(Handle):
         checks.check_blobs(blobs)
         keys = self._tenant_keys
         for blob in blobs:
-            tx.do("UNLINK", keys.parts(blob))
-            tx.do("HDEL", keys.written, blob)
-            tx.do("ZREM", keys.blobs, blob)
+            tx.queue("UNLINK", keys.parts(blob))
+            tx.queue("HDEL", keys.written, blob)
+            tx.queue("ZREM", keys.blobs, blob)
 
     @read_transaction()
     async def blobs(self, tx: Transaction, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
@@ -200,8 +202,8 @@ class TenantMethods(Handle):
         while len(found) < limit:
             begin = b"(" + place if place else b"-"
             (blobs,) = await tx.read((b"ZRANGEBYLEX", keys.blobs, begin, b"+", b"LIMIT", 0, limit))
-            written = await tx.fields(keys.written, blobs)
-            found += (blob.decode() for blob, time in written.items() if number_of(time) < before)
+            written = await tx.read_fields(keys.written, blobs)
+            found += (blob.decode() for blob, time in written.items() if decode_number(time) < before)
             if len(blobs) < limit:
                 break
             place = blobs[-1]
