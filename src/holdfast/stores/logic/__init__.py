@@ -1,7 +1,14 @@
-"""What the stores of this package share: what every operation does, as steps that name their statements.
+"""Implement the store contract for any database that runs named statements.
 
-`reads`, `writes`, `overlays`, `life`, `claims`, `matching`, `media`, `artifacts`, `memories`, `keys` and `tenants` say what happens, `state` what
-becomes of what sessions share, `index_reads`, `index_writes` and `index_vectors` what an index does; `store` (with `artifact_store` and
-`memory_store`) and `index` are the contracts on top of them, `rows` and `index_rows` what a row means. A database runs the steps:
-`holdfast.stores.sql` knows the statements of each dialect, `network` what databases behind one need.
+Each operation is a generator of steps that name their statements; a `Database` (`steps`) runs them.
+
+| modules | subject |
+| --- | --- |
+| `reads`, `writes`, `compactions`, `lifecycle`, `matching`, `media`, `artifacts`, `memories`, `state`, `tenants` | what each operation reads and writes |
+| `index_reads`, `index_writes`, `index_vectors` | what an index reads and writes |
+| `store`, `index` | the contracts: they check arguments and run the steps |
+| `rows`, `index_rows` | conversion of rows to structs and back |
+| `network` | what databases behind a network need |
+
+`holdfast.stores.sql` has the statements of each dialect.
 """

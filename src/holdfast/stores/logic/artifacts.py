@@ -1,4 +1,4 @@
-"""Artifacts: their names, their versions, and contents that the database keeps."""
+"""Artifacts of SQL stores: their names, their versions, and contents that the database keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.stores.scope_changes import KnownName, add_version, check_artifact
 
 
 class ArtifactMethods(Handle):
-    """The methods of `ArtifactStore` of a handle that runs steps."""
+    """The methods of `ArtifactStore` for a handle that runs steps."""
 
     async def add_artifact(
         self,
@@ -84,7 +84,7 @@ class ArtifactMethods(Handle):
 
 
 def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
-    """The columns that a scope's rows have in common; raises `SessionNotFound`."""
+    """Return the columns that all rows of a scope share. Raises `SessionNotFound`."""
     if isinstance(scope, UserRef):
         return 0, tenant, scope.user_id
     row = yield from read_session_row(tenant, scope)
@@ -94,7 +94,7 @@ def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Ste
 
 
 def _read_name(place: Row, name: str) -> Steps[KnownName]:
-    """What is known of a name, or of the one that stands in its way; nothing when it is free."""
+    """Return the row of a name, or of another name that folds to the same; an empty one if the name is free."""
     rows = yield Query("artifact_name_get", (*place, fold_name(name)))
     return KnownName(decode_text(rows[0][0]), *rows[0][1:]) if rows else KnownName()
 
@@ -146,7 +146,7 @@ def _find_blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str
 def _add_artifact(
     tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
 ) -> Steps[Artifact]:
-    # Before the session is looked for: an attempt whose outcome nobody knew is run again, and may have been done.
+    # Before the session is looked up: an attempt with an unknown outcome is run again and may have succeeded.
     done = yield Query("artifact_of_blob", (tenant, new.blob))
     if done:
         return decode_artifact(done[0])
@@ -164,7 +164,7 @@ def _add_artifact(
 
 
 def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
-    """The one version behind `expect`, if it is what is to be saved."""
+    """Return the one version after `expect` if it already holds this content. Raises `StaleArtifact` otherwise."""
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))
         found = decode_artifact(rows[0])
@@ -173,7 +173,7 @@ def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect
     raise StaleArtifact(new.name, newest=known.newest)
 
 
-# -- taking away -------------------------------------------------------------
+# -- dropping ----------------------------------------------------------------
 
 
 def _drop_artifacts(tenant: str, scope: Scope, name: str | None, version: int | None) -> Steps[tuple[Artifact, ...]]:

@@ -1,4 +1,4 @@
-"""What lies over a log: saved views and compactions. What makes them, and what a change of the log does to them."""
+"""Steps for what is derived from a log: saved views and compactions, and how changes of the log affect them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.session_changes import is_late, make_stored_compaction
 
 _IN_USE = ("live", "superseded")
-"""Compactions that are live, or may be again."""
+"""Statuses of compactions that are live, or may become live again."""
 
 
 # -- views -------------------------------------------------------------------
 
 
 def forget_views(pk: int, version: int) -> Steps[None]:
-    """Drop a session's views, and those that are being built right now on what has just changed."""
+    """Drop a session's views, and make those stale that are being built right now from what has just changed."""
     yield Query("views_delete", (pk,))
     yield Query("views_stale", (pk, version))
 
 
 def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> Steps[None]:
-    """Save the views that were built on what still holds; a write of nothing else deletes those that were saved longest ago.
+    """Save the views that are still valid. A write of views alone also trims those that were saved longest ago.
 
     Args:
         pk: the session.
-        write: has them by key.
-        views_from: the version before which all are too old.
-        laid: the compactions of the same write. A view knows its own; with one that was dead on arrival goes its view.
+        write: has the views by key.
+        views_from: views built at an earlier version than this are out of date.
+        laid: the compactions of the same write. A view includes its own compaction, so it is not saved if that was dead on arrival.
     """
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     rows = [
@@ -51,12 +51,12 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
     ]
     if rows:
         yield Many("view_put", rows)
-        if not (write.entries or write.calls or write.compactions):  # a turn's write has no time for that
+        if not (write.entries or write.calls or write.compactions):  # trimming would slow down a turn's write
             yield Query("views_trim", (pk, VIEWS_KEPT))
 
 
 def _compute_known_version(view: SavedView, fate: str | None) -> int:
-    """The version up to which the view knows of compactions."""
+    """Return the session's version up to which the view includes compactions."""
     return ENDLESS if view.built_at is None or fate == "live" else view.built_at
 
 
@@ -64,12 +64,12 @@ def _compute_known_version(view: SavedView, fate: str | None) -> int:
 
 
 def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
-    """Record the compactions of a write, behind all else that it does to the log.
+    """Record the compactions of a write, after everything else that it changes in the log.
 
     Args:
         pk: the session.
         new: in order.
-        version: the session's, behind the write.
+        version: the session's version after the write.
     """
     if not new:
         return ()
@@ -97,9 +97,9 @@ def _record_compaction(
 
 
 def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
-    """Whether the log and the view are still as they were when `new` was made.
+    """Return True if the log and the view are still as they were when `new` was made.
 
-    Retiring takes a log's end, so nothing of the range was retired when its last entry is still there.
+    Retiring removes the end of a log, so if the last entry of the range is still live, the whole range is.
     """
     if not (yield Query("entry_is_live", (pk, new.last))):
         return False
@@ -111,7 +111,7 @@ def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
 
 
 def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
-    """See `Store.drop_compaction`."""
+    """Drop a live or superseded compaction, and return it. Raises `CompactionNotFound`."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = yield Query("compaction_get", (pk, id_))
@@ -120,26 +120,26 @@ def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> S
     yield Query("compaction_drop", (pk, id_))
     yield Query("compactions_revive", (pk,))
     yield Query("session_patch", (pk, session.version + 1, timestamp, session.agent, session.ttl))
-    # A compaction that is being made right now may be made from this one.
+    # A compaction that is being made right now may be based on this one.
     yield Query("compactions_stale", (pk, session.version + 1))
     yield from forget_views(pk, session.version + 1)
     return decode_compaction((yield Query("compaction_get", (pk, id_)))[0])
 
 
 def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
-    """What overlays forget when the live path ends before `before` now."""
+    """Update compactions and views after the live path was cut before `before`."""
     yield Query("compactions_retire", (pk, before))
     yield Query("compactions_revive", (pk,))
     yield from forget_views(pk, version)
 
 
 def update_after_erasure(pk: int, seq: int, version: int, shift: int) -> Steps[None]:
-    """What overlays forget when an entry is erased.
+    """Update compactions and views after an entry was erased.
 
     Args:
         pk: the session.
         seq: the entry.
-        version: the session's, behind the write.
+        version: the session's version after the write.
         shift: how much the live path's running totals changed from the entry on.
     """
     if shift:

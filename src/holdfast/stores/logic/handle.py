@@ -1,4 +1,4 @@
-"""What all parts of a handle on a SQL database share: a tenant, and a database that runs steps."""
+"""The base of all handles on a SQL database: a tenant, and a database that runs steps."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 class _WriteState:
-    """What the handles of a database know of its writes.
+    """What the handles of one database share about its writes.
 
     Attributes:
-        refused: whether one was refused since the last `ping` that was not.
+        refused: True if a write failed since the last `ping` that succeeded.
     """
 
     refused = False
 
 
 class Handle:
-    """A handle of one tenant; its parts are in the modules next to this one."""
+    """A handle of one tenant; the modules next to this one add its methods."""
 
     durable = True
-    """See `Store.durable`."""
+    """True, since a SQL database outlives the process; a store in memory overrides it."""
 
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
         checks.check_id(tenant, "tenant")
@@ -85,12 +85,12 @@ class Handle:
         return await self.database.write(steps, scrub=scrub, queue=queue)
 
     def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
-        """The queues of scopes that changes of a session's state reach, besides its own."""
+        """Return the queues of the other scopes that changes of a session's state reach."""
         return [(self.tenant, user_id) for user_id in state.list_reached_scopes(scope.user_id, delta)]
 
 
 def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
-    """Return the error with the session that it is about, if it is about one and does not name it yet."""
+    """Return the error with the session that it is about, unless it already names one or is about no session."""
     if not isinstance(scope, SessionRef) or error.session_id is not None:
         return error
     return error.naming(scope.user_id, scope.id)

@@ -1,4 +1,4 @@
-"""The contract of an index on top of any database that runs statements; see `holdfast.recall.base`."""
+"""The index contract (`holdfast.recall.base`) for any database that runs named statements."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from holdfast.stores.logic.steps import Database, Steps, do_nothing
 T = TypeVar("T")
 NOTE_BYTES: Final = 64 * 1024
 SCANNING: Final = ("numpy", "python")
-"""What searches vectors where the database does not compare them."""
+"""Vector engines that compare vectors in Python, because the database cannot."""
 _DIGEST: Final = 16
 _TRAITS: Final = 1 << 31
 _NUMBER: Final = 1 << 62
 
 
 class LogicIndex:
-    """A handle of one tenant; see `holdfast.recall.base.Index`. It checks, and leaves the rest to the steps."""
+    """An index handle of one tenant: it checks arguments and runs the steps."""
 
     def __init__(
         self, database: Database, tenant: str, *, engine: str, compress: bool = False, owner: bool = True
@@ -172,7 +172,7 @@ class LogicIndex:
             await self.database.close()
 
     async def _sweep(self) -> None:
-        """Take away what nobody finds any more, in parts: others write in between."""
+        """Delete what hidden spaces contain, in parts, so that other writes get in between."""
         while await self._write(partial(index_writes.sweep, self.tenant), scrub=True):
             pass
 
@@ -187,7 +187,7 @@ class LogicIndex:
         return await self.database.write(steps, scrub=scrub, queue=("index", self.tenant, space))
 
 
-# -- what is refused -----------------------------------------------------------
+# -- checks --------------------------------------------------------------------
 
 
 def _check_text(value: str, param: str) -> None:

@@ -1,7 +1,7 @@
-"""How a lookup finds what may answer: posting lists from the rarest term on, a provisional order, then the rows of the best.
+"""Steps of lookups: read posting lists starting with the rarest term, rank provisionally, then read the rows of the best.
 
-What it costs depends on `POSTINGS` and `CANDIDATES`, not on how much there is: terms that nearly everybody says are not looked
-for, only counted in what the others find.
+The cost depends on `POSTINGS` and `CANDIDATES`, not on the size of the index: terms that occur in most documents are not
+searched for, only counted in the documents that the other terms find.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 AT_ONCE: Final = 8
 """Posting lists that one statement reads."""
 NARROW: Final = 2000
-"""Documents that may be read one by one where filters leave no more: posting lists are those of the whole space."""
+"""If filters leave no more documents than this, they may be read one by one, since posting lists are those of the whole space."""
 COSTLIER: Final = 2
-"""How many rows of posting lists are gone through in the time that reading a document takes."""
+"""Rows of posting lists that can be read in the time that reading one document takes."""
 FILTERED: Final = 4 * POSTINGS
-"""Rows of posting lists that are held against filters, more or less; those of the rarest term all are."""
+"""Rows of posting lists that are checked against filters, approximately; those of the rarest term are all checked."""
 _AHEAD: Final = 16
 """Spaces whose sources one statement lists."""
 _decode_ids: Final = msgspec.json.Decoder(list[int]).decode
 _NOBODY: Final = "none"
-"""A word that no document has: all begin with a letter of their channel, and have an underscore."""
+"""A word that no document has: all words begin with a channel's letter and contain an underscore."""
 
 
 class LookupScope(NamedTuple):
-    """Where a lookup looks."""
+    """The part of the index that a lookup searches."""
 
     space: int
     channel: int
@@ -70,13 +70,13 @@ class LookupScope(NamedTuple):
     filters: Row
     """The parameters of its filter."""
     named: Sequence[int] | None = None
-    """The sources that the filter names; None: it names none."""
+    """The sources that the filter names; None if it names none."""
     size: int = 0
-    """Documents that those have."""
+    """Number of documents of those sources."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the filter names sources, and there is none of them."""
+        """True if the filter names sources, and none of them exists."""
         return self.named is not None and not self.named
 
     @property
@@ -86,7 +86,7 @@ class LookupScope(NamedTuple):
 
 
 def resolve_scope(tenant: str, lookup: Lookup) -> Steps[LookupScope | None]:
-    """Where to look; None where the space has nothing."""
+    """Return the part of the index to search; None if the space is empty."""
     row = yield from read_space(tenant, lookup.space)
     if row is None:
         return None
@@ -103,7 +103,7 @@ def resolve_scope(tenant: str, lookup: Lookup) -> Steps[LookupScope | None]:
 
 
 def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
-    """How many documents each of these sources has, by its number."""
+    """Return the number of documents of each of these sources, by the source's number."""
     rows = yield Query("index_sources_named", (space, encode_texts(ids)))
     return dict(sorted(tuple(row) for row in rows))
 
@@ -112,7 +112,7 @@ def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
 
 
 def find_candidates(tenant: str, asked: Lookup) -> Steps[Candidates]:
-    """See `Index.lookup`."""
+    """Return the candidates of a lookup, with the counts that ranking needs."""
     place = yield from resolve_scope(tenant, asked)
     if place is None:
         return Candidates([], 0, 0, {})
@@ -128,7 +128,7 @@ def find_candidates(tenant: str, asked: Lookup) -> Steps[Candidates]:
 
 
 def _compute_limit(asked: Lookup, place: LookupScope) -> int:
-    """Candidates that are given at most; in a small space all."""
+    """Return the maximum number of candidates; in a small space, all documents."""
     return asked.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
 
 
@@ -146,13 +146,13 @@ def _read_newest(place: LookupScope, limit: int, count: TermCounter) -> Steps[li
 
 
 def _query_newest(place: LookupScope, limit: int) -> Query:
-    """The newest documents that pass the filter."""
+    """Return the statement for the newest documents that pass the filter."""
     name = "index_candidates_newest" if place.named is None else "index_candidates_of"
     return Query(name, (limit, *place.prefix, *place.filters))
 
 
 def _find_matching(asked: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
-    """Documents that have at least one of the terms, in order of their ids."""
+    """Return documents that have at least one of the terms, in order of their ids."""
     limit, count = _compute_limit(asked, place), make_counter(frequencies)
     if (yield from _is_narrow(place, asked.filters, sum(frequencies.values()))):
         rows = {row[0]: row for row in (yield _query_newest(place, NARROW))}
@@ -167,7 +167,7 @@ def _find_matching(asked: Lookup, place: LookupScope, frequencies: Mapping[str, 
 
 
 def read_candidates(place: LookupScope, ids: Sequence[int], count: TermCounter, filters: Row) -> Steps[list[Candidate]]:
-    """The documents with these ids that pass a filter, in order."""
+    """Return the documents with these ids that pass a filter, in order."""
     if not ids:
         return []
     rows = yield Query("index_candidates", (encode_array(ids), *place.prefix, *filters))
@@ -177,7 +177,7 @@ def read_candidates(place: LookupScope, ids: Sequence[int], count: TermCounter, 
 
 
 def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[bool]:
-    """Whether filters leave so few documents that reading all of them costs less than all `postings`."""
+    """Return True if filters leave so few documents that reading all of them costs less than reading all `postings`."""
     most = min(NARROW, postings // COSTLIER)
     if place.named is not None:
         return place.size <= most
@@ -193,7 +193,7 @@ def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[boo
 def _read_postings(
     place: LookupScope, frequencies: Mapping[str, int], *, filtered: bool
 ) -> Steps[dict[str, Collection[int]]]:
-    """Ids of documents by term, from the rarest term on, until there are `POSTINGS`; in a small space all."""
+    """Return ids of documents by term, from the rarest term on, until there are `POSTINGS`; in a small space, all of them."""
     terms = sorted(frequencies, key=lambda term: (frequencies[term], term))
     prefix = make_prefix(place.space, place.channel)
     words = {term: prefix + key_of(term) for term in terms}
@@ -212,7 +212,7 @@ def _read_postings(
 
 
 def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Whole posting lists, several at once."""
+    """Read whole posting lists, several per statement."""
     found: dict[str, Collection[int]] = {}
     terms = list(words)
     for start in range(0, len(terms), AT_ONCE):
@@ -223,14 +223,14 @@ def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[in
         for at, id_ in rows:
             if type(id_) is int:
                 lists[at].append(id_)
-            elif at < len(part):  # all of a word at once, where that is quicker
+            elif at < len(part):  # dialects for which that is faster return all ids of a word at once
                 lists[at] = _decode_ids(id_)
         found |= zip(part, lists, strict=True)
     return found
 
 
 def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Where even the rarest is said everywhere: documents that have the two rarest, and the newest that have the rarest."""
+    """Return documents with the two rarest terms, and the newest with the rarest, for when even the rarest term is very common."""
     first, *others = words
     found: dict[str, Collection[int]] = {}
     rows = yield Query("index_postings_newest", (words[first], words[first], POSTINGS // 2))
@@ -245,7 +245,7 @@ def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[i
 def _read_filtered_lists(
     place: LookupScope, words: Mapping[str, str], frequencies: Mapping[str, int], room: int
 ) -> Steps[dict[str, Collection[int]]]:
-    """Ids of documents that pass the filter."""
+    """Return ids by term of documents that pass the filter."""
     found: dict[str, Collection[int]] = {}
     seen = 0
     for term, word in words.items():
@@ -264,9 +264,9 @@ def _read_filtered_lists(
 def _choose_best(
     lists: Mapping[str, Collection[int]], frequencies: Mapping[str, int], documents: int, limit: int
 ) -> list[int]:
-    """The ids that are to be candidates, in order.
+    """Return the ids of the candidates, in order.
 
-    Where there are too many, those that match what is rare, or whose neighbours do: a turn next to the one that says it.
+    If there are too many, those are chosen that match rare terms, or whose neighbours do: a turn next to the one with the answer.
     """
     scores: dict[int, float] = {}
     for term, ids in lists.items():
@@ -289,7 +289,7 @@ def _choose_best(
 
 
 def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
-    """The `most` best, ties to the newest."""
+    """Return the `most` ids with the highest scores; of equal scores the newest."""
     if len(scores) <= most:
         return list(scores)
     often = Counter(scores.values())  # one value for all that match the same terms
@@ -303,18 +303,18 @@ def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
     return better + equal[:room]
 
 
-# -- what is there -------------------------------------------------------------
+# -- stored data ---------------------------------------------------------------
 
 
 def read_progress(tenant: str, space: Space, source_id: str) -> Steps[Progress | None]:
-    """See `Index.progress`."""
+    """Return how far a source is indexed; None if it is not in the index."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     return known.progress if known else None
 
 
 def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
-    """See `Index.held`."""
+    """Return seq and digest of a source's documents, from `start` on."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if known is None:
@@ -324,7 +324,7 @@ def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: in
 
 
 def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
-    """See `Index.at`."""
+    """Return a source's documents with these `seq`s, as candidates without counts."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})
@@ -335,7 +335,7 @@ def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> S
 
 
 def read_near(tenant: str, asked: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
-    """See `Index.near`."""
+    """Return the documents at these places of a lookup's scope that pass its filter."""
     place = yield from resolve_scope(tenant, asked)
     if place is None or place.is_empty:
         return []
@@ -352,7 +352,7 @@ def read_near(tenant: str, asked: Lookup, places: Sequence[tuple[int, int]]) -> 
 def list_sources(
     tenant: str, space: Space | None, after: tuple[Space, str] | None, limit: int, *, incomplete: bool
 ) -> Steps[list[tuple[Space, str, Progress]]]:
-    """See `Index.sources`."""
+    """List sources with their progress, in order."""
     if incomplete:
         low, high = 0, ENDLESS
         if space is not None:
@@ -374,7 +374,7 @@ def list_sources(
 
 
 def _list_sources_of_space(tenant: str, space: Space, behind: str | None, limit: int) -> Steps[Rows]:
-    """Rows of a space's sources, all or those behind one; an id may be empty."""
+    """Return the rows of a space's sources, all or those after one; an id may be empty."""
     row = yield from read_space(tenant, space)
     if row is None:
         return []
@@ -382,9 +382,12 @@ def _list_sources_of_space(tenant: str, space: Space, behind: str | None, limit:
 
 
 def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
-    """Rows of the sources behind a place: first those of its own space, then space by space, so that none is read from its beginning twice."""
+    """Return the rows of the sources after a place.
+
+    Those of its own space come first, then space by space, so that no space is read from its beginning twice.
+    """
     found = list[Row]()
-    place: tuple[str, str] = ("", "")  # nothing comes before an empty kind
+    place: tuple[str, str] = ("", "")  # the empty kind sorts first
     if after is not None:
         place = after[0]
         found += yield from _list_sources_of_space(tenant, *after, limit)
@@ -398,7 +401,7 @@ def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit:
 
 
 def read_status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
-    """See `Index.status`."""
+    """Return counts of sources, documents and vectors."""
     low, high = 0, ENDLESS
     if space is not None:
         row = yield from read_space(tenant, space)
@@ -422,13 +425,13 @@ def read_status(tenant: str, space: Space | None, engine: str) -> Steps[IndexSta
 
 
 def read_note(tenant: str, name: str) -> Steps[bytes | None]:
-    """See `Index.note`."""
+    """Return a note; None if there is none."""
     rows = yield Query("index_note_get", (tenant, name))
     return bytes(rows[0][0]) if rows else None
 
 
 def keep_note(tenant: str, name: str, data: bytes | None, *, new: bool) -> Steps[None]:
-    """See `Index.keep_note`."""
+    """Store a note, or delete it if `data` is None."""
     if data is None:
         yield Query("index_note_delete", (tenant, name))
     else:
@@ -439,5 +442,5 @@ _NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)
 
 
 def list_neighbours(ids: Iterable[int]) -> list[int]:
-    """Ids around these, of places in the same source and channel."""
+    """Return the ids around these that are in the same source and channel."""
     return [id_ + step for id_ in ids for step in _NEIGHBOURS if (id_ + step) >> 24 == id_ >> 24]

@@ -1,4 +1,4 @@
-"""What an index keeps, as rows: numbers for channels and places, words for the engine, terms of a document in one text."""
+"""Convert documents of an index to rows and back: numbers for channels and places, words for the engine, a document's terms as one text."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
 
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
-"""A channel's number in the database is its place here."""
+"""The channels; their position here is their number in the database."""
 PLACES: Final = 1 << 24
-"""Places of a source's channel."""
+"""Number of places in a channel of a source."""
 _PLACE: Final = PLACES - 1
 SOURCES: Final = 1 << 38
-"""Sources of a database: ids of documents have 63 bits."""
+"""Number of sources in a database: the ids of documents have 63 bits."""
 GONE: Final = "gone"
-"""The kind of a space that is being taken away."""
+"""The kind of a space that is being deleted."""
 _LETTERS: Final = "tx"
-"""What the words of each channel begin with: whoever reads one channel goes through nothing of the other."""
+"""First letter of the words of each channel, so that a search of one channel reads nothing of the other."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def make_document_id(source: int, channel: int, place: int) -> int:
-    """The id of a document: neighbours have neighbouring ids, and later sources higher ones."""
+    """Return the id of a document. Neighbouring places have neighbouring ids, and later sources have higher ones."""
     return source << 25 | channel << 24 | place
 
 
@@ -36,7 +36,7 @@ def make_document_id(source: int, channel: int, place: int) -> int:
 
 
 def make_prefix(space: int, channel: int) -> str:
-    """What the words of a space and channel begin with."""
+    """Return the prefix of all words of a space and channel."""
     digits = ""
     while space:
         space, digit = divmod(space, 36)
@@ -45,7 +45,7 @@ def make_prefix(space: int, channel: int) -> str:
 
 
 def pack_terms(terms: Mapping[str, int], detail: str = "") -> str:
-    """The keys of terms in one text; after a bar those that occur more than once, with how often; after another one the details."""
+    """Encode terms as one text: `keys|key=count for keys that occur more than once|details`."""
     keys = {key_of(term): count for term, count in terms.items()}
     often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
     if detail:
@@ -54,25 +54,25 @@ def pack_terms(terms: Mapping[str, int], detail: str = "") -> str:
 
 
 def unpack_keys(terms: str) -> list[str]:
-    """The keys in a text that `pack_terms` made."""
+    """Return the keys in a text that `pack_terms` made."""
     return terms.partition("|")[0].split()
 
 
 def make_words(prefix: str, keys: Iterable[str]) -> str:
-    """What an engine gets to index."""
+    """Return the text that the full-text engine indexes."""
     return " ".join([prefix + key for key in keys])
 
 
 TermCounter = Callable[[str], dict[str, int]]
-"""Says how often terms stand in a text that `pack_terms` made."""
+"""Counts terms in a text that `pack_terms` made."""
 SOUGHT: Final = 16
-"""Terms up to which each is looked for in a long text; more, or those of a short one, are compared with its words."""
+"""Up to this many terms, each one is searched for in a long text; otherwise terms are compared with the set of its words."""
 LONG: Final = 10
-"""Characters of a long text for each of the terms."""
+"""A text is long if it has this many characters per term."""
 
 
 def make_counter(terms: Iterable[str]) -> TermCounter:
-    """What says how often each of `terms` stands there; those that do."""
+    """Return a function that counts how often each of `terms` occurs in a text; it leaves out those that do not occur."""
     names = {key_of(term): term for term in terms}
     if not names:
         return lambda _: {}
@@ -99,7 +99,7 @@ def make_counter(terms: Iterable[str]) -> TermCounter:
 
 
 def make_mark(digest: bytes) -> int:
-    """What a digest begins with, as a number."""
+    """Return the first 8 bytes of a digest as a number."""
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
@@ -107,7 +107,7 @@ def make_mark(digest: bytes) -> int:
 
 
 class StoredDocument(msgspec.Struct, frozen=True, gc=False):
-    """A document that is there; the columns of `index_documents_at`, and of `index_documents_first`."""
+    """A stored document: the columns of `index_documents_at`, and of `index_documents_first`."""
 
     id: int
     seq: int
@@ -119,13 +119,13 @@ class StoredDocument(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_document(row: Row) -> StoredDocument:
-    """See `StoredDocument`."""
+    """Return the stored document in a row."""
     id_, seq, channel, digest, length, terms, model = row
     return StoredDocument(id_, seq, channel, bytes(digest), length, decode_text(terms), model)
 
 
 def encode_document(id_: int, space: int, source: int, new: Document, model: int | None) -> Row:
-    """The columns of a document."""
+    """Return the columns of a document."""
     return (
         *(id_, space, CHANNELS.index(new.channel), source, new.seq, new.at, new.length, new.traits, model),
         *(new.role, new.agent, new.name, new.digest, pack_terms(new.terms, new.detail)),
@@ -133,9 +133,9 @@ def encode_document(id_: int, space: int, source: int, new: Document, model: int
 
 
 def decode_candidate(row: Row, count: TermCounter) -> Candidate:
-    """A candidate from a row of `index_candidates`."""
+    """Return the candidate in a row of `index_candidates`."""
     id_, seq, session, identity, role, agent, name, at, length, traits, terms = row
-    if type(terms) is not str:  # nor are the others, in that dialect
+    if type(terms) is not str:  # a dialect that returns text as bytes, in all columns
         session, identity, role, terms = session.decode(), identity.decode(), role.decode(), terms.decode()
         agent, name = agent and agent.decode(), name and name.decode()
     counts = count(terms)
@@ -147,7 +147,7 @@ def decode_candidate(row: Row, count: TermCounter) -> Candidate:
 
 
 def decode_progress(row: Sequence[object]) -> Progress:
-    """How far a source is: identity, version, next_seq, talk, tool, epoch, complete."""
+    """Return a source's progress from the columns identity, version, next_seq, talk, tool, epoch and complete."""
     identity, version, next_seq, talk, tool, epoch, complete = row
     return Progress(
         identity=decode_text(identity),  # type: ignore[arg-type]  # columns, as their table has them
@@ -161,7 +161,7 @@ def decode_progress(row: Sequence[object]) -> Progress:
 
 
 def decode_source(row: Row) -> tuple[Space, str, Progress]:
-    """A source from a row of `index_sources_after`."""
+    """Return the source in a row of `index_sources_after`."""
     kind, name, id_, *progress = row
     return Space(decode_text(kind), decode_text(name)), decode_text(id_), decode_progress(progress)  # type: ignore[arg-type]
 
@@ -169,11 +169,14 @@ def decode_source(row: Row) -> tuple[Space, str, Progress]:
 # -- filters -------------------------------------------------------------------
 
 NO_FILTER: Final[Row] = (None, None, None, None, -ENDLESS, ENDLESS)
-"""`encode_filters` of one that lets all pass."""
+"""The result of `encode_filters` for a filter that lets everything pass."""
 
 
 def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequence[int] | None) -> Row:
-    """The parameters of a filter: JSON of sources that pass and do not, of agents and roles, or NULL; from and before when."""
+    """Return the parameters of a filter.
+
+    They are JSON arrays, or NULL, of the sources that pass, the sources that do not, agents and roles; then the bounds since and until.
+    """
     return (
         None if sources is None else encode_array(sources),
         None if others is None else encode_array(others),
@@ -185,5 +188,5 @@ def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequ
 
 
 def encode_texts(texts: Iterable[str]) -> str:
-    """Texts as one parameter, a JSON array of their bytes in hexadecimal: there is no text that it could not hold."""
+    """Return texts as one parameter: a JSON array of their bytes in hexadecimal, which can hold any text."""
     return encode_array(text.encode("utf-8", "surrogatepass").hex() for text in texts)

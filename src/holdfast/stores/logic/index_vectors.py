@@ -1,4 +1,4 @@
-"""Vectors of an index: which documents have none yet, keeping them, and which are nearest to one."""
+"""Steps for vectors of an index: find documents without one, store vectors, and find the nearest ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Steps
 
 SCANNED: Final = 1024
-"""Vectors that are read at once where the engine cannot compare them."""
+"""Vectors that are read at once if the engine cannot compare them."""
 NUMBER_BYTES: Final = 4
 
 
 def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> Steps[list[Pending]]:
-    """See `Index.pending`: documents of the nameless model, and of every other one."""
+    """List documents that have no vector of `model`: those without any vector, then those with another model's."""
     low, high = 0, ENDLESS
     if space is not None:
         row = yield from read_space(tenant, space)
@@ -54,7 +54,7 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
 def put_vectors(
     tenant: str, space: Space, source: Source, model: str, vectors: Sequence[Vectored], *, compress: bool
 ) -> Steps[int]:
-    """See `Index.put_vectors`; with `compress` those of a model that is new here are kept as float16, and stay so."""
+    """Store vectors; return how many were stored. With `compress` those of a model that is new here are stored as float16 for good."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source.id))
     if known is None or known.progress.identity != source.identity or not vectors:
@@ -84,27 +84,27 @@ def put_vectors(
 
 
 def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
-    """The digests of the documents at the places before these, by id."""
+    """Return the digests of the documents at the places before these, by id."""
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
     return {held.id: held.digest for held in map(decode_document, rows)}
 
 
 def _to_float32(data: bytes, dimensions: int) -> bytes:
-    """A vector as it was put, or nearly."""
+    """Return a stored vector as float32."""
     return unpacked(bytes(data)) if dimensions < 0 else bytes(data)
 
 
 def _check_dimensions(model: str, there: int, given: int) -> None:
     if abs(there) != given:
         raise InvalidRequest(
-            f"vectors of {model!r} have {abs(there)} numbers here, not {given}: take them away (`drop_vectors`) before another"
-            " model of that name comes",
+            f"vectors of {model!r} have {given} dimensions, but the index has vectors of that model with {abs(there)}:"
+            " delete them with `drop_vectors` first",
             param="vectors",
         )
 
 
 def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space) -> Steps[dict[bytes, bytes]]:
-    """See `Index.vectors`."""
+    """Return stored vectors of a model by digest."""
     row = yield from read_space(tenant, space)
     models = yield from read_models(tenant)
     if row is None or model not in models or not digests:
@@ -117,7 +117,7 @@ def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space
 
 
 def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
-    """Take some vectors away, but for those of the model `keep`; how many, and 0 when there are none left."""
+    """Drop a part of the vectors of all models but `keep`; return how many were dropped, 0 if there are none left."""
     models = yield from read_models(tenant)
     for name, (number, _) in models.items():
         if name in (NONE, keep):
@@ -136,14 +136,14 @@ def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
 
 
 def find_similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engine: bool) -> Steps[list[Similar]]:
-    """See `Index.similar`.
+    """Return the documents whose vectors are most similar, and their neighbours, the most similar first.
 
     Args:
         tenant: whose index.
         asked: space, channel, filters and limit.
         model: whose vectors.
-        vector: what is compared.
-        engine: whether the database compares vectors itself.
+        vector: the vector to compare with.
+        engine: True if the database compares vectors itself.
     """
     place = yield from resolve_scope(tenant, asked)
     models = yield from read_models(tenant)
@@ -172,7 +172,7 @@ def _sort_similar(place: LookupScope, found: Sequence[Candidate], near: Mapping[
 
 
 def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, half: bool) -> Steps[dict[int, float]]:
-    """The nearest documents, where vectors are compared here."""
+    """Return the nearest documents by comparing all vectors in Python."""
     best: list[tuple[float, int]] = []
     last, dimensions = -1, len(vector) // NUMBER_BYTES
     while True:

@@ -1,4 +1,4 @@
-"""How documents come into an index and leave it: posting lists, counts and vectors change with them, in one transaction."""
+"""Steps that write an index: posting lists, counts and vectors change together with the documents, in one transaction."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ from holdfast.stores.logic.rows import ENDLESS, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 PART: Final = 1000
-"""Documents that are taken away at once."""
+"""Documents that are deleted per statement."""
 NONE: Final = ""
-"""The name of the model of documents that have no vector."""
+"""Name of the model of documents that have no vector."""
 
 
 class KnownSource(NamedTuple):
-    """A source that is there, and how far it is."""
+    """A stored source and its progress."""
 
     number: int
     progress: Progress
     documents: int
 
 
-# -- what is there -------------------------------------------------------------
+# -- stored data ---------------------------------------------------------------
 
 
 def read_space(tenant: str, space: Space) -> Steps[Row | None]:
-    """The columns of `index_space_get`."""
+    """Return the columns of `index_space_get`; None if there is no such space."""
     rows = yield Query("index_space_get", (tenant, *space))
     return rows[0] if rows else None
 
 
 def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
-    """What is known of a source."""
+    """Return a source of a space; None if the index does not have it."""
     rows = yield Query("index_source_get", (space, source_id))
     return KnownSource(rows[0][0], decode_progress(rows[0][1:8]), rows[0][8]) if rows else None
 
 
 def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
-    """The tenant's models: number and dimensions by name; the nameless one too, once there is a document.
+    """Return number and dimensions of the tenant's models by name, including the nameless one once there is a document.
 
-    Dimensions below 0 are those of vectors that are kept as float16.
+    Negative dimensions mean that the model's vectors are stored as float16.
     """
     rows = yield Query("index_models", (tenant,))
     return {name if isinstance(name, str) else name.decode(): (number, size) for number, name, size in rows}
 
 
 def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[int]:
-    """The number of a model, which is made when it is new."""
+    """Return the number of a model; create the model if it is new."""
     models = yield from read_models(tenant)
     if name not in models:
         yield Query("index_model_new", (tenant, name, dimensions))
@@ -78,14 +78,17 @@ def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[in
 
 
 def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
-    """See `Index.write`; and whether something was taken away."""
+    """Write a batch; return whether it was written, and whether it deleted documents.
+
+    It is not written if the source's progress is not the one that the batch expects.
+    """
     row = yield from read_space(tenant, space)
     if row is None:
         if batch.expect not in (None, UNSET):
             return False, False
         yield Query("index_space_new", (tenant, *space))
         row = yield from read_space(tenant, space)
-        assert row is not None  # it was made just now, in this transaction
+        assert row is not None  # created in this transaction
     number = row[0]
     known = yield from read_source(number, batch.source.id)
     if batch.expect is not UNSET and batch.expect != (known.progress if known else None):
@@ -97,26 +100,26 @@ def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bo
     if known is None:
         yield Query("index_source_new", (number, batch.source.id, batch.source.identity))
         known = yield from read_source(number, batch.source.id)
-        assert known is not None  # the same
+        assert known is not None  # created in this transaction
     context = yield from _read_context_models(tenant, space)
     removed += yield from _apply_batch(tenant, number, known, batch, context)
     return True, removed > 0
 
 
 def _read_context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
-    """The numbers of the models whose vectors in a space depend on the document before as well."""
+    """Return the numbers of the models whose vectors in a space depend on the previous document as well."""
     models = yield from read_models(tenant)
     return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
 
 
 def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, context: frozenset[int]) -> Steps[int]:
-    """Take documents of a source in and away; how many were taken away or said something else.
+    """Put and delete documents of a source; return how many were deleted or replaced by other content.
 
     Args:
         tenant: whose index.
         space: the space's number.
         known: the source.
-        batch: what comes and goes.
+        batch: the documents to put and to delete.
         context: see `_read_context_models`.
     """
     put = {make_document_id(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
@@ -150,7 +153,7 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
 
 
 def _is_same(held: StoredDocument | None, new: Document) -> bool:
-    """Whether a document with that id is there that says the same."""
+    """Return True if the stored document has the same place, digest and terms."""
     return (
         held is not None
         and held.seq == new.seq
@@ -160,7 +163,7 @@ def _is_same(held: StoredDocument | None, new: Document) -> bool:
 
 
 def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[StoredDocument]]:
-    """The documents that go or are replaced, whatever its progress says of them."""
+    """Return the documents that are deleted or replaced, regardless of the source's progress."""
     seqs = {*(seq for seq in drop if 0 <= seq < ENDLESS), *(one.seq for one in put.values())}
     if not (known.documents and seqs):
         return []
@@ -169,18 +172,18 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
 
 
 def _find_changed(put: Mapping[int, Document], there: Sequence[StoredDocument]) -> set[int]:
-    """The ids at which another text is after a write than was before, or none."""
+    """Return the ids at which the document after the write differs from the one before it, or is missing."""
     before = {held.id: (held.seq, held.digest) for held in there}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
     return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
 
 
 def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int) -> Steps[None]:
-    """Drop vectors that depend on the document before as well.
+    """Drop vectors that depend on the previous document as well.
 
     Args:
         source: the source's number.
-        ids: of the documents; one that is not there is fine.
+        ids: of the documents; missing ones are ignored.
         context: see `_read_context_models`.
         none: the number of the model of documents without a vector.
     """
@@ -197,9 +200,9 @@ def _read_kept_vectors(
     context: frozenset[int],
     changed: set[int],
 ) -> Steps[dict[int, tuple[int, bytes]]]:
-    """Model and vector for those of `put` that say what they said, at another place: by their new ids.
+    """Return model and vector, by new id, for those of `put` whose content is unchanged but whose place is not.
 
-    A vector that depends on the document before stays only at its place, and after the same document.
+    A vector that depends on the previous document stays only at its place, and after the same document.
     """
     before = {(held.seq, held.digest): held for held in there if held.id not in same and held.model is not None}
     moved = {id_: before[one.seq, one.digest] for id_, one in put.items() if (one.seq, one.digest) in before}
@@ -221,7 +224,7 @@ def _read_kept_vectors(
 
 
 class _SpaceChange:
-    """What comes and goes of a space, to be counted once."""
+    """Collects the documents added to and removed from a space, so that counts are updated once."""
 
     def __init__(self, space: int) -> None:
         self._space = space
@@ -232,11 +235,11 @@ class _SpaceChange:
 
     @property
     def documents(self) -> int:
-        """How many came, less those that went."""
+        """Number of documents added, minus those removed."""
         return sum(self._documents)
 
     def add(self, channel: int, length: int, terms: str) -> str:
-        """One more document; its words."""
+        """Count a document that is added; return its words."""
         keys = unpack_keys(terms)
         self._terms[channel].update(keys)
         self._documents[channel] += 1
@@ -244,7 +247,7 @@ class _SpaceChange:
         return make_words(self._prefixes[channel], keys)
 
     def remove(self, held: StoredDocument) -> str:
-        """One less; its words."""
+        """Count a document that is removed; return its words."""
         keys = unpack_keys(held.terms)
         self._terms[held.channel].subtract(keys)
         self._documents[held.channel] -= 1
@@ -252,7 +255,7 @@ class _SpaceChange:
         return make_words(self._prefixes[held.channel], keys)
 
     def write_counts(self) -> Steps[None]:
-        """Write it down; terms in order, so that two who do this never wait for each other in a ring."""
+        """Write the counts. Terms are written in order, so that concurrent writers cannot deadlock."""
         for channel, terms in enumerate(self._terms):
             pairs = sorted((term, count) for term, count in terms.items() if count)
             if pairs:
@@ -266,7 +269,7 @@ class _SpaceChange:
 
 
 def _delete_documents(held: Sequence[StoredDocument], change: _SpaceChange) -> Steps[None]:
-    """Take documents away, with their words and vectors."""
+    """Delete documents with their words and vectors."""
     if held:
         ids = encode_array(sorted(one.id for one in held))
         yield Many(
@@ -276,11 +279,11 @@ def _delete_documents(held: Sequence[StoredDocument], change: _SpaceChange) -> S
         yield Query("index_documents_delete", (ids,))
 
 
-# -- taking away ---------------------------------------------------------------
+# -- deleting ------------------------------------------------------------------
 
 
 def _delete_source(space: int, source: int) -> Steps[int]:
-    """Take a source away; how many documents it had."""
+    """Delete a source; return how many documents it had."""
     change = _SpaceChange(space)
     while rows := (yield Query("index_documents_first", (source, PART))):
         yield from _delete_documents([decode_document(row) for row in rows], change)
@@ -290,7 +293,7 @@ def _delete_source(space: int, source: int) -> Steps[int]:
 
 
 def drop_source(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
-    """See `Index.drop`."""
+    """Delete a source, with `identity` only if it has that one; return how many documents it had."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if row is None or known is None or identity not in {None, known.progress.identity}:
@@ -299,7 +302,7 @@ def drop_source(tenant: str, space: Space, source_id: str, identity: str | None)
 
 
 def hide_space(tenant: str, space: Space) -> Steps[int]:
-    """Let nobody find a space any more; how many documents it has. `sweep` takes them away."""
+    """Hide a space from readers; return how many documents it has. `sweep` deletes them later."""
     row = yield from read_space(tenant, space)
     if row is None:
         return 0
@@ -308,7 +311,7 @@ def hide_space(tenant: str, space: Space) -> Steps[int]:
 
 
 def hide_spaces(tenant: str) -> Steps[bool]:
-    """The same of some spaces of a tenant; whether there were any."""
+    """Hide some spaces of a tenant; return False if there were none left."""
     rows = yield Query("index_spaces", (tenant, None, PART))
     there = [row for row in rows if row[1] not in (GONE, GONE.encode())]
     for number, _, _ in there:
@@ -317,7 +320,7 @@ def hide_spaces(tenant: str) -> Steps[bool]:
 
 
 def sweep(tenant: str) -> Steps[bool]:
-    """Take some of what spaces have that nobody finds any more; whether there may be more."""
+    """Delete some documents of hidden spaces; return True if there may be more."""
     rows = yield Query("index_spaces", (tenant, GONE, 1))
     if not rows:
         return False
@@ -333,7 +336,7 @@ def sweep(tenant: str) -> Steps[bool]:
 
 
 def _delete_part(space: int, source: int, room: int) -> Steps[int]:
-    """Take at most `room` documents of a source away, and the source when it has none left."""
+    """Delete at most `room` documents of a source, and the source itself once it is empty; return how many were deleted."""
     rows = yield Query("index_documents_first", (source, room))
     change = _SpaceChange(space)
     yield from _delete_documents([decode_document(row) for row in rows], change)

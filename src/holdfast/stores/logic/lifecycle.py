@@ -1,4 +1,4 @@
-"""What becomes of sessions: use without a write, ends, and the hooks that are to be told of them."""
+"""Steps for the lifecycle of sessions: use without a write, ends, and hooks to notify."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.stores.logic.steps import Query, Steps
 
 
 def touch_session(tenant: str, ref: SessionRef, timestamp: int) -> Steps[None]:
-    """See `Store.touch`."""
+    """Record that a session is in use, without a write."""
     row = yield from read_session_row(tenant, ref)
     yield Query("session_used", (row[0], timestamp))
 
 
 def end_session(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bool]:
-    """See `Store.end`."""
+    """Close a session, or withdraw it from its name; return True if this call did it."""
     row = yield from read_session_row(tenant, SessionRef(ending.user_id, ending.session_id))
     pk, session = row[0], decode_session(row)
     if idle_since is not None and session.accessed_at > idle_since:
@@ -30,7 +30,7 @@ def end_session(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bo
 
 
 def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
-    """A session ends, and what is to be told of it is recorded."""
+    """End a session, and record the ending if hooks are to be notified."""
     ended = (pk, session.version + 1, ending.ended_at, ending.reason)
     yield Query("session_withdraw", (*ended, ending.id)) if ending.withdrawn else Query("session_end", ended)
     if ending.hooks:
@@ -38,19 +38,19 @@ def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
 
 
 def record_ending(tenant: str, ending: Ending) -> Steps[None]:
-    """See `Store.record_ending`."""
+    """Record an ending that hooks are to be notified of, without ending the session."""
     session = decode_session((yield from read_session_row(tenant, SessionRef(ending.user_id, ending.session_id))))
     yield Query("ending_insert", encode_ending(tenant, evolve(ending, identity=session.identity)))
 
 
 def list_due_endings(tenant: str, due: int, limit: int) -> Steps[tuple[Ending, ...]]:
-    """See `Store.endings`."""
+    """Return recorded endings that are due."""
     rows = yield Query("endings_due", (tenant, due, limit))
     return tuple(decode_ending(row) for row in rows)
 
 
 def list_endings_of_user(tenant: str, user_id: str, after: str, limit: int) -> Steps[tuple[Ending, ...]]:
-    """See `Store.endings_of`."""
+    """Return recorded endings of a user's sessions."""
     rows = yield Query("endings_of_user", (tenant, user_id, after, limit))
     return tuple(decode_ending(row) for row in rows)
 
@@ -58,7 +58,7 @@ def list_endings_of_user(tenant: str, user_id: str, after: str, limit: int) -> S
 def settle_ending(
     tenant: str, ending_id: str, delivered: str | None, due_at: int | None, error: str | None
 ) -> Steps[Ending]:
-    """See `Store.settle`."""
+    """Record the outcome of notifying a hook; return the ending afterwards. Raises `EndingNotFound`."""
     rows = yield Query("ending_get", (tenant, ending_id))
     if not rows:
         raise EndingNotFound(ending_id)
@@ -76,12 +76,12 @@ def settle_ending(
 
 
 def forget_ending(tenant: str, ending_id: str) -> Steps[None]:
-    """See `Store.forget_ending`."""
+    """Delete a recorded ending."""
     yield Query("ending_delete", (tenant, ending_id))
 
 
 def list_idle(tenant: str, now: int, ttl: int | None, limit: int) -> Steps[tuple[Session, ...]]:
-    """See `Store.idle`."""
+    """Return active sessions that have expired."""
     rows = list((yield Query("sessions_expired", (tenant, now, limit))))
     if ttl:
         rows += yield Query("sessions_idle", (tenant, now - ttl, limit))
@@ -89,13 +89,13 @@ def list_idle(tenant: str, now: int, ttl: int | None, limit: int) -> Steps[tuple
 
 
 def list_oldest(tenant: str, limit: int) -> Steps[tuple[Session, ...]]:
-    """See `Store.oldest`."""
+    """Return active sessions, the least recently used first."""
     rows = yield Query("sessions_oldest", (tenant, limit))
     return tuple(decode_session(row) for row in rows)
 
 
 def count_active(tenant: str) -> Steps[int]:
-    """See `Store.active`."""
+    """Count active sessions."""
     rows = yield Query("sessions_active", (tenant,))
     count: int = rows[0][0]
     return count

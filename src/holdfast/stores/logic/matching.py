@@ -1,4 +1,7 @@
-"""Digests in the logs of a user, and the origins of entries: kept with a session that is a copy, and looked up by its source."""
+"""Steps that find digests in a user's logs, and read and write the origins of entries.
+
+Origins are stored with the session that is a copy, and are looked up by its source.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from holdfast.stores.matching import Sighting, make_key, make_scope
 
 
 class MatchingMethods(Handle):
-    """The methods of `MatchingStore` of a handle that runs steps."""
+    """The methods of `MatchingStore` for a handle that runs steps."""
 
     async def sightings(
         self,
@@ -57,7 +60,7 @@ class MatchingMethods(Handle):
 def _find_sightings(
     tenant: str, user_id: str, marks: Sequence[bytes], *, alias: bool, session: SessionRef | None, limit: int
 ) -> Steps[tuple[Sighting, ...]]:
-    """See `MatchingStore.sightings`. A digest is compared too: keys may meet by chance."""
+    """Return the places of the last of `marks` that is in any log. Digests are compared too, since keys may collide."""
     pk = None
     if session is not None and marks:
         rows = yield Query("session_get", (tenant, session.id, session.user_id, session.withdrawn))
@@ -81,7 +84,7 @@ def _find_sightings(
 
 
 def _find_path_ends(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
-    """Find the sessions whose live path ends with the last of `marks` that any live path ends with."""
+    """Find the sessions whose live path ends with the last of `marks` that ends any live path."""
     if not marks:
         return ()
     at = (yield Query("end_last", (tenant, user_id, encode_array(mark.hex() for mark in marks))))[0][0]
@@ -103,7 +106,7 @@ def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
 
 
 def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
-    """Note the origins of a session that has none."""
+    """Write the origins of a session that has none."""
     if origins:
         yield Many("origin_insert", [(pk, one.first, one.source, one.source_first) for one in origins])
 

@@ -1,4 +1,4 @@
-"""What becomes of media: contents that entries name, once a session, as long as one names them."""
+"""Steps for media: contents that entries name, stored once per session and deleted with the last entry that names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 
 def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
-    """See `LogStore.media`."""
+    """Return contents of a session by their SHA-256."""
     row = yield from read_session_row(tenant, ref)
     if not hashes:
         return {}
@@ -23,15 +23,15 @@ def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps
 def select_new_media(
     pk: int | None, new: Sequence[NewEntry], brought: Mapping[bytes, bytes]
 ) -> Steps[Collection[bytes]]:
-    """Which of the contents that are brought are to be kept: those that are named, and not there yet.
+    """Return the hashes of the contents to store: those that an entry names and the session does not have yet.
 
     Args:
-        pk: the session; None: one that is about to be made.
-        new: entries that name some.
-        brought: what comes with them.
+        pk: the session; None if it is about to be created.
+        new: the entries to write.
+        brought: the contents that come with them, by hash.
 
     Raises:
-        InvalidMessage: an entry names what is neither there nor brought.
+        InvalidMessage: an entry names a content that is neither stored nor brought.
     """
     named = {sha256 for entry in new for sha256 in list_media(entry)}
     if not named:
@@ -45,14 +45,14 @@ def select_new_media(
 def keep_media(
     pk: int, new: Sequence[NewEntry], written: Sequence[Entry], fresh: Collection[bytes], brought: Mapping[bytes, bytes]
 ) -> Steps[None]:
-    """Keep contents, and note which entries name some.
+    """Store contents, and record which entries name them.
 
     Args:
         pk: the session.
-        new: the entries as they came.
-        written: the same, as they were written.
-        fresh: what `select_new_media` gave.
-        brought: what came with them.
+        new: the entries as the caller passed them.
+        written: the same entries as they were written.
+        fresh: the result of `select_new_media`.
+        brought: the contents that come with the entries, by hash.
     """
     if fresh:
         yield Many("media_put", [(pk, sha256, len(brought[sha256]), brought[sha256]) for sha256 in sorted(fresh)])
@@ -66,7 +66,7 @@ def keep_media(
 
 
 def forget_media(pk: int, seq: int) -> Steps[None]:
-    """An entry names nothing any more; what no other one names goes."""
+    """Remove an entry's references to contents; delete contents that no other entry names."""
     rows = yield Query("media_of", (pk, seq))
     if rows:
         yield Query("media_uses_drop", (pk, seq))

@@ -1,6 +1,6 @@
-"""Memories: an owner's row, which its writers lock one after the other, and rows for all it has.
+"""Steps for memories: a row per owner, which writers lock one after the other, and rows for everything the owner has.
 
-A write works out first what it comes to, and refuses what cannot be; then nothing can refuse it.
+A write first computes its plan and refuses what is invalid; after that, nothing can refuse it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class MemoryMethods(Handle):
-    """The methods of `MemoryStore` of a handle that runs steps."""
+    """The methods of `MemoryStore` for a handle that runs steps."""
 
     async def memories(
         self,
@@ -61,7 +61,7 @@ class MemoryMethods(Handle):
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
         steps = partial(_change_memories, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
-        # What stands in place of something else takes that off the disk too.
+        # A replaced memory must be removed from the disk too.
         scrub = bool(delta.forget) or any(memory.number for memory in delta.put)
         return await self._write_queued(steps, (self.tenant, owner), scrub=scrub)
 
@@ -90,7 +90,7 @@ class MemoryMethods(Handle):
 
 
 class _OwnerRow(NamedTuple):
-    """What an owner has: the columns of `memory_owner_get`."""
+    """An owner's row: the columns of `memory_owner_get`."""
 
     pk: Any
     version: int
@@ -100,11 +100,11 @@ class _OwnerRow(NamedTuple):
     next_entry: int
     updated_at: int
     floor: int
-    """What versions and numbers of dropped owners do not pass: those of an owner that is new go on above it."""
+    """The highest version or number that any dropped owner reached; a new owner continues above it."""
 
     @property
     def base_version(self) -> int:
-        """The version that the next one comes behind."""
+        """The version before the next one."""
         return self.version or self.floor
 
     @property
@@ -114,34 +114,34 @@ class _OwnerRow(NamedTuple):
 
     @property
     def highest_used(self) -> int:
-        """What neither its versions, with the one of being dropped, nor its numbers passed."""
+        """The highest version or number that the owner has used, including the version of dropping it."""
         return max(self.version + (1 if self.held else 0), self.next_memory - 1)
 
 
 _COUNTS: Final = 6
-"""The first fields of `_OwnerRow`: what a write may change."""
+"""The number of leading fields of `_OwnerRow` that a write may change."""
 
 
 class _Location(NamedTuple):
-    """Where a memory is: the columns of `memories_named` behind its id."""
+    """Where a memory is stored: the columns of `memories_named` after its id."""
 
     owner: Any
     number: int
 
 
 class _WritePlan(NamedTuple):
-    """What a write comes to."""
+    """The result of planning a write."""
 
     held: _OwnerRow
-    """The owner before it."""
+    """The owner before the write."""
     version: int
-    """Behind it."""
+    """The owner's version after the write."""
     numbers: Sequence[int]
-    """Of the memories that are put."""
+    """Numbers of the memories that are put."""
     gone: Sequence[int]
-    """Of those that are forgotten."""
+    """Numbers of the memories that are forgotten."""
     here: Mapping[str, int]
-    """Of those that are there behind it, as far as it names them, by id."""
+    """Numbers by id of the memories that the write names and that exist after it."""
 
 
 def _make_owner_key(tenant: str, owner: Owner) -> Row:
@@ -152,7 +152,7 @@ def _make_owner_key(tenant: str, owner: Owner) -> Row:
 
 
 def _read_memories(tenant: str, owner: Owner, asked: MemoryQuery) -> Steps[OwnedMemories]:
-    """See `MemoryStore.memories`. One statement, so that all is of one moment."""
+    """Return memories of an owner. One statement reads them, so that all are from the same moment."""
     filtered = asked.ids is not None and asked.numbers is not None
     limit = PAGE if filtered else asked.limit
     rows = yield _query_page(_make_owner_key(tenant, owner), asked, limit + 1)
@@ -178,7 +178,7 @@ def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tupl
 
 
 def _query_page(place: Row, asked: MemoryQuery, limit: int) -> Query:
-    """The statement for what is asked: each looks only at what it may give."""
+    """Return the statement that reads no more than the query asks for."""
     since = min(asked.since or 0, ENDLESS)
     sign = -1 if asked.descending else 1
     after = -ENDLESS if asked.after is None else max(-ENDLESS, min(asked.after * sign, ENDLESS))
@@ -237,23 +237,23 @@ def _list_owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tu
 def _change_memories(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
-    """See `MemoryStore.change_memories`. Args: `payloads`: the memories that are put, as `check_delta` gives them."""
+    """Change memories of an owner; `payloads` are the memories to put, as `check_delta` returns them."""
     held = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
-    if held is None:  # there is nothing that could be forgotten, or that a signal could be of
+    if held is None:  # the owner has nothing to forget, and nothing that a signal could refer to
         return OwnedMemories(0, ())
     plan = _plan_change(held, delta, (yield from _locate_memories(tenant, delta)))
     yield from _put_memories(tenant, plan, delta.put, payloads)
     if plan.gone:
         yield Many("signals_delete", [(held.pk, number) for number in plan.gone])
         yield Many("memory_delete", [(held.pk, number) for number in plan.gone])
-    told = yield from _write_signals(plan, delta)
+    signals = yield from _write_signals(plan, delta)
     yield from _write_diary(held, delta.diary)
     new = sum(not memory.number for memory in delta.put)
     after = held._replace(
         version=plan.version,
         held=held.held + new - len(plan.gone),
         next_memory=held.first_new_number + new if new else held.next_memory,
-        next_signal=held.next_signal + told,
+        next_signal=held.next_signal + signals,
         next_entry=held.next_entry + len(delta.diary),
         updated_at=timestamp,
     )
@@ -266,7 +266,7 @@ def _change_memories(
 
 
 def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
-    """See `MemoryStore.drop_memories`. The owner's row goes, too: the tenant keeps what its versions and numbers came to."""
+    """Delete everything of an owner, its row too. The tenant keeps the highest version and number that the owner used."""
     held = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
     if held is None:
         return 0
@@ -277,14 +277,19 @@ def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
     return held.held
 
 
-# -- parts of them -----------------------------------------------------------
+# -- parts of a write --------------------------------------------------------
 
 
 def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRow | None]:
-    """What an owner has; nobody else writes to it until the transaction ends. None: nothing was ever written.
+    """Lock an owner's row until the transaction ends, and return it; None if nothing was ever written.
+
+    Args:
+        place: the owner's key.
+        expect: the version that the owner must be at; None: any.
+        make: create the row if there is none.
 
     Raises:
-        StaleMemories: it is not at the version `expect`.
+        StaleMemories: the owner is at another version than `expect`.
     """
     rows = yield Query("memory_owner_get", place)
     if not rows and make and not expect:
@@ -298,7 +303,7 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
-    """Where the memories are that a write names."""
+    """Return where the memories are that a write names, by id."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
     rows = (yield Query("memories_named", (tenant, encode_array(ids)))) if ids else ()
@@ -306,19 +311,21 @@ def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Locati
 
 
 def _plan_change(held: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
-    """What a write comes to. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
+    """Plan a write. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
     here = {id_: place.number for id_, place in found.items() if place.owner == held.pk}
     for memory in delta.put:
         if memory.number and here.get(memory.id) != memory.number:
             raise MemoryNotFound(memory.id)
         if not memory.number and memory.id in found:
-            raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
+            raise InvalidRequest(
+                f"memory {memory.id} exists already: to change it, put it with its number", param="put"
+            )
     gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
     fresh = count(held.first_new_number)
     numbers = [memory.number or next(fresh) for memory in delta.put]
     new = next(fresh) - held.first_new_number
     if new and held.held + new - len(gone) > MEMORIES:
-        raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
+        raise TooLarge(f"the owner has {held.held} memories; the limit is {MEMORIES}", param="put")
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
     return _WritePlan(held, held.base_version + 1 if delta.put or gone else held.version, numbers, gone, here)
 
@@ -339,7 +346,7 @@ def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads
 
 
 def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
-    """Write recalls of memories that are there, and take away what is too old or too much; how many were written."""
+    """Write signals of memories that exist, and delete those that are too old or too many; return how many were written."""
     held, here, before = plan.held, plan.here, delta.signals_before
     if before is not None:
         yield Query("signals_before", (held.pk, before))
@@ -357,7 +364,7 @@ def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
 
 
 def _write_diary(held: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
-    """Write diary entries, and take away what is too much."""
+    """Write diary entries, and delete those beyond the limit."""
     if entries:
         yield Many(
             "diary_insert", [_encode_diary_entry(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)]
@@ -369,24 +376,24 @@ def _write_diary(held: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
 
 
 def _decode_owner(kind: str | bytes, id_: str | bytes) -> Owner:
-    """Whose memories, from its columns."""
+    """Return the owner from its columns."""
     return Owner(cast(OwnerKind, decode_text(kind)), decode_text(id_))
 
 
 def _decode_memory(owner: Owner, row: Row) -> Memory:
-    """A memory from the last columns of a row of `memories_forward`."""
+    """Return the memory in the last columns of a row of `memories_forward`."""
     number, _, version, data = row
     return decode_memory(data, owner, number, version)
 
 
 def _decode_signal(row: Row) -> Signal:
-    """A recall from a row of `signals_all`."""
+    """Return the signal in a row of `signals_all`."""
     memory_id, at, query, score, session = row
     return Signal(memory_id=decode_text(memory_id), at=at, query=query, score=score, session=decode_text(session))
 
 
 def _decode_diary_entry(row: Row) -> DiaryEntry | None:
-    """Return the sweep in a row of `diary_newest`; None if it cannot be decoded."""
+    """Return the diary entry in a row of `diary_newest`; None if it cannot be decoded."""
     id_, at, report = row
     try:
         return DiaryEntry(id=decode_text(id_), at=at, report=_decode_object(report))
@@ -395,5 +402,5 @@ def _decode_diary_entry(row: Row) -> DiaryEntry | None:
 
 
 def _encode_diary_entry(owner: Any, seq: int, entry: DiaryEntry) -> Row:
-    """The parameters of `diary_insert`; `owner` is the owner's key."""
+    """Return the parameters of `diary_insert`; `owner` is the owner's key."""
     return owner, seq, entry.id, entry.at, _encode(entry.report)

@@ -1,4 +1,4 @@
-"""What databases behind a network share, whatever they speak: patience, queues, what is remembered, what nobody knows."""
+"""Helpers for databases behind a network, whatever their protocol: timeouts, queues, a cache, and the error for an unknown outcome."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
-"""Seconds that a job may wait for a connection, a statement for its answer, and a closing store for its jobs."""
+"""Seconds that a job may wait for a connection, a statement for its reply, and a closing store for its jobs."""
 RECONNECTING: Final = 3.0
-"""Seconds for which a server that cannot be reached is tried again."""
+"""Seconds during which connecting to an unreachable server is retried."""
 NAME: Final = "the database"
-"""What a caller is told of it: its address is its owner's affair."""
+"""How errors refer to the database: its address is not shown to callers."""
 
 
 def check_loop(opened: asyncio.AbstractEventLoop) -> None:
-    """Refuse to work in another event loop than the one that a store was opened in: its connections are that one's."""
+    """Refuse to run in another event loop than the one that opened the store, since its connections belong to that loop."""
     if asyncio.get_running_loop() is not opened:
         raise StoreError(f"{NAME} was opened in another event loop: each needs a store of its own")
 
 
 def make_unknown_outcome(name: str) -> StoreUnavailable:
-    """The error of a write of which nobody can say whether it happened."""
+    """Return the error for a write that may or may not have been committed."""
     return StoreUnavailable(
         f"{name} was lost while this was being committed: its outcome is unknown."
         " Read the session before you send it again; with an idempotency key it can be sent again as it is"
@@ -33,13 +33,13 @@ def make_unknown_outcome(name: str) -> StoreUnavailable:
 
 
 class Turnstile:
-    """Lets one job of a kind through at a time, in the order in which they came."""
+    """Lets one job per key through at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     async def enter(self, key: Hashable) -> None:
-        """Wait until it is the caller's turn; who enters has to leave."""
+        """Wait until it is the caller's turn. The caller must call `leave` afterwards."""
         queue = self._queues.get(key)
         if queue is None:
             self._queues[key] = deque()
@@ -49,12 +49,12 @@ class Turnstile:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came at the same moment
+            if turn.done() and not turn.cancelled():  # the turn came at the same moment
                 self.leave(key)
             raise
 
     def leave(self, key: Hashable) -> None:
-        """Let the next one through."""
+        """Let the next job through."""
         queue = self._queues[key]
         while queue:
             turn = queue.popleft()
@@ -65,25 +65,28 @@ class Turnstile:
 
 
 class SessionCache(Generic[T]):
-    """What was last known of the sessions that were written last. Not believed: a guard tells whether it still holds."""
+    """What was last read of the sessions that were written most recently.
+
+    It may be out of date, so every use of it is guarded by a check in the write itself.
+    """
 
     MOST: Final = 2048
     LARGEST: Final = 8192
-    """Bytes of a profile, above which nothing is kept of a session."""
+    """Bytes of a profile, above which a session is not cached."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, T] = OrderedDict()
 
     def take(self, key: Hashable) -> T | None:
-        """What is known of a session, which is forgotten by that."""
+        """Return what is cached of a session, and remove it."""
         return self._known.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove everything."""
         self._known.clear()
 
     def put(self, key: Hashable, known: T, size: int) -> None:
-        """Keep what is known of a session, whose profile has `size` bytes, until it is taken, or others have come."""
+        """Cache a session whose profile has `size` bytes, until it is taken or evicted by newer ones."""
         if size <= self.LARGEST:
             self._known[key] = known
             if len(self._known) > self.MOST:

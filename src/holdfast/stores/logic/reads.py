@@ -1,4 +1,4 @@
-"""What each read asks. A store runs the steps of one read in one transaction."""
+"""Steps of each read. A store runs the steps of one read in one transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.stores.sessions import SessionPage
 
 
 def read_session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
-    """The session's row; raises `SessionNotFound`."""
+    """Return the session's row. Raises `SessionNotFound`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         raise SessionNotFound(ref.id)
@@ -29,12 +29,12 @@ def read_session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
 
 
 def read_session(tenant: str, ref: SessionRef) -> Steps[Session]:
-    """See `Store.get`."""
+    """Return a session without its log."""
     return decode_session((yield from read_session_row(tenant, ref)))
 
 
 def find_session(tenant: str, session_id: str) -> Steps[Session]:
-    """See `Store.find`."""
+    """Return the one session of that id among all users. Raises `SessionNotFound`, `AmbiguousSession`."""
     rows = yield Query("session_find", (tenant, session_id))
     if not rows:
         raise SessionNotFound(session_id)
@@ -55,7 +55,7 @@ def list_sessions(
     after: SessionRef | None,
     descending: bool,
 ) -> Steps[SessionPage]:
-    """See `Store.list`."""
+    """List sessions by `updated_at`, then user, then id."""
     place: Row = (ENDLESS, user_id or "", "") if descending else (-ENDLESS, user_id or "", "")
     if after is not None:
         last = decode_session((yield from read_session_row(tenant, after)))
@@ -69,7 +69,7 @@ def list_sessions(
 def read_entries(
     tenant: str, ref: SessionRef, *, start: int, stop: int | None, limit: int | None, descending: bool, retired: bool
 ) -> Steps[tuple[Entry, ...]]:
-    """See `Store.entries`."""
+    """Return entries of a log in order of `seq`."""
     row = yield from read_session_row(tenant, ref)
     name = ("log" if retired else "live") + ("_backward" if descending else "_forward")
     bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
@@ -78,7 +78,7 @@ def read_entries(
 
 
 def read_window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
-    """See `Store.window`."""
+    """Return everything that building a working set reads."""
     row = yield from read_session_row(tenant, ref)
     session, pk = decode_intact_session(row), row[0]
     saved, compaction = (yield from _read_view(pk, view)) if view is not None else (None, None)
@@ -92,7 +92,7 @@ def _read_view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompac
     frontier, state, kept, *compaction = (yield Query("view_get", (pk, view)))[0]
     try:
         saved = None if frontier is None else SavedView(frontier, state, decode_seqs(kept))
-    except UNDECODABLE:  # a view is derived: it is built again from the log
+    except UNDECODABLE:  # a view is derived data: it is rebuilt from the log
         saved = None
     return saved, None if compaction[0] is None else decode_compaction(compaction)
 
@@ -100,14 +100,14 @@ def _read_view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompac
 def list_compactions(
     tenant: str, ref: SessionRef, view: str | None, *, live: bool
 ) -> Steps[tuple[StoredCompaction, ...]]:
-    """See `Store.compactions`."""
+    """Return compactions of a session in order of id."""
     row = yield from read_session_row(tenant, ref)
     rows = yield Query("compactions_list", (row[0], view, 1 if live else 0))
     return tuple(decode_compaction(found) for found in rows)
 
 
 def list_calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Steps[tuple[ModelCall, ...]]:
-    """See `Store.calls`."""
+    """Return recorded model calls, newest first."""
     row = yield from read_session_row(tenant, ref)
     if turn_id is None:
         rows = yield Query("calls_newest", (row[0], limit))
@@ -117,5 +117,5 @@ def list_calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) ->
 
 
 def ping() -> Steps[None]:
-    """Anything that reaches the database."""
+    """Run a statement that reaches the database."""
     yield Query("ping", ())

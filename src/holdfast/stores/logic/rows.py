@@ -1,4 +1,4 @@
-"""Rows to structs and back: the one place that knows the order of columns."""
+"""Convert rows to structs and back: the only module that knows the order of columns."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, make_key
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
-"""A kind's number in the database is its place here; statements rely on the last two."""
+"""A kind's number in the database is its position here; statements rely on the last two."""
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 _FIRST_HIDDEN: Final = 3
 """The number of the first kind that clients do not see; see `Message.visible`."""
 ENDLESS = 2**62
-"""Stands for no upper bound, in every dialect."""
+"""A number that means "no upper bound" in every dialect."""
 
 _TURNS: Final = f"{TEMP}turns"
-"""Key of a stored state under which `Session.state_turns` are: one that no session's own state can have."""
+"""Key of a stored state that holds `Session.state_turns`; no session's own state can have this key."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
@@ -49,9 +49,9 @@ _decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
 def decode_text(column: str | bytes) -> str:
-    """An identifier from its column; where `str` columns do not compare byte for byte, it is stored as bytes.
+    """Return an identifier from its column, which has bytes in dialects whose text columns do not compare byte for byte.
 
-    Bytes that are no UTF-8, in a damaged row, become U+FFFD. `_decode_exact_text` refuses them.
+    Bytes of a damaged row that are not UTF-8 become U+FFFD. `_decode_exact_text` refuses them.
     """
     return column if isinstance(column, str) else column.decode(errors="replace")
 
@@ -72,12 +72,12 @@ _DECODED: Final = (
     (26, "state", _decode_object),
     (27, "metadata", _decode_object),
 )
-"""Columns of `session_rows` that are decoded, by place: without one of them the session has the rest."""
+"""Columns of `session_rows` that are decoded, by position. If one cannot be decoded, the session has the others."""
 _NAMES: Final = {1: "tenant", 2: "user_id", 3: "id", 4: "agent", 32: "withdrawn", 33: "identity", 34: "claim"}
 _TEXTS: Final = {**_NAMES, 8: "status", 30: "end_reason"}
-"""Columns of `session_rows` that are text, by place."""
+"""Columns of `session_rows` that are text, by position."""
 UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
-"""What decoding a damaged column raises."""
+"""Exceptions that decoding a damaged column raises."""
 
 
 def decode_session(row: Row) -> Session:
@@ -97,7 +97,7 @@ def decode_intact_session(row: Row) -> Session:
 
 
 def _decode_damaged_session(row: Row) -> Session:
-    """Return what is left of a damaged session."""
+    """Return a damaged session with the fields that can be decoded."""
     columns, damaged = list(row), []
     for at, name in _TEXTS.items():
         if isinstance(columns[at], bytes):
@@ -169,12 +169,12 @@ def _get_turns(state: dict[str, Any]) -> dict[str, int]:
 
 
 def encode_claim(claim: Claim | None) -> Row:
-    """The columns of a claim; nobody's has no holder."""
+    """Return the columns of a claim; without a claim the holder is empty."""
     return ("", 0, 0) if claim is None else (claim.holder, claim.until, 1 if claim.wanted else 0)
 
 
 def encode_counters(session: Session) -> Row:
-    """The columns of `session` from `messages` to `anchor`, in order."""
+    """Return the columns of `session` from `messages` to `anchor`, in order."""
     usage, tail = session.usage, session.tail
     return (
         session.messages,
@@ -196,7 +196,7 @@ def encode_counters(session: Session) -> Row:
 
 
 def encode_profile(session: Session) -> Row | None:
-    """The large fields of `session`; None when all are empty."""
+    """Return the large fields of `session`; None if all are empty."""
     if not (session.system_messages or session.state or session.metadata):
         return None
     state = {**session.state, _TURNS: session.state_turns} if session.state_turns else session.state
@@ -204,7 +204,7 @@ def encode_profile(session: Session) -> Row | None:
 
 
 def decode_entry(row: Row) -> Entry:
-    """Return the entry in a row of `entry_rows`. Raises `StoreCorrupt` if it cannot be decoded; says its `seq`."""
+    """Return the entry in a row of `entry_rows`. Raises `StoreCorrupt`, which names its `seq`, if it cannot be decoded."""
     try:
         return _decode_entry(row)
     except UNDECODABLE as exc:
@@ -284,12 +284,12 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
 
 
 def encode_seqs(seqs: Sequence[int]) -> bytes | None:
-    """A view's kept entries as a column; NULL for none."""
+    """Return the entries that a view keeps as a column; NULL if there are none."""
     return _encode(seqs) if seqs else None
 
 
 def encode_array(items: Iterable[Any]) -> str:
-    """Places in a log, or keys, as one parameter, a JSON array: a statement reads all of them, however many."""
+    """Return places in a log, or keys, as one parameter, a JSON array, so that one statement can read any number of them."""
     return _encode(list(items)).decode()
 
 
@@ -299,7 +299,7 @@ def decode_seqs(column: bytes | None) -> tuple[int, ...]:
 
 
 def decode_call(row: Row) -> ModelCall:
-    """A model call from a row of `calls_newest`."""
+    """Return the model call in a row of `calls_newest`."""
     model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view, hash_, build = row
     return ModelCall(
         model=decode_text(model),
@@ -316,13 +316,13 @@ def decode_call(row: Row) -> ModelCall:
 
 
 def encode_call(session: int, call: ModelCall) -> Row:
-    """The parameters of `call_insert`."""
+    """Return the parameters of `call_insert`."""
     used = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
     return session, call.timestamp, call.model, *used, call.turn_id, call.through, call.view, call.hash, call.build
 
 
 def decode_compaction(row: Row) -> StoredCompaction:
-    """A compaction from a row of `compaction_rows`."""
+    """Return the compaction in a row of `compaction_rows`."""
     _, id_, status, view, first, last, kind, tokens, source_tokens, total, model, created_at, through = row[:13]
     prompt_tokens, completion_tokens, error, report, text = row[13:]
     return StoredCompaction(
@@ -347,7 +347,7 @@ def decode_compaction(row: Row) -> StoredCompaction:
 
 
 def encode_compaction(session: int, one: StoredCompaction, laid_at: int) -> Row:
-    """The parameters of `compaction_insert`; `laid_at` is the session's version behind the write."""
+    """Return the parameters of `compaction_insert`; `laid_at` is the session's version after the write."""
     return (
         session,
         one.id,
@@ -372,7 +372,7 @@ def encode_compaction(session: int, one: StoredCompaction, laid_at: int) -> Row:
 
 
 def decode_ending(row: Row) -> Ending:
-    """An end from a row of `endings_due`."""
+    """Return the ending in a row of `endings_due`."""
     id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
     return Ending(
         id=decode_text(id_),
@@ -390,7 +390,7 @@ def decode_ending(row: Row) -> Ending:
 
 
 def _decode_hooks(column: bytes) -> tuple[str, ...]:
-    """Return the hooks that are still to be notified. A damaged list is empty, so that the session is not kept for ever."""
+    """Return the hooks that are still to be notified. A damaged list counts as empty, so that the session is not kept forever."""
     try:
         return _decode_ids(column)
     except UNDECODABLE:
@@ -398,14 +398,14 @@ def _decode_hooks(column: bytes) -> tuple[str, ...]:
 
 
 def encode_ending(tenant: str, ending: Ending) -> Row:
-    """The parameters of `ending_insert`."""
+    """Return the parameters of `ending_insert`."""
     names = (tenant, ending.id, ending.user_id, ending.session_id, ending.identity)
     ended = (1 if ending.withdrawn else 0, ending.reason)
     return (*names, *ended, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)
 
 
 def decode_artifact(row: Row) -> Artifact:
-    """A version of an artifact from a row of `artifact_rows`."""
+    """Return the version of an artifact in a row of `artifact_rows`."""
     name, version, blob, mime_type, size, sha256, author, metadata, created_at = row[:9]
     return Artifact(
         name=decode_text(name),
@@ -421,14 +421,14 @@ def decode_artifact(row: Row) -> Artifact:
 
 
 def encode_artifact(place: Row, key: str, new: NewArtifact, version: int) -> Row:
-    """The parameters of `artifact_insert`; `place` is the scope's columns, `key` the folded name."""
+    """Return the parameters of `artifact_insert`; `place` has the scope's columns, `key` is the folded name."""
     metadata = _encode(new.metadata) if new.metadata else None
-    said = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
-    return (*place, key, version, new.name, new.blob, *said)
+    fields = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
+    return (*place, key, version, new.name, new.blob, *fields)
 
 
 def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
-    """A place of a digest from a row of `mark_places`."""
+    """Return the sighting in a row of `mark_places`."""
     id_, identity, updated_at, last_digest, seq, digest, retired_by = row
     live = retired_by is None
     return Sighting(
@@ -444,9 +444,9 @@ def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
 
 
 def decode_key(row: Row) -> ApiKey:
-    """An API key from a row of `key_get`."""
+    """Return the API key in a row of `key_get`."""
     id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, *more = row
-    session_mode, budget = more or (None, None)  # Redis has keys from before these were kept
+    session_mode, budget = more or (None, None)  # Redis may have keys from before these fields existed
     return ApiKey(
         id=decode_text(id_),
         hash=hash_,
@@ -466,7 +466,7 @@ def decode_key(row: Row) -> ApiKey:
 
 
 def encode_key(tenant: str, key: ApiKey) -> Row:
-    """The parameters of `key_insert`."""
+    """Return the parameters of `key_insert`."""
     names = (tenant, key.id, key.hash, key.name, key.tenant, key.user_id, key.role)
     times = (key.created_at, key.expires_at, key.revoked_at, key.used_at)
     return (*names, *times, key.rate, key.max_body, key.session_mode, key.budget)

@@ -1,7 +1,7 @@
-"""What is asked of state that sessions share: a scope's row, which its writers lock one after the other, and a row for each key.
+"""Steps for state that sessions share: a row per scope, which writers lock one after the other, and a row per key.
 
-A write works out first what it comes to (`plan_changes`), and refuses what cannot be; then nothing can refuse it (`write_plans`).
-A scope is named by tenant and user; of no user it is the tenant's own.
+A write first computes its plan (`plan_changes`) and refuses what is invalid; after that, nothing can refuse it (`write_plans`).
+A scope is named by tenant and user; without a user it is the tenant's own.
 """
 
 from __future__ import annotations
@@ -27,58 +27,58 @@ from holdfast.stores.state import ScopedState
 
 _decode = msgspec.json.Decoder().decode
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
-"""In this order their rows are locked, behind the session's: by all writers, so that no two wait for each other."""
+"""The order in which every writer locks the scopes' rows, after the session's, so that no two writers deadlock."""
 
 
 class _ScopeRow(NamedTuple):
-    """What a scope has: the columns of `scope_get`."""
+    """A scope's row: the columns of `scope_get`."""
 
     version: int = 0
     keys: int = 0
     size: int = 0
-    """The sum of `weight`."""
+    """Sum of the keys' `weight`."""
     updated_at: int = 0
     floor: int = 0
-    """What versions of dropped scopes do not pass: those of one that is new go on above it."""
+    """The highest version that any dropped scope reached; a new one continues above it."""
 
 
 class ScopePlan(msgspec.Struct, frozen=True):
-    """What a change comes to, of one scope."""
+    """The result of planning a change of one scope."""
 
     place: Row
     """Tenant and user."""
     held: _ScopeRow
-    """The scope before it."""
+    """The scope before the change."""
     delta: Mapping[str, Change]
-    """By key without prefix."""
+    """Changes by key without prefix."""
     keys: int
     size: int
     put: Mapping[str, bytes]
-    """What becomes of keys, as JSON."""
+    """New values by key, as JSON."""
     gone: Sequence[str]
     stands: Mapping[str, bytes]
-    """What is under the named keys then, written or not."""
+    """Values of all keys in `delta` after the change, written or not."""
 
     @property
     def version(self) -> int:
-        """The scope's behind it: one that changes nothing is no write."""
+        """The scope's version after the change; a change without effect is no write."""
         held = self.held
         floor = held.floor if self.place[1] else 0  # the tenant's own is never dropped with its name
         return (held.version or floor) + 1 if self.put or self.gone else held.version
 
 
 def make_scope_key(tenant: str, user_id: str | None) -> Row:
-    """The columns that name a scope; None: the tenant's own."""
+    """Return the columns that name a scope; None is the tenant's own."""
     return tenant, user_id or ""
 
 
 def encode_names(names: Collection[str]) -> str:
-    """Names as one parameter: in hexadecimal, so that no dialect's idea of text comes in between."""
+    """Return names as one parameter, in hexadecimal, so that no dialect's text rules apply to them."""
     return encode_array(name.encode().hex() for name in names)
 
 
 def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
-    """Whose scopes changes of a user's session reach, in the order in which they are locked; empty: the tenant's."""
+    """Return the owners of the scopes that changes of a user's session reach, in locking order; the empty one is the tenant."""
     scopes = {scope_of(key) for key in delta}
     return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
 
@@ -89,7 +89,7 @@ def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
 def read_state(
     tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None
 ) -> Steps[ScopedState]:
-    """See `StateStore.state`. One statement: of a version that is known it gives one small row."""
+    """Return a scope's values. One statement reads them; for a version that the caller knows, it returns one small row."""
     asked = (*make_scope_key(tenant, user_id), -1 if known is None else known)
     if names is None:
         rows = yield Query("state_read", asked)
@@ -114,7 +114,7 @@ def read_state(
 
 
 def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> Steps[Sequence[ScopePlan]]:
-    """What the changes of `delta` come to that are of shared scopes; those are locked.
+    """Lock the shared scopes that `delta` changes, and return the planned changes.
 
     Raises:
         InvalidRequest: see `holdfast.domain.state.apply_change`.
@@ -134,7 +134,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
 
 
 def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
-    """Write what was planned; keys that stay as they are are not touched."""
+    """Write what was planned; keys whose values stay the same are not written."""
     for plan in plans:
         if plan.put:
             yield Many("state_put", [(*plan.place, name, value) for name, value in plan.put.items()])
@@ -154,7 +154,11 @@ def change_state(
     expect: int | None,
     values: Mapping[str, Any] | None,
 ) -> Steps[ScopedState]:
-    """See `StateStore.change_state`."""
+    """Change a scope; return its version and the values of the keys in `delta` afterwards.
+
+    Raises:
+        StaleState: the scope is at another version than `expect`, or has other values than `values`.
+    """
     scope: Scope = "app" if user_id is None else "user"
     place = make_scope_key(tenant, user_id)
     held = yield from _lock_scope(place, delta)
@@ -169,7 +173,7 @@ def change_state(
 
 
 def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
-    """See `StateStore.drop_state`. A user's row goes, too: the tenant keeps what its version came to."""
+    """Delete all keys of a scope; return how many there were. A user's row is deleted too; the tenant keeps its highest version."""
     place = make_scope_key(tenant, user_id)
     rows = yield Query("scope_get", place)
     held = _ScopeRow(*rows[0]) if rows else _ScopeRow()
@@ -182,11 +186,11 @@ def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
     return held.keys
 
 
-# -- parts of them -----------------------------------------------------------
+# -- parts of a write --------------------------------------------------------
 
 
 def _lock_scope(place: Row, names: Collection[str]) -> Steps[_ScopeRow]:
-    """What a scope has, some keys of which are asked for next; nobody else writes to it until the transaction ends."""
+    """Lock a scope's row until the transaction ends, and return it; `names` are the keys that are read next."""
     rows = yield Query("scope_get", place, aside=names)
     if not rows:
         yield Query("scope_new", place)
@@ -200,7 +204,7 @@ def _read_values(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
 
 
 def _plan_scope(place: Row, scope: Scope, held: _ScopeRow, delta: Mapping[str, Change]) -> Steps[ScopePlan]:
-    """What `delta`, by keys without prefix, comes to in a scope that is locked."""
+    """Plan the changes of a locked scope; `delta` has keys without prefix."""
     rows = (yield Query("state_named", (*place, encode_names(delta)))) if delta else ()
     stored = {decode_text(name): value for name, value in rows}
     after, keys, size = change_values(scope, stored, delta, keys=held.keys, size=held.size)

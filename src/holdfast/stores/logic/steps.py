@@ -1,6 +1,6 @@
-"""How an operation asks its database: a generator that yields statements and is sent their rows.
+"""The interface between an operation and its database: a generator that yields statements and receives their rows.
 
-No I/O here: the same steps run on a thread with a blocking driver and on a loop with an async one.
+No I/O happens here: the same steps run on a thread with a blocking driver and on an event loop with an async one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class Query(msgspec.Struct, frozen=True, gc=False):
-    """One statement, by name, to be run once; its rows are sent back."""
+    """One named statement, run once; its rows are sent back."""
 
     name: str
     params: Row
     aside: Any = None
-    """What the parameters were worked out from, for a database that can do it itself, where it stands then."""
+    """What the parameters were computed from. A database that can compute them itself, from its current data, uses this instead."""
 
 
 class Many(msgspec.Struct, frozen=True, gc=False):
-    """One statement, by name, to be run for each row of parameters; no rows are sent back."""
+    """One named statement, run for each row of parameters; no rows are sent back."""
 
     name: str
     rows: Sequence[Row]
@@ -35,15 +35,20 @@ Steps = Generator[Query | Many, Rows, T]
 
 
 def do_nothing() -> Steps[None]:
-    """No statement at all: for a write that only lets what was removed before leave the files, or only connects."""
+    """Yield no statement: for a write that only connects, or only scrubs what earlier writes removed from the files."""
     yield from ()
 
 
 class Database(Protocol):
-    """What runs steps. `steps` makes them anew each time it is called: they may have to be run again."""
+    """Runs steps. It calls `steps` again for each attempt, since an attempt may have to be repeated."""
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
-        """Return what `steps` gives, all of it seen at one moment; with `single`, it is one statement."""
+        """Run the steps of a read on one snapshot, and return their result.
+
+        Args:
+            steps: creates the steps.
+            single: the steps are a single statement.
+        """
         ...
 
     def write(
@@ -55,14 +60,14 @@ class Database(Protocol):
         behind: Sequence[Hashable] = (),
         light: bool = False,
     ) -> Awaitable[T]:
-        """Return what `steps` did, durable.
+        """Run the steps of a write in one transaction, and return their result once it is durable.
 
         Args:
-            steps: what it does.
-            scrub: what it removed leaves the files as well.
-            queue: writes of one queue lock the same row first; where locks are a server's, they may wait before that.
-            behind: more queues, whose rows it locks later, in this order.
-            light: it depends on nothing but the session's row at its version, and an idempotency key.
+            steps: creates the steps.
+            scrub: what the write removes is removed from the database files as well.
+            queue: writes of one queue lock the same row first. With a server they wait here instead of holding its locks.
+            behind: further queues whose rows the write locks later, in this order.
+            light: the write depends only on the session's row at its version, and on an idempotency key.
         """
         ...
 

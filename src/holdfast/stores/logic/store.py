@@ -1,4 +1,4 @@
-"""The store contract on top of any database: what a driver has to bring is a `Database`."""
+"""The store contract for any database that runs named statements: a driver only provides a `Database`."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from holdfast.stores.state import ScopedState
 
 _media_of: Final = attrgetter("media")
 PING_BYTES: Final = 1 << 20
-"""Bytes that `ping` writes after a write was refused: about a turn with a large message."""
+"""Bytes that `ping` writes after a write failed: about a turn with a large message."""
 
 
 class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods):
-    """A handle of one tenant; see `holdfast.stores.base.Store`. It checks, and leaves the rest to the steps."""
+    """A store handle of one tenant (`holdfast.stores.base.Store`): it checks arguments and runs the steps."""
 
     async def create(self, new: NewSession) -> Session:
         checks.check_new_session(new)
@@ -134,7 +134,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         steps = partial(
             writes.replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media
         )
-        return await self._write(steps, new.ref, scrub=not fresh)  # what takes nobody's place removes nothing
+        return await self._write(steps, new.ref, scrub=not fresh)  # a session that replaces none removes nothing
 
     async def want(self, ref: SessionRef, holder: str) -> None:
         checks.check_ref(ref)
@@ -168,7 +168,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         checks.check_importances(importances)
         return await self._write(partial(writes.rate_entries, self.tenant, ref, importances), ref)
 
-    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - what it is called
+    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name in the API
         checks.check_ref(ref)
         return await self._write(partial(compactions.drop_compaction, self.tenant, ref, id, timestamp), ref)
 
@@ -234,8 +234,8 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
         checks.check_id(ending_id, "ending_id")
-        told = None if error is None else error[:ENDING_ERROR_CHARS]
-        return await self._write(partial(lifecycle.settle_ending, self.tenant, ending_id, delivered, due_at, told))
+        cut = None if error is None else error[:ENDING_ERROR_CHARS]
+        return await self._write(partial(lifecycle.settle_ending, self.tenant, ending_id, delivered, due_at, cut))
 
     async def forget_ending(self, ending_id: str) -> None:
         checks.check_id(ending_id, "ending_id")
@@ -287,7 +287,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         await self._read(reads.ping, single=True)
         if self._closed:
             raise StoreClosed
-        # A disk may have room for a small write after it refused a turn: then that does not show that turns can be stored.
+        # A disk that refused a turn may have room for a small write, so a small write would not show that turns can be stored.
         room = PING_BYTES if self._writes.refused else 0
         await self.database.write(partial(writes.write_ping, room), scrub=False, queue=None, light=False)
         self._writes.refused = False

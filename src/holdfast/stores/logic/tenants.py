@@ -1,4 +1,4 @@
-"""What belongs to a tenant and to no session: leases, what was learned of models, and API keys."""
+"""Steps for what belongs to a tenant and to no session: leases, what was learned of models, and API keys."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.stores.logic.rows import decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Query, Steps
 
 _STALE: Final = 3_600_000
-"""Milliseconds after which an expired lease is forgotten: a caller whose clock is ahead must not forget those in use."""
+"""Milliseconds after which an expired lease is deleted: a caller whose clock is ahead must not delete leases in use."""
 
 
 class TenantMethods(Handle):
-    """What belongs to a tenant and to no session; see `holdfast.stores.tenants.TenantStore` and `holdfast.stores.keys.KeyStore`."""
+    """The methods of `TenantStore` and `KeyStore` for a handle that runs steps."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
         checks.check_limit(limit)
@@ -51,7 +51,7 @@ class TenantMethods(Handle):
         checks.check_key(key)
         await self._write(partial(_add_key, self.tenant, key))
 
-    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - what it is
+    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name in the API
         checks.check_hash(hash, "hash")
         return await self._read(partial(_find_key, self.tenant, hash), single=True)
 
@@ -76,7 +76,7 @@ def _list_tenants(after: str, limit: int) -> Steps[Sequence[str]]:
 
 
 def _take_lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
-    """See `Store.lease`. One statement takes it or does not; the next one only looks who has it."""
+    """Take or renew a lease; return True if `holder` has it. One statement takes it if it is free, the next one reads the holder."""
     yield Query("lease_put", (tenant, name, holder, until, now))
     rows = yield Query("lease_get", (tenant, name))
     yield Query("leases_clean", (tenant, now - _STALE))

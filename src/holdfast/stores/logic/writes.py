@@ -1,6 +1,6 @@
-"""What each write does. A store runs the steps of one write in one transaction; a write that raises has to be undone.
+"""Steps of each write. A store runs the steps of one write in one transaction, and rolls back a write that raises.
 
-Everything that can refuse a write comes before its first change, so that undoing is rarely anything to do.
+Everything that can refuse a write comes before its first change, so that there is rarely anything to roll back.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _SESSION_DELETES = (
 
 
 def create_session(tenant: str, new: NewSession) -> Steps[Session]:
-    """See `Store.create`."""
+    """Create a session with an empty log. Raises `SessionExists`."""
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
     session = new_session(tenant, new)
@@ -101,7 +101,7 @@ def create_session(tenant: str, new: NewSession) -> Steps[Session]:
 def update_session(
     tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, expect: int | None
 ) -> Steps[Session]:
-    """See `Store.update`."""
+    """Change a session's own fields. Raises `SessionNotFound`, `StaleSession`."""
     row = yield from read_session_row(tenant, ref)
     old = decode_session(row)
     session = patch_session(old, patch, timestamp)
@@ -115,7 +115,7 @@ def update_session(
 
 
 def remove_session(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None) -> Steps[Removed | None]:
-    """See `Store.remove`."""
+    """Delete a session and all that belongs to it; return the counts of what there was, or None. Raises `StaleSession`, `Conflict`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         return None
@@ -124,7 +124,7 @@ def remove_session(tenant: str, ref: SessionRef, *, expect: int | None, holding:
     held = (yield Query("session_holds", (pk,)))[0]
     compactions, views, calls, keys, artifacts, size, media, media_bytes = held
     if holding not in {None, artifacts}:
-        raise Conflict(f"session {ref.id!r} has {artifacts} versions of artifacts, not {holding}: read them again")
+        raise Conflict(f"session {ref.id!r} has {artifacts} artifact versions, not {holding}: read them again")
     yield from _delete_session(pk)
     return Removed(
         messages=session.messages,
@@ -152,7 +152,7 @@ def replace_session(
     ending: Ending | None,
     media: Mapping[bytes, bytes],
 ) -> Steps[Appended]:
-    """See `Store.replace`."""
+    """Install a whole session, in place of the one of the same name if there is one."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
     written, tail, live = rebuild_log(entries)
     fresh_media = yield from media_steps.select_new_media(None, entries, media)
@@ -179,7 +179,7 @@ def replace_session(
 
 
 def _write_entries(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
-    """Write a log that may have a past."""
+    """Write entries, some of which may be retired or erased already."""
     rows = [(entry, encode_entry(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
     plain = [row for entry, row in rows if not _has_past(entry)]
     old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
@@ -194,7 +194,7 @@ def _has_past(entry: Entry) -> bool:
 
 
 def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
-    """Note when a session that was just installed was used and closed."""
+    """Record when a session that was just installed was last used and when it ended."""
     if session.accessed_at > past.updated_at:
         yield Query("session_used", (pk, session.accessed_at))
     if past.ended_at is not None:
@@ -204,10 +204,10 @@ def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
 # -- the log -----------------------------------------------------------------
 
 
-def append_entries(  # noqa: C901, PLR0912 - the one list of what a write does, in order
+def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, in order
     tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]
 ) -> Steps[Appended]:
-    """See `LogStore.append`: what refuses the write comes first, then all that it changes, in one transaction."""
+    """Append to a log and save what comes with the entries. All refusals come first, then all changes, in one transaction."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         raise SessionNotFound(ref.id)
@@ -269,7 +269,7 @@ def annotate_entry(
     refused_by: Mapping[str, str] | None,
     facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
-    """See `Store.annotate`."""
+    """Set a caller's annotations of a live entry, and drop the session's views. Raises `EntryNotFound`."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = yield Query("entry_live", (pk, seq))
@@ -291,7 +291,7 @@ def annotate_entry(
 
 
 def rate_entries(tenant: str, ref: SessionRef, importances: Mapping[int, float]) -> Steps[int]:
-    """See `Store.rate`."""
+    """Set the importance of live entries that have none yet; return how many were set."""
     row = yield from read_session_row(tenant, ref)
     pk: int = row[0]
     rated: int = (yield Query("unrated_among", (pk, encode_array(importances))))[0][0]
@@ -301,7 +301,7 @@ def rate_entries(tenant: str, ref: SessionRef, importances: Mapping[int, float])
 
 
 def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
-    """See `Store.erase`."""
+    """Replace an entry's content, and update all totals that count it. Raises `EntryNotFound`."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
@@ -314,7 +314,7 @@ def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> S
     count = old.tokens if tokens is None else tokens
     shift = count - old.tokens
     yield Query("entry_erase_live" if live else "entry_erase_retired", (pk, seq, payload, count))
-    # What was written while the entry was on the live path counts it: up to the entry that retired it.
+    # Entries written while this one was on the live path count it: up to the entry that retired it.
     bounds = (pk, seq, ENDLESS if old.retired_by is None else old.retired_by, shift)
     if shift:
         yield Query("entries_shift_live", bounds)
@@ -327,20 +327,20 @@ def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> S
 
 
 def write_ping(room: int = 0) -> Steps[None]:
-    """Write a row and delete it: a full disk refuses that.
+    """Write a row and delete it, which a full disk refuses.
 
     Args:
-        room: bytes that are written at least, where the database is a file.
+        room: bytes to write at least, for a database that is a file.
     """
     yield Query("ping_put", ("x" * room,))
     yield Query("ping_delete", ())
 
 
-# -- parts of them -----------------------------------------------------------
+# -- parts of a write --------------------------------------------------------
 
 
 def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:
-    """What the first write with `key` did; None when there was none."""
+    """Return the result of the first write with `key`; None if there was none. Raises `IdempotencyConflict`."""
     rows = yield Query("idempotency_get", (pk, key))
     if not rows:
         return None
@@ -354,7 +354,7 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
 
 
 def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
-    """Return how many live entries retiring from `before` retires, and the tail without them."""
+    """Return how many live entries are retired from `before` on, and the log's tail without them."""
     if tail.last_seq < before:
         return 0, tail
     retired = (yield Query("entries_count_from", (pk, before)))[0][0]
@@ -377,7 +377,7 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
 
 
 def _drop_aliases(written: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return entries as they are read: their alias is not read back."""
+    """Return entries as reads return them: without their alias."""
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 
@@ -405,6 +405,6 @@ def _delete_session(pk: int) -> Steps[None]:
 
 
 def mark_claim_wanted(tenant: str, ref: SessionRef, holder: str) -> Steps[None]:
-    """See `Store.want`."""
+    """Ask the holder of the session's claim to stop. Raises `SessionNotFound`."""
     row = yield from read_session_row(tenant, ref)
     yield Query("claim_want", (row[0], holder))
