@@ -13,7 +13,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.matching.session_match import MatchFinder, Sender
-from holdfast.sessions.forking import fork_for_request
+from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 

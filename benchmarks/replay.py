@@ -20,8 +20,8 @@ from benchmarks.timing import report
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.messages import Message
 from holdfast.replay import SCRIPTED, Result, Spec, SummaryWriter, Tally, chained, play, read, spec_of, stand_in
-from holdfast.replay.judging import Said
-from holdfast.replay.playing import Player, play_call
+from holdfast.replay.player import Player, play_call
+from holdfast.replay.prompt_checks import Said
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording

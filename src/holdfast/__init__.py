@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from holdfast.secrets import Guard, Pattern, make_redactor
     from holdfast.server.run import serve_file as serve
     from holdfast.sessions.carry_over import CarryOver
+    from holdfast.sessions.context_preview import Context
     from holdfast.sessions.explanation import Explanation
     from holdfast.sessions.handle import SessionHandle
-    from holdfast.sessions.looking import Context
     from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
     from holdfast.tools.functions import tool_from
@@ -115,7 +115,7 @@ _HOMES = {
     "ArtifactSettings": "holdfast.artifacts",
     "Budget": "holdfast.domain.budget",
     "CarryOver": "holdfast.sessions.carry_over",
-    "Context": "holdfast.sessions.looking",
+    "Context": "holdfast.sessions.context_preview",
     "ContextSettings": "holdfast.context.settings",
     "DreamingSettings": "holdfast.consolidation.sweeps",
     "EmbedderSettings": "holdfast.embedders",

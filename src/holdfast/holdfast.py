@@ -35,7 +35,7 @@ from holdfast.lifecycle.sweeper import SweepResult
 from holdfast.limits import CACHE_BYTES
 from holdfast.memory.lookup import MemorySettings
 from holdfast.models import Model, PromptCounter
-from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.compactor import Compactor
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
 from holdfast.secrets import Guard

@@ -115,7 +115,7 @@ async def furnish(served: Served, user: str = "ada") -> None:
     """Ada's session, with all that a route may name."""
     hf, ref = served.hf, SessionRef(user, "s")
     for tenant in (hf.tenant, "t2"):
-        async with hf.serving(tenant) as one:
+        async with hf.serve_tenant(tenant) as one:
             for session in (await one.sessions()).sessions:
                 await one.remove(session.ref)
     await hf.import_({"messages": LOG}, session_id="s", user_id=user)

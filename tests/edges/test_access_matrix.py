@@ -280,7 +280,7 @@ async def test_a_retry_is_its_own_callers(tmp_path: Path) -> None:
             assert again.json()["session"]["reconciled"] == "replayed"
             found.add((caller, answer.json()["session_id"]))
         assert len(found) == 4
-        async with served.hf.serving("t2") as other:
+        async with served.hf.serve_tenant("t2") as other:
             assert {one.user_id for one in (await other.sessions()).sessions} == {"ada", "default"}
         assert {one.user_id for one in (await served.hf.sessions()).sessions} == {"ada", "bob"}
 

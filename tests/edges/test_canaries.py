@@ -245,7 +245,7 @@ async def logs_are_apart(served: Served) -> None:
     """What is stored of each user holds no marker of another one's."""
     stored = 0
     for tenant in TENANTS:
-        async with served.hf.serving(tenant) as one:
+        async with served.hf.serve_tenant(tenant) as one:
             page = await one.sessions(limit=1000)
             assert not page.has_more
             for session in page.sessions:

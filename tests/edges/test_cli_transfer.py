@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.errors import StoreUnavailable, TooLarge
-from holdfast.sessions import exporting
+from holdfast.sessions import transfer
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -163,7 +163,7 @@ def test_gathered_messages_out_of_order_are_named_by_their_session() -> None:
 
 def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told with its line, and the command ends with 1."""
-    real = exporting.import_session
+    real = transfer.import_session
 
     async def fails(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
         if ref.id == "b":
@@ -172,7 +172,7 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
 
     given = lines(*({"id": name, "messages": MESSAGES} for name in "abc"))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.sessions.exporting.import_session", fails)
+        patch.setattr("holdfast.sessions.transfer.import_session", fails)
         result = sessions("import", "-", input=given)
     assert (result.exit_code, result.stdout) == (1, "Imported 2 sessions, 2 messages.\n")
     assert result.stderr == "stdin:2: too much of it\nError: 1 session could not be imported\n"
@@ -183,7 +183,7 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
 
 def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """With how many there were before; what is there is not written again."""
-    real = exporting.import_session
+    real = transfer.import_session
 
     async def full(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
         if ref.id == "b":
@@ -192,7 +192,7 @@ def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest
 
     Path("f.jsonl").write_text(lines(*({"id": name, "messages": MESSAGES} for name in "abc")))
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.sessions.exporting.import_session", full)
+        patch.setattr("holdfast.sessions.transfer.import_session", full)
         result = sessions("import", "f.jsonl")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "f.jsonl:2: the disk is full\n1 session imported before it" in result.stderr

@@ -139,7 +139,7 @@ async def test_a_holdfast_key_beside_it() -> None:
                 answer = await chat(served, {**bearer(KEY), header: own}, session_id="s", user="eve")
                 assert answer.status_code == 200
         assert set(sent(upstream)) == {f"Bearer {KEY}"}
-        async with served.hf.serving("t2") as other:
+        async with served.hf.serve_tenant("t2") as other:
             users = {session.user_id for session in (await other.sessions()).sessions}
         assert users == {"ada", derive_upstream_user("t2", KEY)}
         assert (await served.hf.sessions()).sessions == ()

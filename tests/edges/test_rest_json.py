@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.wire.parsing import decoded
+from holdfast.wire.strict_json import decoded
 from tests.edges.rest_kit import BODIES, is_error, with_session
 from tests.edges.server import gateway
 

@@ -35,7 +35,7 @@ async def sharing(folder: Path) -> AsyncIterator[Served]:
     """A server with all of them."""
     async with server(folder) as served:
         for (tenant, user), secret in OWN.items():
-            async with served.hf.serving(tenant) as hf:
+            async with served.hf.serve_tenant(tenant) as hf:
                 await said(hf, user, secret)
         yield served
 

@@ -85,7 +85,7 @@ class World:
     @asynccontextmanager
     async def of(self, who: Who) -> AsyncIterator[Holdfast]:
         """The tenant's."""
-        async with self.served.hf.serving(who[0]) as hf:
+        async with self.served.hf.serve_tenant(who[0]) as hf:
             yield hf
 
     async def fill(self) -> None:

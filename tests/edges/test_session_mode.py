@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.limits import CLIENTS_REMEMBERED
 from holdfast.testing import Reply, ScriptedUpstream
-from holdfast.turns.opening import TRANSCRIPT_CLIENTS
+from holdfast.turns.turn_start import TRANSCRIPT_CLIENTS
 from tests.edges.gateway_kit import tooled
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, config_text, gateway, serving

@@ -22,7 +22,7 @@ from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.wire.exports import import_from
 from holdfast.wire.exports import same as imports_same
 from holdfast.wire.openai import OWN_FIELDS, message_from, message_to, messages_from
-from holdfast.wire.parsing import decoded
+from holdfast.wire.strict_json import decoded
 from holdfast.wire.transcripts import BadLine, Recording, recordings
 
 

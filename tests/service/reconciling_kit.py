@@ -15,8 +15,8 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
-from holdfast.turns.opening import reconcile
 from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.turns.turn_start import reconcile
 from tests.service.matching_kit import landing_of
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import StoredCompaction
 from holdfast.holdfast import Holdfast
-from holdfast.overlays.compacting import Compactor, Pace
+from holdfast.overlays.compactor import Compactor, Pace
 from holdfast.sessions.handle import SessionHandle
 from tests.clocks import Clock
 from tests.service.told_model import REF, ToldModel

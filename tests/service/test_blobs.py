@@ -58,7 +58,7 @@ async def old(blobs: Blobs, before: int) -> list[str]:
 @pytest.fixture(scope="module")
 def bucket_url() -> Iterator[str]:
     """An S3."""
-    with s3.serve_tenant() as url:
+    with s3.serving() as url:
         yield url
 
 

@@ -12,7 +12,7 @@ from holdfast.agents import Llm
 from holdfast.context.summaries import CUT
 from holdfast.domain.session import StoredCompaction
 from holdfast.errors import ContextTooLong, ModelUnavailable
-from holdfast.overlays.compacting import Pace
+from holdfast.overlays.compactor import Pace
 from tests.clocks import Clock
 from tests.markers import unmarked
 from tests.service.summary_kit import LABEL, TELLING, desk, source

@@ -14,8 +14,8 @@ from holdfast.domain.session import StoredCompaction
 from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.overlays.compacting import Pace, _make_lease_name
-from holdfast.sessions.looking import Look, preview_context
+from holdfast.overlays.compactor import Pace, _make_lease_name
+from holdfast.sessions.context_preview import Look, preview_context
 from holdfast.stores.lease import Lease
 from tests.clocks import Clock
 from tests.service.summary_kit import LABEL, TELLING, desk, source

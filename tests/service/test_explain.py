@@ -12,7 +12,7 @@ from holdfast.context.settings import STRATEGIES, ContextSettings, parse
 from holdfast.context.strategies import make_strategy
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.looking import Look, preview_context
+from holdfast.sessions.context_preview import Look, preview_context
 
 SETTINGS = [
     ContextSettings("digest", {"budget": 400}),

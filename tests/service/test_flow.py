@@ -18,7 +18,7 @@ from holdfast.engine import engine as engine_module
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import HoldfastError, MissingState, ModelUnavailable, StoreUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
-from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.compactor import Compactor
 from holdfast.tools.context import ToolContext
 from holdfast.turns import prompt, scope
 from holdfast.turns.respond import respond

@@ -14,7 +14,7 @@ from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import StoreUnavailable
-from holdfast.sessions.looking import Look, preview_context
+from holdfast.sessions.context_preview import Look, preview_context
 from tests.clocks import START, Clock
 from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.sessions.looking import Look, preview_context
+from holdfast.sessions.context_preview import Look, preview_context
 from tests.service.summary_kit import TELLING, Desk, desk, source
 from tests.service.told_model import REF
 
@@ -112,7 +112,7 @@ async def test_a_turn_that_is_not_there_is_refused_by_what_is() -> None:
 
 async def test_turns_from_the_beginning_of_a_long_session_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whose calls no more than a page is read."""
-    monkeypatch.setattr("holdfast.sessions.looking.PAGE", 5)
+    monkeypatch.setattr("holdfast.sessions.context_preview.PAGE", 5)
     async with desk(numbered) as at:
         await at.talk(16)
         assert await at.found("superseded")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
-from holdfast.sessions.forking import fork_for_request
+from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
 from tests.clocks import Clock
 from tests.service.life_kit import MEMORY, Ear, life

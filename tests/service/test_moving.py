@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.moving import CLAIMED
+from holdfast.sessions.moves import CLAIMED
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock

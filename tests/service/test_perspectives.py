@@ -12,7 +12,7 @@ from holdfast.agents import Agent, Llm, Responder, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.looking import Look, preview_context
+from holdfast.sessions.context_preview import Look, preview_context
 from holdfast.tools.tool import ToolLimits
 from tests.markers import unmarked
 from tests.service.team_kit import TEAM, TeamBench, by, over, team

@@ -15,7 +15,7 @@ from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSett
 from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Candidates, Lookup
-from holdfast.sessions.looking import Look, preview_context
+from holdfast.sessions.context_preview import Look, preview_context
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND

@@ -18,8 +18,8 @@ from holdfast.errors import EntryNotFound, FactNotFound, InvalidRequest, Session
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.sessions import facts as facts_module
-from holdfast.sessions.erasing import erase_everywhere
-from holdfast.sessions.forking import fork_for_request
+from holdfast.sessions.erasure import erase_everywhere
+from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append
 from tests.clocks import Clock

@@ -16,8 +16,8 @@ from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked
-from holdfast.sessions.erasing import erase_everywhere
-from holdfast.sessions.forking import fork_for_request
+from holdfast.sessions.erasure import erase_everywhere
+from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append, SavedView
 from tests.service.search_kit import Talks, talks

@@ -20,7 +20,7 @@ from holdfast.errors import (
     TurnInterrupted,
 )
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.speaking import Speech
+from holdfast.sessions.speech import Speech
 from tests.service.turns_kit import REF, at_once, begun, log, on_stage, waiting
 from tests.service.voicing_kit import MEMORY, NOW, calls, opened, said, told, user
 from tests.stores.servers import place

@@ -14,7 +14,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.sessions.looking import Look, rebuild_context
+from holdfast.sessions.context_preview import Look, rebuild_context
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED

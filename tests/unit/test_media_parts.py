@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.media.checks import check_media, without_data
 from holdfast.domain.media.parts import hashes_of, mark_part, put_back, readable, show_to_model, take_out_data
-from holdfast.domain.media.placing import put_back_media
+from holdfast.domain.media.placeholders import put_back_media
 from holdfast.domain.medium import decode_base64
 from holdfast.domain.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge

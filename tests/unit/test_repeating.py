@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from holdfast.repeating import KeyedRepeater
+from holdfast.background import KeyedRepeater
 from tests.waiting import until
 
 

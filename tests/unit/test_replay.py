@@ -22,7 +22,7 @@ from holdfast.replay import (
     has_orphan,
     has_task,
     play,
-    plotting,
+    plots,
     read,
     values_of,
 )
@@ -393,22 +393,22 @@ def test_comparing_without_anything_to_compare() -> None:
 def test_a_picture_is_the_same_each_time() -> None:
     """Byte for byte, and of the form that was asked for; names stand in it as they are."""
     results = [play([RECORDED], Spec(name), budget).result for name in ("none", "digest") for budget in (40, 99)]
-    svg = plotting.picture(results, "svg")
-    assert svg == plotting.picture(results, "svg")
+    svg = plots.picture(results, "svg")
+    assert svg == plots.picture(results, "svg")
     assert b"digest" in svg
     assert b"<dc:date>" not in svg
-    png = plotting.picture(results, "png")
-    assert png == plotting.picture(results, "png")
+    png = plots.picture(results, "png")
+    assert png == plots.picture(results, "png")
     assert png.startswith(b"\x89PNG")
 
 
 def test_a_picture_of_nothing() -> None:
     """No calls, no values, no cost: an empty frame."""
-    assert plotting.picture([Tally().result("$x_{1}$", 5)], "svg")
+    assert plots.picture([Tally().result("$x_{1}$", 5)], "svg")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"extra 'plot' of holdfast-memory"):
-        plotting.require()
+        plots.require()

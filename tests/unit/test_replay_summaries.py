@@ -31,7 +31,7 @@ from holdfast.replay import (
     spec_of,
     stand_in,
 )
-from holdfast.replay.playing import MARKER, Player
+from holdfast.replay.player import MARKER, Player
 from holdfast.replay.scripted import summary_of
 from holdfast.replay.summaries import SessionSummaries
 from holdfast.tokens import STORED

@@ -23,9 +23,9 @@ from typing import Final, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
+from holdfast.background import wait_until_done
 from holdfast.errors import StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.limits import BLOB_PART_BYTES, PAGE
-from holdfast.repeating import wait_until_done
 from holdfast.stores.base import Store
 from holdfast.stores.tenants import FOREVER
 

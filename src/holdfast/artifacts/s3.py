@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.artifacts.blobs import CHUNK, Home, missing
+from holdfast.background import wait_until_done
 from holdfast.errors import MissingExtra, StoreUnavailable
-from holdfast.repeating import wait_until_done
 from holdfast.stores.base import Store
 
 try:

@@ -26,7 +26,7 @@ from holdfast.cli.terminal import (
 if TYPE_CHECKING:
     from holdfast.embedders import Embedder
     from holdfast.evaluation import Comparison, Dataset, Figures, Given, Mode, Outcome, PromptFigures
-    from holdfast.evaluation.comparing import Difference
+    from holdfast.evaluation.comparison import Difference
     from holdfast.evaluation.prompt_contents import PromptShares
     from holdfast.evaluation.statements import Conversation, Run, Shares
     from holdfast.evaluation.statements import Figures as StatementFigures

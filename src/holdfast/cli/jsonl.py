@@ -21,7 +21,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import IMPORT_LINE_BYTES, IMPORT_VALUES
 from holdfast.wire.exports import Imported, import_from, own_fields
 from holdfast.wire.openai import message_from
-from holdfast.wire.parsing import decoded
+from holdfast.wire.strict_json import decoded
 
 STDIO = "-"
 _GZIP = b"\x1f\x8b"

@@ -119,7 +119,7 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
     parse_owner(options)  # report conflicting flags before anything is opened
 
     async def run(hf: Holdfast) -> Remembered:
-        from holdfast.wire.parsing import moment_of
+        from holdfast.wire.strict_json import moment_of
 
         remembered = await hf.memories.remember(
             " ".join(text),

@@ -183,9 +183,9 @@ def replay(
     if pair and ctx.get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--compare already names two strategies: leave out --strategy.")
     if plot:
-        from holdfast.replay import plotting
+        from holdfast.replay import plots
 
-        plotting.require()
+        plots.require()
     runs = _plan_runs(pair or specs, budgets)
     with _open_writers(runs.values(), summarizer, config) as writers:
         played = _play_all(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
@@ -376,9 +376,9 @@ def _to_row(played: Played, *, per_session: bool) -> dict[str, Any]:
 
 
 def _draw(played: Sequence[Played], path: Path) -> None:
-    from holdfast.replay import plotting
+    from holdfast.replay import plots
 
-    data = plotting.picture([one.result for one in played], path.suffix.lower().removeprefix("."))
+    data = plots.picture([one.result for one in played], path.suffix.lower().removeprefix("."))
     path.write_bytes(data)
     click.echo(f"Plot written to {sanitize(str(path))}.", err=True)
 

@@ -71,7 +71,7 @@ async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchRe
     import msgspec
 
     from holdfast.search.queries import zone_named
-    from holdfast.wire.parsing import moment_of
+    from holdfast.wire.strict_json import moment_of
 
     zone = zone_named(options["tz"])
     since, until = (

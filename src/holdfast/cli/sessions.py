@@ -112,7 +112,7 @@ def show(
     """Show the messages and compactions of a session. Messages that were edited away are not shown."""
 
     async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction], Sequence[Entry]]:
-        from holdfast.media.leaving import whole_entries
+        from holdfast.media.outgoing import whole_entries
 
         session = await find_session(hf, session_id, user)
         rows = await hf.store.window(session.ref, None)  # session and live path, read in one transaction
@@ -300,7 +300,7 @@ def fork(
     """Copy a session from its first turn on into a new session. The original does not change."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.sessions.forking import fork_session
+        from holdfast.sessions.forks import fork_session
 
         return await fork_session(
             hf.engine, (await find_session(hf, session_id, user)).ref, at_turn=at_turn, new_id=new_id
@@ -357,7 +357,7 @@ def rewind(
     """Go back to a turn of a session. Later messages stay in the log but are no longer sent."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.sessions.forking import rewound
+        from holdfast.sessions.forks import rewound
 
         return (await rewound(hf.engine, (await find_session(hf, session_id, user)).ref, at_turn))[0]
 
@@ -386,7 +386,7 @@ def lift(
     async def do(hf: Holdfast) -> Entry:
         from holdfast.domain.refusals import refusals_of
         from holdfast.errors import EntryNotFound
-        from holdfast.sessions.annotating import annotate
+        from holdfast.sessions.annotations import annotate
 
         ref = (await find_session(hf, session_id, user)).ref
         entries = await hf.store.entries(ref, start=seq, stop=seq + 1)

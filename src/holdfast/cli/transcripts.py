@@ -328,7 +328,7 @@ _SKIP_REASONS = {
 async def _import_file(hf: Holdfast, file: Path, user: str | None, before: int) -> _FileResult:
     from holdfast.domain.session import DEFAULT_USER, SessionRef
     from holdfast.hooks.transcript_files import derive_session_id, parse_transcript, read_lines
-    from holdfast.sessions.exporting import import_session
+    from holdfast.sessions.transfer import import_session
 
     try:
         with file.open("rb") as opened:

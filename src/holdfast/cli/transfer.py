@@ -246,7 +246,7 @@ class ImportPlan:
 
 async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str | None) -> ImportPlan:
     """Check all sessions before anything is written. Errors name file and line."""
-    from holdfast.sessions.exporting import check_import, existing
+    from holdfast.sessions.transfer import check_import, existing
 
     plan = ImportPlan()
     places: dict[SessionRef, str] = {}
@@ -277,7 +277,7 @@ async def _import_sessions(
     hf: Holdfast, opened: Sequence[ImportFile], user: str | None, plan: ImportPlan, *, keep: bool
 ) -> ImportResult:
     """Import the sessions of the plan. A session that fails does not stop the others."""
-    from holdfast.sessions.exporting import import_session
+    from holdfast.sessions.transfer import import_session
 
     result = ImportResult()
     with show_progress(plan.count) as bar:

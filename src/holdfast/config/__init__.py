@@ -17,7 +17,7 @@ import warnings
 from typing import Any, Final
 
 from holdfast.config.check import Report, check_config, list_warnings
-from holdfast.config.loading import ServerSettings, load, load_default, load_file, load_settings
+from holdfast.config.loader import ServerSettings, load, load_default, load_file, load_settings
 from holdfast.config.model import Config
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
 from holdfast.config.show import describe, show_config

@@ -16,7 +16,7 @@ from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.config.hooks import Hooks, Redaction, WebhookSettings, WorkspaceGit
 from holdfast.config.llms import LLMSettings
-from holdfast.config.loading import ServerSettings, load_settings
+from holdfast.config.loader import ServerSettings, load_settings
 from holdfast.config.model import Config, Dreaming
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
 from holdfast.config.storage import IndexStorage, MemoryStorage, database_url

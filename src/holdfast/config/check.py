@@ -13,7 +13,7 @@ from holdfast.agents.team import BELOW, CALLED
 from holdfast.config.agents import Agent
 from holdfast.config.convert import suggest
 from holdfast.config.gateway import is_loopback
-from holdfast.config.loading import ExaminedSettings, ServerSettings, examine_settings
+from holdfast.config.loader import ExaminedSettings, ServerSettings, examine_settings
 from holdfast.config.model import BUILT_IN, NOT_USED_YET, OFFLINE, Config
 from holdfast.config.resolve import find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe

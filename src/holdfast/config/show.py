@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from holdfast.config.convert import join_path
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
-from holdfast.config.loading import ServerSettings, load_settings
+from holdfast.config.loader import ServerSettings, load_settings
 from holdfast.config.model import Config, Document
 from holdfast.config.resolve import resolve_llm
 from holdfast.context.settings import ContextSettings

@@ -19,7 +19,7 @@ from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.limits import EMBEDDING_ANSWER_BYTES, EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
-from holdfast.models.posting import PostingClient, describe_failure
+from holdfast.models.json_endpoint import PostingClient, describe_failure
 from holdfast.recall.vectors import Vector, vector_of
 from holdfast.tokens import TokenCounter, get_counter
 

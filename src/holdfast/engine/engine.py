@@ -18,8 +18,8 @@ from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.escaping import marker_of
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
-from holdfast.engine.beginning import begin_session
-from holdfast.engine.learning import Learning
+from holdfast.engine.initial_state import begin_session
+from holdfast.engine.model_calibration import Learning
 from holdfast.engine.scoped import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
@@ -36,7 +36,7 @@ from holdfast.matching.retries import Retries, Unheard
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
 from holdfast.memory.owner_caches import Promoted
-from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.compactor import Compactor
 from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
@@ -260,7 +260,7 @@ class Engine:
 
 
 _KEPT_AS: Final = "holdfast:marker"
-"""Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.learning.key_of`."""
+"""Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.model_calibration.key_of`."""
 _BYTES: Final = 32
 
 

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 import msgspec
 
+from holdfast.background import KeyedRepeater
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.errors import (
     InvalidRequest,
@@ -36,7 +37,6 @@ from holdfast.errors import (
 from holdfast.limits import TURNS_WAITING
 from holdfast.liveness import is_dead
 from holdfast.numbers import is_number
-from holdfast.repeating import KeyedRepeater
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.session_changes import compute_claim_end

@@ -103,19 +103,6 @@ from holdfast.errors.environment import (
     WorkspaceUnavailable,
     WorkspaceUnusable,
 )
-from holdfast.errors.missing import (
-    ArtifactNotFound,
-    CompactionNotFound,
-    EndingNotFound,
-    EntryNotFound,
-    FactNotFound,
-    KeyNotFound,
-    MemoryNotFound,
-    NotFound,
-    SessionNotFound,
-    UserNotFound,
-    WorkspaceNotFound,
-)
 from holdfast.errors.models import (
     BudgetTooSmall,
     ContextTooLong,
@@ -127,6 +114,19 @@ from holdfast.errors.models import (
     ModelReplyTooLarge,
     ModelUnavailable,
     RerankFailed,
+)
+from holdfast.errors.not_found import (
+    ArtifactNotFound,
+    CompactionNotFound,
+    EndingNotFound,
+    EntryNotFound,
+    FactNotFound,
+    KeyNotFound,
+    MemoryNotFound,
+    NotFound,
+    SessionNotFound,
+    UserNotFound,
+    WorkspaceNotFound,
 )
 
 __all__ = [

@@ -9,14 +9,14 @@ unrelated  what questions get that have no answer         comparing  two modes, 
 prompt_contents   which evidence is in a prompt      prompt_sessions   prompts of a session in memory
 """
 
-from holdfast.evaluation.comparing import Comparison, compare
+from holdfast.evaluation.comparison import Comparison, compare
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.direct import Direct
+from holdfast.evaluation.evaluator import BASELINES, MODES, Evaluator, Mode
 from holdfast.evaluation.library import Library
 from holdfast.evaluation.measures import Figures, Outcome
 from holdfast.evaluation.prompt_contents import PromptFigures, measure_prompts
-from holdfast.evaluation.reading import read
-from holdfast.evaluation.running import BASELINES, MODES, Evaluator, Mode
+from holdfast.evaluation.readers import read
 from holdfast.evaluation.unrelated import Given, can_ask, count_unrelated, unrelated
 from holdfast.recall.scoring import WEIGHTS
 

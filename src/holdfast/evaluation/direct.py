@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import floor_of, knows_language, query_vectors
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
-from holdfast.evaluation.finding import Found
+from holdfast.evaluation.finders import Found
 from holdfast.evaluation.measures import sessions_of
 from holdfast.evaluation.plain import TOOL
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar

@@ -142,7 +142,7 @@ class PromptSession(Generic[_T]):
             return Built(self._read(built), is_late(built))
 
     async def _preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
-        """Build a prompt with a message after the log, as `holdfast.sessions.looking` builds one without."""
+        """Build a prompt with a message after the log, as `holdfast.sessions.context_preview` builds one without."""
         engine, responder = self.hf.engine, handle.responder
         view = await read_view(engine.store, self.ref, responder.view_key)
         entries, tail = continue_log(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))

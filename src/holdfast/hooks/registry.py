@@ -13,7 +13,7 @@ import anyio.to_thread
 from holdfast.domain.session import Ending, EndReason, Entry, NewEntry, Removed, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import HOOKS, ID_BYTES, PAGE
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.sessions import NewSession

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.background import cancel_task
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import HoldfastError, SessionNotFound, StoreCorrupt
@@ -22,7 +23,6 @@ from holdfast.indexes.sources import Feeder, space_of
 from holdfast.indexes.tombstones import Departures
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
-from holdfast.repeating import cancel_task
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import iterate_owners, iterate_session_pages

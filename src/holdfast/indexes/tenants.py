@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from holdfast.background import cancel_task
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.indexes.lazy_index import IndexFile, LazyIndex, Opening
@@ -17,7 +18,6 @@ from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import new_holder
 from holdfast.recall.base import Index
-from holdfast.repeating import cancel_task
 from holdfast.rerankers import BoundedReranker, rerank_settings
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.background import KeyedRepeater
 from holdfast.domain.artifact import Scope
 from holdfast.domain.session import Ending, EndReason, NewEntry, Removed, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound, StoreError
@@ -24,7 +25,6 @@ from holdfast.hooks.registry import Hooks
 from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SERVED
-from holdfast.repeating import KeyedRepeater
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.matching import Sighting

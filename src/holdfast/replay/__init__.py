@@ -11,9 +11,8 @@ summaries as the service makes them         scripted   a stand-in for the model 
 comparing two strategies, session by session            plotting   recall and cost against the budget, as a picture
 """
 
-from holdfast.replay.comparing import Comparison, Paired, compare
-from holdfast.replay.judging import has_orphan, has_task, values_of
-from holdfast.replay.playing import (
+from holdfast.replay.comparison import Comparison, Paired, compare
+from holdfast.replay.player import (
     CACHE_LEAST,
     CACHE_READ,
     CACHE_WRITE,
@@ -26,7 +25,8 @@ from holdfast.replay.playing import (
     Tally,
     play,
 )
-from holdfast.replay.reading import chained, read
+from holdfast.replay.prompt_checks import has_orphan, has_task, values_of
+from holdfast.replay.recordings import chained, read
 from holdfast.replay.scripted import SCRIPTED, stand_in
 from holdfast.replay.specs import DIGEST, NOBODY, Spec, spec_of, specs_of
 from holdfast.replay.summaries import SummaryWriter

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import ModelError, ModelProtocolError, RerankFailed
 from holdfast.limits import RERANK_ANSWER_BYTES
 from holdfast.models.client import Options
-from holdfast.models.posting import PostingClient, describe_failure
+from holdfast.models.json_endpoint import PostingClient, describe_failure
 from holdfast.rerankers.base import check_scores
 from holdfast.rerankers.settings import RerankForm, RerankSettings
 

@@ -17,7 +17,7 @@ from holdfast.server.replies import Reply, error_body
 from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, gives, header
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
-from holdfast.wire.parsing import decoded
+from holdfast.wire.strict_json import decoded
 
 routes = Routes("artifacts")
 _ARTIFACTS: Final = "/v1/sessions/{session_id}/artifacts"

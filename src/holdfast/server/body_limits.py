@@ -17,7 +17,7 @@ from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
 from holdfast.server.permissions import Refused
-from holdfast.wire.parsing import decoded
+from holdfast.wire.strict_json import decoded
 
 _SMALL: Final = 64 * 1024
 """The first bytes of a body, which need no reservation."""

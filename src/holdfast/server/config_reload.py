@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import anyio.to_thread
 import msgspec
 
+from holdfast.background import cancel_task
 from holdfast.config import Config, ServerSettings
 from holdfast.config.build import Clients, build_queue_settings, build_roster, build_tool_limits
 from holdfast.config.gateway import Gateway
@@ -23,7 +24,6 @@ from holdfast.config.model import Document
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
 from holdfast.models import retire
-from holdfast.repeating import cancel_task
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching

@@ -14,10 +14,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, OF_SESSION, Routes, SessionQuery
+from holdfast.sessions.context_preview import Look, preview_context, to_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.looking import Look, preview_context, to_context
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.wire.exports import system_messages_from
 from holdfast.wire.objects import (

@@ -17,12 +17,12 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
 from holdfast.engine.entries import count_tokens, new_entries
 from holdfast.limits import INLINE_BODY_BYTES
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.server.http import Call, without_secrets
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import ref
-from holdfast.sessions.annotating import annotate as annotate_message
-from holdfast.sessions.erasing import erase_everywhere
+from holdfast.sessions.annotations import annotate as annotate_message
+from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.wire.exports import own_fields
 from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema

@@ -13,7 +13,7 @@ from holdfast.engine.engine import Engine
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.service import IndexService
 from holdfast.models import LimitedModel
-from holdfast.overlays.compacting import Compactor
+from holdfast.overlays.compactor import Compactor
 from holdfast.overlays.scoring import Scoring
 from holdfast.secrets import Guard
 from holdfast.server.streaming import ReplyStreams

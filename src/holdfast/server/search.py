@@ -15,7 +15,7 @@ from holdfast.search.queries import SearchHit, SearchNeighbour, zone_named
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, Request, Time, json_schema
-from holdfast.wire.parsing import moment_of
+from holdfast.wire.strict_json import moment_of
 
 routes = Routes("search")
 Role = Literal["user", "assistant", "tool"]

@@ -23,12 +23,12 @@ from holdfast.matching.log_match import behind
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.requester import Requester
-from holdfast.sessions.forking import fork_for_request
+from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
 from holdfast.stores.session_changes import compute_claim_end
-from holdfast.turns.opening import NOTHING, find_unasked_result, make_result_error
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body
+from holdfast.turns.turn_start import NOTHING, find_unasked_result, make_result_error
 
 NO_VERSION: Final = -1
 """A version that no session has."""

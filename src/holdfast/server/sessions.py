@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
@@ -30,7 +30,7 @@ from holdfast.server.routes import (
 )
 from holdfast.sessions.carry_over import CarryOver, carry_over_from
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.forking import fork_session, rewound
+from holdfast.sessions.forks import fork_session, rewound
 from holdfast.stores.checks import check_id
 from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema

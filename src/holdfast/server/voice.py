@@ -10,12 +10,12 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.heard import SPEAKING_RATE, parse_heard
 from holdfast.domain.session import Entry, SessionRef
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
 from holdfast.sessions.history import history as read_history
-from holdfast.sessions.interrupting import interrupt_reply
-from holdfast.sessions.speaking import Speech, spoken
+from holdfast.sessions.interruption import interrupt_reply
+from holdfast.sessions.speech import Speech, spoken
 from holdfast.wire.objects import (
     Answer,
     Count,

@@ -40,7 +40,7 @@ from holdfast.limits import (
     CARRIED_TOKENS_LEAST,
 )
 from holdfast.numbers import check_whole
-from holdfast.overlays.compacting import STRATEGY
+from holdfast.overlays.compactor import STRATEGY
 from holdfast.overlays.summarizers import (
     SummaryCost,
     SummaryError,

@@ -14,10 +14,10 @@ from holdfast.agents import Responder, Roster
 from holdfast.consolidation.sweeps import Dreams
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
-from holdfast.engine.beginning import begin_session
 from holdfast.engine.engine import Engine
+from holdfast.engine.initial_state import begin_session
 from holdfast.engine.redacting_store import mask_messages
-from holdfast.engine.removing import prune_sessions, remove_session, user_removed
+from holdfast.engine.session_removal import prune_sessions, remove_session, user_removed
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import INLINE_MESSAGES
@@ -26,13 +26,13 @@ from holdfast.recall.base import SearchMode
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import Asked, SearchResults
 from holdfast.sessions.carry_over import CarryOver, add_carry_over, carry_over_from, find_carried_message
-from holdfast.sessions.erasing import erase_everywhere
-from holdfast.sessions.exporting import Arrival, export_session, import_session
+from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.fields import check_session_fields, to_system_messages
-from holdfast.sessions.forking import fork_session
+from holdfast.sessions.forks import fork_session
 from holdfast.sessions.handle import SessionHandle
-from holdfast.sessions.moving import move_session
-from holdfast.sessions.speaking import greeted
+from holdfast.sessions.moves import move_session
+from holdfast.sessions.speech import greeted
+from holdfast.sessions.transfer import Arrival, export_session, import_session
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
@@ -229,7 +229,7 @@ class Sessions:
     async def export(
         self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
     ) -> dict[str, Any]:
-        """A session whole, as JSON can carry it; see `holdfast.sessions.exporting.export_session`."""
+        """A session whole, as JSON can carry it; see `holdfast.sessions.transfer.export_session`."""
         for name, value in (("retired", retired), ("calls", calls), ("digests", digests)):
             check_flag(value, name)
         return await export_session(self.store, _check_session_ref(ref), retired=retired, calls=calls, digests=digests)
@@ -274,7 +274,7 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session with the live path up to and with a turn; see `holdfast.sessions.forking.fork_session`. An `id` of None makes one."""
+        """A new session with the live path up to and with a turn; see `holdfast.sessions.forks.fork_session`. An `id` of None makes one."""
         responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, responder)
@@ -287,7 +287,7 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
         agent: str | None | UnsetType = UNSET,
     ) -> SessionHandle:
-        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moving.move_session`."""
+        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moves.move_session`."""
         if not isinstance(agent, UnsetType):
             self.roster.find_responder(agent=agent)  # refuses one that nobody knows
         ref = _check_session_ref(ref)
@@ -295,7 +295,7 @@ class Sessions:
         return self.handle(await move_session(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase a message's content in every session that shares it; see `holdfast.sessions.erasing.erase_everywhere`."""
+        """Erase a message's content in every session that shares it; see `holdfast.sessions.erasure.erase_everywhere`."""
         return (await erase_everywhere(self.engine, _check_session_ref(ref), seq, tokens=tokens)).entry
 
     async def sessions(self, **filters: Any) -> SessionPage:

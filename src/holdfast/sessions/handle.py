@@ -19,20 +19,20 @@ from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
-from holdfast.engine.removing import remove_session
 from holdfast.engine.session_lock import QueueMode, check_mode
+from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.models import Collector
-from holdfast.sessions.annotating import annotate
+from holdfast.sessions.annotations import annotate
+from holdfast.sessions.context_preview import Context, Look, preview_context, to_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.forking import fork_session, rewound
+from holdfast.sessions.forks import fork_session, rewound
 from holdfast.sessions.history import history
-from holdfast.sessions.interrupting import Interruption, interrupt_reply
-from holdfast.sessions.looking import Context, Look, preview_context, to_context
+from holdfast.sessions.interruption import Interruption, interrupt_reply
 from holdfast.sessions.message_explanations import ExplainedSession
-from holdfast.sessions.speaking import Priority, Speech, SpeechSource, Spoken, spoken
+from holdfast.sessions.speech import Priority, Speech, SpeechSource, Spoken, spoken
 from holdfast.sessions.state import SessionState
 from holdfast.stores.checks import check_entries, check_kind
 from holdfast.stores.log import Append, Appended
@@ -427,7 +427,7 @@ class SessionHandle(ExplainedSession):
         timestamp: int | None = None,
         turn_id: int | None = None,
     ) -> Interruption:
-        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.interrupting.interrupt_reply`.
+        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.interruption.interrupt_reply`.
 
         Args:
             content: the text that was heard; without it, `chars` and `ms`: all that there is.
@@ -456,7 +456,7 @@ class SessionHandle(ExplainedSession):
         source: SpeechSource = "command",
         interruptable: bool = True,
     ) -> Spoken:
-        """Have the agent say something, in a turn of its own; see `holdfast.sessions.speaking.spoken`.
+        """Have the agent say something, in a turn of its own; see `holdfast.sessions.speech.spoken`.
 
         Args:
             text: what; None: the agent's own words for a `greeting` or a `silence`.
@@ -492,12 +492,12 @@ class SessionHandle(ExplainedSession):
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forking.fork_session`."""
+        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forks.fork_session`."""
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self._engine, session.ref, self.responder)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
-        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forking.rewound`."""
+        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forks.rewound`."""
         return (await rewound(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.limits import PAGE
-from holdfast.sessions.interrupting import TRIES
+from holdfast.sessions.interruption import TRIES
 from holdfast.stores.base import Store
 
 T = TypeVar("T")

@@ -28,8 +28,8 @@ from holdfast.limits import (
     PAGE,
 )
 from holdfast.numbers import check_whole
+from holdfast.sessions.context_preview import Look, Looked, rebuild_context
 from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy
-from holdfast.sessions.looking import Look, Looked, rebuild_context
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from holdfast.background import wait_until_done
 from holdfast.errors import HoldfastError
 from holdfast.liveness import is_dead
-from holdfast.repeating import wait_until_done
 from holdfast.stores.base import Store
 
 _log = logging.getLogger("holdfast.leases")

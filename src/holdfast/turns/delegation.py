@@ -19,9 +19,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import SHARED
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, child_id
 from holdfast.domain.state import same
-from holdfast.engine.beginning import begin_session
 from holdfast.engine.engine import Engine
-from holdfast.engine.removing import remove_session
+from holdfast.engine.initial_state import begin_session
+from holdfast.engine.session_removal import remove_session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.models import Collector, closing

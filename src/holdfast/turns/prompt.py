@@ -28,7 +28,7 @@ from holdfast.domain.templates import ARTIFACT, Template, parse_template
 from holdfast.engine.engine import Engine
 from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
-from holdfast.media.leaving import for_model
+from holdfast.media.outgoing import for_model
 from holdfast.memory.checks import find_owners
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession

@@ -55,7 +55,7 @@ from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import FoundMessage, SearchRequest
 from holdfast.tools.memory import is_from_user
 from holdfast.turns.turn import Turn
-from holdfast.wire.parsing import moment_of
+from holdfast.wire.strict_json import moment_of
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]

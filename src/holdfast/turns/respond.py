@@ -22,7 +22,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.limits import MODEL_TRAILING_CHUNKS
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.models import Collector, closing, to_chunks
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.replies import append_reply, make_failure_text, read_failure, read_reply_text, say_failure

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from holdfast.turns.opening import open_turn
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import Turn
+from holdfast.turns.turn_start import open_turn
 
 _log = logging.getLogger("holdfast.turn")
 

@@ -28,7 +28,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
-from holdfast.engine.branching import Share
+from holdfast.engine.branches import Share
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import new_entries
 from holdfast.engine.redacting_store import mask_messages

@@ -23,7 +23,7 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import HAND_OVER, STEP
 from holdfast.domain.state import TEMP
-from holdfast.engine.branching import Branch, Floor, Share
+from holdfast.engine.branches import Branch, Floor, Share
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
 from holdfast.models import closing

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past
 from holdfast.domain.log import erase_content as erased_message
-from holdfast.domain.media.placing import put_back_media
+from holdfast.domain.media.placeholders import put_back_media
 from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Message, Part
 from holdfast.domain.origins import Origin, check_ranges, copy_origins

@@ -198,7 +198,7 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
 def message_to(message: Message) -> dict[str, Any]:
     """`message` as Chat Completions has it: role and content first, unknown fields last.
 
-    Data that are kept apart are told by a mark: whoever needs them puts them back first (`holdfast.media.leaving`).
+    Data that are kept apart are told by a mark: whoever needs them puts them back first (`holdfast.media.outgoing`).
     """
     content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
     data: dict[str, Any] = {"role": message.role}

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from anyio.abc import Process
 
+from holdfast.background import cancel_task
 from holdfast.errors import MissingExtra, ToolFailed
 from holdfast.limits import MCP_MESSAGE_BYTES, MCP_TOOLS
-from holdfast.repeating import cancel_task
 from holdfast.tools.mcp.settings import EXTRA, McpSettings
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 import anyio.to_thread
 
+from holdfast.background import Repeater
 from holdfast.domain.session import Session
 from holdfast.errors import PythonUnavailable
 from holdfast.limits import PYTHON_CALLS_WAITING
-from holdfast.repeating import Repeater
 from holdfast.tools.python.calls import CallResult, Limits
 from holdfast.tools.python.folders import WorkFolders, remove
 from holdfast.tools.python.process import PythonProcess, detect_sandbox

@@ -27,7 +27,7 @@ from holdfast.errors import (
     TooLarge,
     UsageError,
 )
-from holdfast.sessions.interrupting import TRIES, in_place_of
+from holdfast.sessions.interruption import TRIES, in_place_of
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import find_cut, find_last_reply

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import MissingExtra
-from holdfast.replay.playing import Result
+from holdfast.replay.player import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

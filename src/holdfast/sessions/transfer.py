@@ -19,7 +19,7 @@ from holdfast.engine.entries import is_long
 from holdfast.engine.redacting_store import as_kept
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
 from holdfast.limits import PAGE
-from holdfast.media.leaving import whole_entries
+from holdfast.media.outgoing import whole_entries
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, encode_payloads
 from holdfast.stores.sessions import NewSession

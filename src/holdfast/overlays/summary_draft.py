@@ -1,6 +1,6 @@
 """One summary from its source to the finished compaction: what it covers, what the summarizer reads, and the resulting view.
 
-Reads the store but writes nothing: `holdfast.overlays.compacting` decides when a summary is made, and stores it.
+Reads the store but writes nothing: `holdfast.overlays.compactor` decides when a summary is made, and stores it.
 """
 
 from __future__ import annotations

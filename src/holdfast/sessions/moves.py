@@ -19,10 +19,10 @@ from holdfast.domain.history import Past, old_entry
 from holdfast.domain.media.parts import hashes_of
 from holdfast.domain.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.removing import children_of, remove_session
+from holdfast.engine.session_removal import children_of, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
 from holdfast.liveness import is_dead, new_holder
-from holdfast.sessions.exporting import TRIES, calls_of, log_of
+from holdfast.sessions.transfer import TRIES, calls_of, log_of
 from holdfast.stores.checks import check_ref
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch

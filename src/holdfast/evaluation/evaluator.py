@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final, Literal
 
 from holdfast.evaluation.dataset import Dataset, Query, Sample
-from holdfast.evaluation.finding import Finder, Found
+from holdfast.evaluation.finders import Finder, Found
 from holdfast.evaluation.measures import Figures, Outcome, figures_of, sessions_of
 from holdfast.evaluation.plain import FullText, PlainBM25
 from holdfast.tokens import get_counter

@@ -16,7 +16,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.numbers import check_whole
 from holdfast.sessions.carry_over import CARRIED_FROM
-from holdfast.sessions.exporting import TRIES
+from holdfast.sessions.transfer import TRIES
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession

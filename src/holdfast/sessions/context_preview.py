@@ -28,7 +28,7 @@ from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, Store
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
-from holdfast.media.leaving import for_model
+from holdfast.media.outgoing import for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, read_view, view_to_save
 from holdfast.recall.passages import Passage

@@ -30,9 +30,9 @@ from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCo
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError, SessionNotFound
 from holdfast.limits import COMPACTION_ERROR_BYTES
 from holdfast.liveness import new_holder
-from holdfast.overlays.drafting import Job, Source, Trigger, compose, find_source, make_attempt, read_source
 from holdfast.overlays.session_cache import TenantCache
 from holdfast.overlays.summarizers import Draft, SummaryCost, SummaryError, write_summary
+from holdfast.overlays.summary_draft import Job, Source, Trigger, compose, find_source, make_attempt, read_source
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease

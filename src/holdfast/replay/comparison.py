@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from holdfast.replay.playing import Played, Result, Tally
+from holdfast.replay.player import Played, Result, Tally
 
 NAMING = frozenset({"strategy", "budget", "calls", "refused"})
 """What of a `Result` says whose it is, and of how much; every other figure is compared."""

@@ -16,7 +16,7 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
-from holdfast.replay.judging import Said, blocks_of, has_orphan, has_task, is_bound, values_of
+from holdfast.replay.prompt_checks import Said, blocks_of, has_orphan, has_task, is_bound, values_of
 from holdfast.replay.specs import Spec
 from holdfast.replay.summaries import SessionSummaries, SummaryWriter
 from holdfast.tokens import STORED, TokenCounter
