@@ -184,7 +184,7 @@ class Holdfast(Sessions):
         self.roster = _add_functions(
             _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
         )
-        self.workspaces = None if workspaces is None else Workspaces.of(workspaces, clock, guard)
+        self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
         self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._make_proposer(dreaming.model, clock))
         self.clock = clock
         self.new_id = new_id

@@ -117,7 +117,7 @@ async def test_without_git_the_error_says_what_to_install(kept: Workspaces, monk
     workspace = kept.workspace("default", "w")
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "")
-        with pytest.raises(GitMissing, match=r"none on the PATH: install git 2\.25"):
+        with pytest.raises(GitMissing, match=r"not on the PATH: install git 2\.25"):
             await workspace.commit("x")
         await workspace.write("MEMORY.md", "kept")
         assert await workspace.read("MEMORY.md") == "kept"

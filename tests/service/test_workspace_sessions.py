@@ -20,7 +20,7 @@ from holdfast.limits import WORKSPACE_FILE_BYTES
 from holdfast.memory.ranking import DAY
 from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
-from holdfast.workspace.files import file_of_user
+from holdfast.workspace.files import make_user_file_name
 from tests.clocks import Clock
 from tests.service.tools_kit import Bench, bench, said
 
@@ -257,7 +257,7 @@ async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
         )
         await workspace.write("a.md", "3")
         await workspace.commit("dream: 1 promotion(s)", "- nobody's")
-        await workspace.write(file_of_user("MEMORY.md", "marie"), "what marie is promised")
+        await workspace.write(make_user_file_name("MEMORY.md", "marie"), "what marie is promised")
         await workspace.commit("dream: 2 promotion(s)", "user=marie\n- of marie's")
         await one.ask("Hi", agent="writer")
         [result] = [entry.message.text for entry in await one.log() if entry.message.role == "tool"]

@@ -20,8 +20,8 @@ from holdfast.errors import (
 )
 from holdfast.limits import WORKSPACE_DIFF_BYTES, WORKSPACE_FILE_BYTES
 from holdfast.workspace import Workspace, Workspaces
-from holdfast.workspace.files import file_of_user
-from holdfast.workspace.repository import scratch_of
+from holdfast.workspace.files import make_user_file_name
+from holdfast.workspace.repository import get_scratch_folder
 from tests.clocks import TickingClock
 from tests.made_up import KEY
 from tests.service.workspace_kit import _kept, _one, everything, files, git, sound, subjects
@@ -102,7 +102,7 @@ async def test_killed_at_any_moment_the_repository_is_whole(one: Workspace, kept
     git(one.folder, "fsck", "--strict", "--full")
     await one.write("after.md", "x")
     assert await one.commit("after")
-    assert not scratch_of(one.folder).exists(), "what it left of its work is gone, too"
+    assert not get_scratch_folder(one.folder).exists(), "what it left of its work is gone, too"
     assert "after.md" in files(one)
     assert git(one.folder, "status", "--porcelain") == ""
     sound(one)
@@ -133,7 +133,7 @@ async def test_a_lock_of_somebody_at_work_is_respected(tmp_path: Path) -> None:
 
 async def test_a_scratch_folder_that_somebody_else_has_made_is_not_used(one: Workspace, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
-    place = scratch_of(one.folder)
+    place = get_scratch_folder(one.folder)
     place.symlink_to(tmp_path / "theirs")
     try:
         await one.write("a.md", "x")
@@ -164,7 +164,7 @@ async def test_a_commit_of_somebody_else_in_between_is_built_upon(
     """A person's git knows nothing of our lock: the branch moves under us."""
     from holdfast.workspace.repository import Repository
 
-    listed, times = Repository.listed, 0
+    listed, times = Repository.list_files, 0
 
     async def meanwhile(self: Repository) -> list[bytes]:
         nonlocal times
@@ -177,7 +177,7 @@ async def test_a_commit_of_somebody_else_in_between_is_built_upon(
             )
         return await listed(self)
 
-    monkeypatch.setattr(Repository, "listed", meanwhile)
+    monkeypatch.setattr(Repository, "list_files", meanwhile)
     await one.write("a.md", "x")
     assert await one.commit("ours")
     assert await subjects(one) == ["ours", "theirs", "workspace init"]
@@ -275,8 +275,8 @@ async def test_attributes_do_not_hide_what_changed(one: Workspace) -> None:
 async def test_a_user_sees_no_files_of_other_users_own(one: Workspace) -> None:
     users = ("ada", "bob", "Ü", "a.b")
     for user in users:
-        await one.write(file_of_user("MEMORY.md", user), f"of {user}\n")
-        await one.write(file_of_user("DREAMS.md", user), f"dreamt by {user}\n")
+        await one.write(make_user_file_name("MEMORY.md", user), f"of {user}\n")
+        await one.write(make_user_file_name("DREAMS.md", user), f"dreamt by {user}\n")
     await one.write("MEMORY.md", "of all\n")
     await one.commit("a")
     for user in users:

@@ -59,7 +59,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     guard = guard_of(found.redaction, found.secret_guard)
 
     async def run() -> T:
-        one = Workspaces.of(settings, milliseconds, guard).workspace(tenant, agent)
+        one = Workspaces.from_settings(settings, milliseconds, guard).workspace(tenant, agent)
         if agent != DEFAULT and agent not in found.agents and not one.exists:
             raise WorkspaceNotFound(agent)
         return await what(one)

@@ -49,8 +49,8 @@ from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.walk import iterate_owners
 from holdfast.workspace import Workspace, Workspaces
-from holdfast.workspace.files import file_of_user
-from holdfast.workspace.workspace import DEFAULT, fields
+from holdfast.workspace.files import make_user_file_name
+from holdfast.workspace.workspace import DEFAULT, format_fields
 
 _log = logging.getLogger("holdfast.dreams")
 TRIES: Final = 10
@@ -310,7 +310,7 @@ class DreamFiles:
         subject = f"dream: {_counted(dreamt.promotions, 'promotion', 'promotions')}"
         lines = commit_lines(dreamt.report, dreamt.memories)
         if not _is_shared(dreamt.owner):
-            lines.insert(0, fields({"user": dreamt.owner.id}))  # so that others are not told what was promoted
+            lines.insert(0, format_fields({"user": dreamt.owner.id}))  # so that others are not told what was promoted
         await self._kept(dreamt.owner, subject, "\n".join(lines))
 
     async def changed(self, owner: Owner) -> None:
@@ -359,7 +359,7 @@ class DreamFiles:
         texts = {MEMORY_FILE: memory_file(memories), DIARY_FILE: await self._diary(owners)}
         wrote, gone = False, set[str]()
         for name, text in texts.items():
-            file = name if shared else file_of_user(name, owner.id)
+            file = name if shared else make_user_file_name(name, owner.id)
             before = await workspace.read(file)
             if before == text:
                 continue
@@ -392,8 +392,8 @@ class DreamFiles:
 
     async def _told_of(self, owner: Owner) -> list[Workspace]:
         """The workspaces that tell of an owner of whom nothing is known any more."""
-        file = DIARY_FILE if _is_shared(owner) else file_of_user(DIARY_FILE, owner.id)
-        existing = await to_thread.run_sync(self._workspaces.existing, self._tenant)
+        file = DIARY_FILE if _is_shared(owner) else make_user_file_name(DIARY_FILE, owner.id)
+        existing = await to_thread.run_sync(self._workspaces.list_workspaces, self._tenant)
         return [one for one in existing if (one.folder / file).is_file()]
 
     async def _telling(self, owner: Owner) -> list[Memory]:

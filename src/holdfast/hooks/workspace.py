@@ -16,7 +16,7 @@ from holdfast.errors import (
 )
 from holdfast.hooks.registry import EndedSession
 from holdfast.workspace import Workspaces
-from holdfast.workspace.workspace import fields
+from holdfast.workspace.workspace import format_fields
 
 _log = logging.getLogger("holdfast.hooks")
 NAME: Final = "workspace_git"
@@ -45,7 +45,7 @@ class WorkspaceGit:
         workspace = self._workspaces.workspace(session.tenant, session.agent)
         told = {"session": session.id, "agent": workspace.agent, "user": session.user_id, "reason": ended.reason}
         try:
-            await workspace.commit(f"session-close: {session.id}", fields(told))
+            await workspace.commit(f"session-close: {session.id}", format_fields(told))
         except GitMissing as exc:
             if not self._said:
                 self._said = True

@@ -1,8 +1,8 @@
-"""A folder for each agent, with a git repository in it: what the agent keeps across sessions, and its history.
+"""Manage workspaces: a folder per agent with a git repository, for files that the agent keeps across sessions.
 
-workspace   the workspaces of a Holdfast, and one of them: commit, history, write, purge
-files       which files are committed, and what is searched for in them; files by name
-repository  the git program, and what it does in one of them
+workspace   the workspaces of a Holdfast: commit, history, write, purge
+files       files by name, and which files are committed
+repository  the git program, and its operations in a workspace
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A workspace's folder: files written and read by name, and which of them are committed, never what a link leads to. Not async.
+"""Read and write files of a workspace by name, and prepare the changes of a commit, without following links. Not async.
 
-Each file is read once: the same bytes are searched for secrets, compared with what is committed, and written. So nothing can
-change between the check and the commit.
+Each file is read once: the same bytes are searched for secrets, compared with the last commit, and written. So nothing can change between
+the check and the commit.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from holdfast.limits import MIB, WORKSPACE_COMMIT_BYTES, WORKSPACE_FILE_BYTES, W
 from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Hit
 
-OF_USERS: Final = ("MEMORY.md", "DREAMS.md")
-"""Files beside which there is one of each user's own, which other users do not see."""
-PART: Final = ".holdfast-part"
-"""End of the name of a file that is being written."""
+PER_USER_FILES: Final = ("MEMORY.md", "DREAMS.md")
+"""Files that also exist per user, which other users do not see."""
+PART_SUFFIX: Final = ".holdfast-part"
+"""Suffix of a file that is being written."""
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
 # Some systems lack some of these.
-_SHUT: Final = getattr(os, "O_CLOEXEC", 0)
+_CLOSE_ON_EXEC: Final = getattr(os, "O_CLOEXEC", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
-READ: Final = os.O_RDONLY | _SHUT | getattr(os, "O_NONBLOCK", 0)
-"""How a file is opened that may be something else, which is not waited for."""
-FOLDER: Final = os.O_RDONLY | _SHUT | getattr(os, "O_DIRECTORY", 0)
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | _SHUT
+READ: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
+"""Flags for opening a file without waiting, because it may be something else, such as a pipe."""
+FOLDER: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0)
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | _CLOSE_ON_EXEC
 
 
 def check_file(name: str) -> None:
-    """Refuse a name that leads elsewhere, or into the repository. Raises `InvalidRequest`."""
-    taken = name.lower().startswith(".git") or name in {".", ".."} or name.endswith(PART)
+    """Reject a name that leads out of the folder or into the repository. Raise `InvalidRequest`."""
+    taken = name.lower().startswith(".git") or name in {".", ".."} or name.endswith(PART_SUFFIX)
     if not _NAME.fullmatch(name) or taken or len(name.encode("utf-8", "replace")) > 200:
-        raise InvalidRequest(f"{name!r:.80} is no name of a file in a workspace: one like MEMORY.md is", param="name")
+        raise InvalidRequest(
+            f"{name!r:.80} is not a valid file name in a workspace: use a name like MEMORY.md", param="name"
+        )
 
 
-def file_of_user(name: str, user_id: str) -> str:
-    """The file of a user's own that stands beside one of the agent's, of those in `OF_USERS`: `MEMORY.ada.md`."""
+def make_user_file_name(name: str, user_id: str) -> str:
+    """Return the name of a user's own version of a file in `PER_USER_FILES`: `MEMORY.ada.md`."""
     stem, _, suffix = name.partition(".")
     return f"{stem}.{user_id if is_safe_name(user_id) else make_safe_name(user_id, user_id)}.{suffix}"
 
 
-def made(folder: Path) -> int:
-    """The folder, made if need be for its owner alone, and opened."""
+def make_folder(folder: Path) -> int:
+    """Create the folder if needed, accessible only to its owner, and return an open descriptor of it."""
     for one in (*reversed(folder.parents), folder):
         if not one.is_dir():
             with contextlib.suppress(FileExistsError):
@@ -58,10 +60,10 @@ def made(folder: Path) -> int:
     return os.open(folder, FOLDER)
 
 
-def replaced(folder: Path, name: str, data: bytes) -> None:
-    """Write a file, whole or not at all. Raises `OSError`."""
-    part = folder / f".{name}{PART}"
-    part.unlink(missing_ok=True)  # what a process that was killed has left
+def write_file(folder: Path, name: str, data: bytes) -> None:
+    """Write a file completely or not at all. Raise `OSError`."""
+    part = folder / f".{name}{PART_SUFFIX}"
+    part.unlink(missing_ok=True)  # left by a killed process
     with os.fdopen(os.open(part, _NEW, 0o600), "wb") as file:
         file.write(data)
         file.flush()
@@ -74,15 +76,15 @@ def replaced(folder: Path, name: str, data: bytes) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what processes that were killed have left of files they wrote; nobody writes now. Raises `OSError`."""
+    """Remove partially written files of killed processes. No other process may be writing. Raise `OSError`."""
     with os.scandir(folder) as found:
-        left = [one.path for one in found if one.name.endswith(PART) and not one.is_dir(follow_symlinks=False)]
+        left = [one.path for one in found if one.name.endswith(PART_SUFFIX) and not one.is_dir(follow_symlinks=False)]
     for path in left:
         os.unlink(path)  # noqa: PTH108
 
 
-def loaded(path: Path) -> bytes | None:
-    """What a file holds, as far as it may be committed; None: there is none, but a link perhaps. Raises `OSError`."""
+def read_file(path: Path) -> bytes | None:
+    """Return the content of a regular file up to the committed size, or None if there is no file, for example a link. Raise `OSError`."""
     try:
         file = os.open(path, READ | NO_FOLLOW)
     except FileNotFoundError:
@@ -99,7 +101,7 @@ def loaded(path: Path) -> bytes | None:
 
 
 def put_if_missing(folder: Path, name: str, text: str) -> None:
-    """Write a file unless something is there by that name. Raises `OSError`."""
+    """Write a file unless the name exists. Raise `OSError`."""
     with contextlib.suppress(FileExistsError):
         file = os.open(folder / name, _NEW, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as opened:
@@ -107,7 +109,7 @@ def put_if_missing(folder: Path, name: str, text: str) -> None:
 
 
 OnSecret = Literal["block", "warn"]
-"""What becomes of a commit with a secret in it: it is refused, or made all the same and told of in the log."""
+"""What to do with a commit that contains a secret: reject it, or commit it and log a warning."""
 Find = Callable[[str], Sequence[Hit]]
 """Finds secrets in a text."""
 
@@ -116,55 +118,57 @@ IGNORED: Final = "transcripts/\nmedia/\n*.tmp\n*.swp\n.DS_Store\n"
 ATTRIBUTES: Final = "*.md text eol=lf\n*.yaml text eol=lf\n*.yml text eol=lf\n*.json text eol=lf\n"
 """`.gitattributes` of a new repository."""
 _TEXTS: Final = (b".md", b".yaml", b".yml", b".json")
-"""Files whose lines end as `ATTRIBUTES` says, whatever stands in that file: what may run a filter is not asked."""
+"""Extensions of files whose line ends are converted as in `ATTRIBUTES`. The workspace's own file is not used, because it could run a
+filter.
+"""
 LINK: Final = b"120000"
 _FILE: Final = b"100644"
 _PROGRAM: Final = b"100755"
 _REPOSITORY: Final = b"160000"
-_FOUND: Final = 20
-"""Secrets after which nothing more is looked for."""
+_MAX_SECRETS: Final = 20
+"""Number of secrets after which the search stops."""
 _SHOWN_CHARS: Final = 200
-_UNSEEN: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
-"""Characters that some file systems pass over in a name."""
+_IGNORED_CHARS: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+"""Characters that some file systems ignore in names."""
 _MODULES: Final = re.compile(r"\.gitmodules|g\w{0,5}~[0-9]+")
-"""Names that some file systems take for `.gitmodules`; git refuses a link of that name."""
+"""Names that some file systems treat as `.gitmodules`; git rejects a link with this name."""
 _READABLE: Final = re.compile(rb"[\x20-\x7e\t]{7,}|\n")
 _FLAGS: Final = READ | NO_FOLLOW
-_LINES: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""What would begin a new line, move a cursor or turn the direction of what stands beside it."""
+_CONTROL_CHARS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that would start a new line, move a cursor or change the text direction."""
 
 
 class Tracked(NamedTuple):
-    """A file as it was committed last."""
+    """A file in the last commit."""
 
     mode: bytes
     oid: str
 
 
 class LeftOut(NamedTuple):
-    """A file that is not in a commit, or not as it is now."""
+    """A file that is not in a commit, or not in its current version."""
 
     name: str
     why: str
 
 
 class Draft(NamedTuple):
-    """What a commit would change."""
+    """The changes of a commit."""
 
     changes: tuple[bytes, ...]
-    """As `git fast-import` reads them, behind those blobs that were written already."""
+    """Commands for `git fast-import` that follow the blobs, which are already written."""
     left_out: tuple[LeftOut, ...]
     secrets: tuple[tuple[str, str], ...]
-    """Rule and place of each; where they block, nobody gets this."""
+    """Rule and place of each secret. If secrets block, no draft is returned."""
 
 
-class Limit(NamedTuple):
-    """What may be committed."""
+class CommitRules(NamedTuple):
+    """Restrictions on committed content."""
 
     find: Find | None
-    """None: nobody looks for secrets."""
-    policy: Literal["block", "warn", "leave"] = "block"
-    """`leave`: a file that holds one is left out, and named."""
+    """None: content is not searched for secrets."""
+    action: Literal["block", "warn", "leave"] = "block"
+    """`leave`: a file with a secret is left out and named."""
 
 
 class _Read(NamedTuple):
@@ -172,75 +176,75 @@ class _Read(NamedTuple):
     data: bytes
 
 
-class Drafting:
-    """Makes a draft. Not async: reading, hashing and looking for secrets take their time.
+class DraftBuilder:
+    """Creates a draft. Not async: it reads and hashes files and searches for secrets.
 
     Args:
-        folder: the workspace's.
-        blobs: where the contents that change are written, as `git fast-import` reads them.
-        limit: what may be committed.
+        folder: folder of the workspace.
+        blobs: file to which changed contents are written in the format of `git fast-import`.
+        limit: restrictions on committed content.
     """
 
-    def __init__(self, folder: Path, blobs: BinaryIO, limit: Limit) -> None:
+    def __init__(self, folder: Path, blobs: BinaryIO, rules: CommitRules) -> None:
         self._folder = os.fsencode(folder)
         self._blobs = blobs
-        self._limit = limit
-        self._marks = 1  # the first is the commit's
+        self._rules = rules
+        self._marks = 1  # mark 1 is the commit
         self._bytes = 0
         self._changes: list[bytes] = []
-        self._gone: list[bytes] = []
-        self._left: list[LeftOut] = []
+        self._deletions: list[bytes] = []
+        self._left_out: list[LeftOut] = []
         self._secrets: list[tuple[str, str]] = []
 
-    def drafted(self, listed: Iterable[bytes], tracked: Mapping[bytes, Tracked]) -> Draft:
-        """What changes from what is tracked to what is there.
+    def create(self, listed: Iterable[bytes], tracked: Mapping[bytes, Tracked]) -> Draft:
+        """Return the changes from the last commit to the current files.
 
         Args:
-            listed: paths that are there and not ignored; with a slash at the end: a repository of its own.
-            tracked: files as they were committed last; one that is ignored by now is followed all the same.
+            listed: existing paths that are not ignored; a path with a trailing slash is a nested repository.
+            tracked: files of the last commit; they are committed even if they are ignored now.
 
         Raises:
-            SecretBlocked: a file that changes holds a secret; says which file, line and rule.
-            TooLarge: more has changed than one commit takes.
+            SecretBlocked: a changed file contains a secret. The error names file, line and rule.
+            TooLarge: the changes exceed the size of a commit.
         """
-        for path in sorted({*listed, *(path for path, of in tracked.items() if of.mode != _REPOSITORY)}):
+        for path in sorted({*listed, *(path for path, file in tracked.items() if file.mode != _REPOSITORY)}):
             self._take(path, tracked.get(path))
-        if self._limit.policy == "block" and self._secrets:
+        if self._rules.action == "block" and self._secrets:
             raise SecretBlocked(self._secrets)
-        # What goes first makes room: a file may have become a folder of that name.
-        return Draft((*self._gone, *self._changes), tuple(self._left), tuple(self._secrets))
+        # Deletions come first: a file may have become a folder with the same name.
+        return Draft((*self._deletions, *self._changes), tuple(self._left_out), tuple(self._secrets))
 
     def _take(self, path: bytes, before: Tracked | None) -> None:
         if path.endswith(b"/"):
-            self._leave(path, "a repository of its own")
+            self._leave_out(path, "a nested repository")
             return
-        if _is_gits(path):
-            self._leave(path, "its name is one that git keeps for itself")
+        if _is_git_folder(path):
+            self._leave_out(path, "git reserves this name")
             return
         read = self._read(path)
         if isinstance(read, str):
-            self._leave(path, read)
+            self._leave_out(path, read)
         elif read is None:
-            self._gone += [b"D " + _quoted(path)] * (before is not None)
-        elif read.mode == LINK and _MODULES.fullmatch(_plain(path.rpartition(b"/")[2])):
-            self._leave(path, "its name is one that git keeps for itself")
-        elif before != (read.mode, oid_of(read.data)):
+            self._deletions += [b"D " + _quote(path)] * (before is not None)
+        elif read.mode == LINK and _MODULES.fullmatch(_normalize(path.rpartition(b"/")[2])):
+            self._leave_out(path, "git reserves this name")
+        elif before != (read.mode, hash_blob(read.data)):
             self._change(path, read)
 
-    def _leave(self, path: bytes, why: str) -> None:
-        """Note a file that is left out; its name is told in the commit, so it must be no secret."""
-        find = self._limit.find
-        hides = find is not None and self._limit.policy != "warn" and find(os.fsdecode(path))
-        self._left.append(LeftOut("a file whose name is a secret" if hides else shown(path), why))
+    def _leave_out(self, path: bytes, why: str) -> None:
+        """Record a file that is left out. Its name appears in the commit, so a name that is a secret is hidden."""
+        find = self._rules.find
+        hides = find is not None and self._rules.action != "warn" and find(os.fsdecode(path))
+        self._left_out.append(LeftOut("a file whose name contains a secret" if hides else format_path(path), why))
 
     def _read(self, path: bytes) -> _Read | str | None:
-        """A file's content; why it is left out; None: there is none."""
+        """Return the content of a file, the reason why it is left out, or None if it does not exist."""
         try:
-            read = _content(self._folder, path)
+            read = _read_path(self._folder, path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as exc:
-            if exc.errno == errno.ELOOP:  # a folder on the way is a link by now
+            if exc.errno == errno.ELOOP:  # a folder on the path is a link by now
                 return None
             return f"it cannot be read: {exc.strerror or type(exc).__name__}"
         if isinstance(read, int):
@@ -248,54 +252,56 @@ class Drafting:
         return read
 
     def _change(self, path: bytes, read: _Read) -> None:
-        found = self._look(path, read.data)
-        if found and self._limit.policy == "leave":
-            self._leave(path, f"a secret stands in {found[0][1]} (rule {found[0][0]})")
+        found = self._find_secrets(path, read.data)
+        if found and self._rules.action == "leave":
+            self._leave_out(path, f"a secret is in {found[0][1]} (rule {found[0][0]})")
             return
         self._secrets += found
-        if found and self._limit.policy == "block":
+        if found and self._rules.action == "block":
             return
         self._bytes += len(read.data)
         if self._bytes > WORKSPACE_COMMIT_BYTES:
             raise TooLarge(
-                f"more than {WORKSPACE_COMMIT_BYTES // MIB} MiB of the workspace have changed: ignore some of it"
+                f"more than {WORKSPACE_COMMIT_BYTES // MIB} MiB of the workspace have changed: add some files to .gitignore"
             )
         self._marks += 1
         self._blobs.write(b"blob\nmark :%d\ndata %d\n%b\n" % (self._marks, len(read.data), read.data))
-        self._changes.append(b"M %b :%d %b" % (read.mode, self._marks, _quoted(path)))
+        self._changes.append(b"M %b :%d %b" % (read.mode, self._marks, _quote(path)))
 
-    def _look(self, path: bytes, data: bytes) -> list[tuple[str, str]]:
-        """Rule and place of the secrets in a file, and in its name."""
-        find = self._limit.find
-        if find is None or len(self._secrets) >= _FOUND:
+    def _find_secrets(self, path: bytes, data: bytes) -> list[tuple[str, str]]:
+        """Return rule and place of the secrets in a file and in its name."""
+        find = self._rules.find
+        if find is None or len(self._secrets) >= _MAX_SECRETS:
             return []
         if hits := find(os.fsdecode(path)):
-            return [(hits[0].rule, "the name of a file")]
-        text = text_of(data)
-        return [(hit.rule, f"{shown(path)}, line {line_of(text, hit.start)}") for hit in find(text)[:_FOUND]]
+            return [(hits[0].rule, "the file's name")]
+        text = decode_text(data)
+        return [
+            (hit.rule, f"{format_path(path)}, line {count_line(text, hit.start)}") for hit in find(text)[:_MAX_SECRETS]
+        ]
 
 
-def secrets_in(text: str, place: str, find: Find | None) -> list[tuple[str, str]]:
-    """Rule and place of the secrets in a text."""
-    return [(hit.rule, f"{place}, line {line_of(text, hit.start)}") for hit in find(text)] if find else []
+def find_secrets(text: str, place: str, find: Find | None) -> list[tuple[str, str]]:
+    """Return rule and place of the secrets in a text."""
+    return [(hit.rule, f"{place}, line {count_line(text, hit.start)}") for hit in find(text)] if find else []
 
 
-def named(left_out: Sequence[LeftOut]) -> str:
-    """The files that are left out, for the body of a commit."""
+def format_left_out(left_out: Sequence[LeftOut]) -> str:
+    """Format the files that are left out for the body of a commit."""
     if not left_out:
         return ""
-    told = [f"- {one.name}: {one.why}" for one in left_out[:WORKSPACE_NAMED]]
-    more = len(left_out) - len(told)
-    return "\n".join(["Left out:", *told, *[f"- and {more:,} more"] * (more > 0)])
+    lines = [f"- {one.name}: {one.why}" for one in left_out[:WORKSPACE_NAMED]]
+    more = len(left_out) - len(lines)
+    return "\n".join(["Left out:", *lines, *[f"- and {more:,} more"] * (more > 0)])
 
 
-def oid_of(data: bytes) -> str:
-    """What git calls a file's content."""
+def hash_blob(data: bytes) -> str:
+    """Return git's object id of a content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def text_of(data: bytes) -> str:
-    """The text that a file holds, as far as it is one: a byte that is none hides nothing of what stands around it."""
+def decode_text(data: bytes) -> str:
+    """Decode the content of a file for the search. Bytes that are not text must not hide secrets next to them."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     try:
@@ -303,32 +309,34 @@ def text_of(data: bytes) -> str:
             return data.decode()
     except UnicodeDecodeError:
         return data.decode("latin-1")
-    # What can be read in it: a secret has seven characters at least. UTF-16 is ASCII with a NUL behind each character.
+    # Search readable parts: a secret has at least seven characters. UTF-16 is ASCII with a NUL after each character.
     return b" ".join(_READABLE.findall(data.replace(b"\0", b""))).decode()
 
 
-def line_of(text: str, at: int) -> int:
-    """The number of the line that a character stands in, from 1."""
+def count_line(text: str, at: int) -> int:
+    """Return the number of the line of a character, starting at 1."""
     return text.count("\n", 0, at) + 1
 
 
-def one_line(text: str) -> str:
-    """A text as one line, without what only steers a terminal."""
-    return " ".join(_LINES.sub(" ", _unicode(text)).split())
+def to_one_line(text: str) -> str:
+    """Return a text as one line without control characters."""
+    return " ".join(_CONTROL_CHARS.sub(" ", _replace_surrogates(text)).split())
 
 
-def several_lines(text: str) -> str:
-    """The same for a text that may have several."""
-    kept = (_LINES.sub(" ", line).rstrip() for line in _unicode(text).replace("\r\n", "\n").split("\n"))
+def clean_lines(text: str) -> str:
+    """Return a text without control characters, keeping its line breaks."""
+    kept = (
+        _CONTROL_CHARS.sub(" ", line).rstrip() for line in _replace_surrogates(text).replace("\r\n", "\n").split("\n")
+    )
     return "\n".join(kept).strip()
 
 
-def _unicode(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def shown(path: bytes) -> str:
-    """A path to be read by people: on one line, and not too long."""
+def format_path(path: bytes) -> str:
+    """Format a path for people: on one line, and cut if long."""
     text = path.decode("utf-8", "backslashreplace")
     plain = "".join(ascii(one)[1:-1] if unicodedata.category(one)[0] == "C" else one for one in text)
     return plain if len(plain) <= _SHOWN_CHARS else f"{plain[:_SHOWN_CHARS]}…"
@@ -337,11 +345,11 @@ def shown(path: bytes) -> str:
 # -- on the disk -----------------------------------------------------------------
 
 
-def _content(folder: bytes, path: bytes) -> _Read | int | None:
-    """A file, or a link itself; its size where that is too large; None: neither. Raises `OSError`.
+def _read_path(folder: bytes, path: bytes) -> _Read | int | None:
+    """Read a file or a link itself. Return its size if it is too large, or None if it is neither. Raise `OSError`.
 
-    Each folder on the way is opened in the one before, and no link is followed: what is outside is out of reach, also while
-    somebody moves things about.
+    Each folder on the path is opened relative to its parent without following links. So nothing outside can be reached, even while files
+    are being moved.
     """
     *above, name = path.split(b"/")
     at = os.open(folder, FOLDER)
@@ -350,12 +358,12 @@ def _content(folder: bytes, path: bytes) -> _Read | int | None:
             below = os.open(part, _FLAGS | FOLDER, dir_fd=at)
             os.close(at)
             at = below
-        return _at(at, name)
+        return _read_entry(at, name)
     finally:
         os.close(at)
 
 
-def _at(folder: int, name: bytes) -> _Read | int | None:
+def _read_entry(folder: int, name: bytes) -> _Read | int | None:
     kind = os.lstat(name, dir_fd=folder).st_mode
     if stat.S_ISLNK(kind):
         target = os.readlink(name, dir_fd=folder)
@@ -375,18 +383,18 @@ def _at(folder: int, name: bytes) -> _Read | int | None:
     return _Read(_PROGRAM if found.st_mode & stat.S_IXUSR else _FILE, data)
 
 
-def _is_gits(path: bytes) -> bool:
-    """Whether a part of a path is, on some file system, the folder of a repository."""
-    return any(_plain(part) in {".git", "git~1"} for part in re.split(rb"[/\\]", path))
+def _is_git_folder(path: bytes) -> bool:
+    """Return True if a part of a path is a repository's folder on any file system."""
+    return any(_normalize(part) in {".git", "git~1"} for part in re.split(rb"[/\\]", path))
 
 
-def _plain(part: bytes) -> str:
-    """What is left of a name on a file system that passes over much of it."""
-    return _UNSEEN.sub("", part.decode("utf-8", "replace")).partition(":")[0].rstrip(". ").lower()
+def _normalize(part: bytes) -> str:
+    """Reduce a name to what a file system that ignores many characters would see."""
+    return _IGNORED_CHARS.sub("", part.decode("utf-8", "replace")).partition(":")[0].rstrip(". ").lower()
 
 
-def _quoted(path: bytes) -> bytes:
-    """A path as `git fast-import` reads it."""
+def _quote(path: bytes) -> bytes:
+    """Quote a path for `git fast-import`."""
     escaped = b"".join(
         b"\\%03o" % byte if byte < 32 or byte in b'"\\' or byte == 127 else b"%c" % byte for byte in path
     )

@@ -1,13 +1,12 @@
-"""The repository in a workspace's folder, read and written by the git program, which sees nothing of it but its objects and branches.
+"""Read and write the repository of a workspace with the git program, which gets access only to its objects and branches.
 
-The program's environment is made from nothing: no `GIT_*` of the process, no configuration of system or user, no prompt, no pager, no
-editor. Nothing goes through a shell.
+The program's environment is built from scratch: no `GIT_*` variables of the process, no configuration of system or user, no prompt, pager
+or editor. No shell is involved.
 
-A process in a workspace can write to `.git`, too: a configuration there could name programs that git runs (filters, hooks,
-monitors, diff and signing programs). So git is given a folder of its own for each piece of work, with our configuration
-and with links to the branches; it finds objects by a variable. Neither attributes nor index of the workspace are used: contents
-reach git through `git fast-import`, whole or not at all, and a branch moves last. Killed at any moment, it leaves
-the branch unchanged, and nothing staged.
+A process in a workspace can write to `.git`, too, and a configuration there could name programs that git runs (filters, hooks, monitors,
+diff and signing programs). So each operation gives git a separate folder with Holdfast's configuration and links to the branches; git finds
+the objects through a variable. Attributes and index of the workspace are not used: contents reach git through `git fast-import`, completely
+or not at all, and the branch moves last. If git is killed at any moment, the branch is unchanged and nothing is staged.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ import msgspec
 
 from holdfast.errors import GitMissing, TooLarge, WorkspaceUnavailable, WorkspaceUnusable
 from holdfast.limits import GIT_SECONDS, MIB, WORKSPACE_DIFF_BYTES, WORKSPACE_FILES
-from holdfast.workspace.files import OF_USERS, PART, Tracked, file_of_user, remove_parts
+from holdfast.workspace.files import PART_SUFFIX, PER_USER_FILES, Tracked, make_user_file_name, remove_parts
 
-LEAST: Final = (2, 25)
-"""The oldest git that is used."""
+MIN_VERSION: Final = (2, 25)
+"""Oldest supported version of git."""
 _INSTALL: Final = (
-    f"install git {LEAST[0]}.{LEAST[1]} or later (Debian, Ubuntu: apt install git; macOS: brew install git)"
+    f"install git {MIN_VERSION[0]}.{MIN_VERSION[1]} or later (Debian, Ubuntu: apt install git; macOS: brew install git)"
 )
 _WORDS_BYTES: Final = 16 * 1024
-"""What is read of its error output."""
+"""Maximum bytes that are read of git's error output."""
 _WORDS_CHARS: Final = 600
 _DRAINED_BYTES: Final = 64 * MIB
-"""Output that is counted before the program is ended."""
+"""Bytes of output after which git is ended; until then, output beyond the limit is only counted."""
 _CHUNK: Final = 64 * 1024
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "LC_ALL": "C",
@@ -58,23 +57,23 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 }
 
 
-class Ran(NamedTuple):
-    """What became of a run."""
+class GitResult(NamedTuple):
+    """Result of a run of git."""
 
     code: int
     out: bytes
-    """As much of it as was asked for."""
+    """Output, up to the requested size."""
     missing: int
-    """Bytes of the output behind that; where there are very many, at least so many."""
+    """Bytes of output that were dropped; a lower bound if there are very many."""
     words: str
-    """The first lines of its error output, as one."""
+    """The first lines of the error output, joined to one."""
 
 
 class Git:
-    """The git program of this machine, looked for when it is first needed.
+    """The git program of this machine, located when it is first needed.
 
     Args:
-        seconds: longest time that a run may take.
+        seconds: maximum time of a run.
     """
 
     def __init__(self, *, seconds: float = GIT_SECONDS) -> None:
@@ -83,8 +82,8 @@ class Git:
         self._version = ""
 
     async def version(self) -> str:
-        """Which one it is, and where. Raises as `run` does."""
-        program = await self._program()
+        """Return version and path of git. Raise as `run`."""
+        program = await self._locate()
         return f"git {self._version}, {program}"
 
     async def run(
@@ -94,32 +93,32 @@ class Git:
         folder: Path,
         stdin: Path | None = None,
         most: int = MIB,
-    ) -> Ran:
-        """Run it.
+    ) -> GitResult:
+        """Run git.
 
         Args:
-            arguments: behind `git`.
-            environment: beside what every run has; `GIT_DIR` for example.
-            folder: where it runs.
-            stdin: a file that it reads; None: it reads nothing.
-            most: bytes of its output that are kept.
+            arguments: arguments after `git`.
+            environment: variables in addition to those of every run, for example `GIT_DIR`.
+            folder: working directory.
+            stdin: file to read from; None: no input.
+            most: maximum bytes of output to keep.
 
         Raises:
-            GitMissing: it is not there, or too old.
-            WorkspaceUnavailable: it took too long, or could not be started.
+            GitMissing: git is not installed or too old.
+            WorkspaceUnavailable: git took too long or could not be started.
         """
-        program = await self._program()
+        program = await self._locate()
         return await self._run(program, arguments, environment=environment, folder=folder, stdin=stdin, most=most)
 
-    async def _program(self) -> str:
-        """Where it is. Looked up each time, which is cheap: it may be installed while this process runs."""
-        found = _found()
+    async def _locate(self) -> str:
+        """Return the path of git. It is looked up each time, which is cheap, because git may be installed while this process runs."""
+        found = _find_program()
         if found != self._checked:
             ran = await self._run(found, ("version",), environment={}, folder=Path("/"), stdin=None, most=_CHUNK)
             version = re.search(rb"(\d+)\.(\d+)", ran.out)
             if ran.code or version is None:
-                raise GitMissing(f"{found} does not say which version of git it is: {_INSTALL}")
-            if (int(version[1]), int(version[2])) < LEAST:
+                raise GitMissing(f"{found} did not report its version: {_INSTALL}")
+            if (int(version[1]), int(version[2])) < MIN_VERSION:
                 raise GitMissing(f"{found} is git {version[0].decode()}: {_INSTALL}")
             self._checked, self._version = found, version[0].decode()
         return found
@@ -133,7 +132,7 @@ class Git:
         folder: Path,
         stdin: Path | None,
         most: int,
-    ) -> Ran:
+    ) -> GitResult:
         try:
             with contextlib.ExitStack() as files:
                 given = asyncio.subprocess.DEVNULL if stdin is None else files.enter_context(stdin.open("rb")).fileno()
@@ -151,37 +150,37 @@ class Git:
             raise WorkspaceUnavailable(f"git could not be started: {exc.strerror or type(exc).__name__}") from exc
         try:
             async with asyncio.timeout(self.seconds):
-                return await _outcome(process, most)
+                return await _collect_result(process, most)
         except TimeoutError as exc:
-            raise WorkspaceUnavailable(f"git {arguments[0]} took more than {self.seconds:g} s, and was ended") from exc
+            raise WorkspaceUnavailable(f"git {arguments[0]} took more than {self.seconds:g} s and was killed") from exc
         finally:
-            await _ended(process)
+            await _kill(process)
 
 
-def _found() -> str:
-    """Where the program is. Raises `GitMissing`."""
+def _find_program() -> str:
+    """Find the program. Raise `GitMissing`."""
     found = shutil.which("git")
     if found is None:
-        raise GitMissing(f"workspaces need the git program, and there is none on the PATH: {_INSTALL}")
-    return str(Path(found).absolute())  # not resolved: some installations look at their own name
+        raise GitMissing(f"workspaces need the git program, which is not on the PATH: {_INSTALL}")
+    return str(Path(found).absolute())  # not resolved: some installations depend on the name by which they are called
 
 
-async def _outcome(process: asyncio.subprocess.Process, most: int) -> Ran:
+async def _collect_result(process: asyncio.subprocess.Process, most: int) -> GitResult:
     assert process.stdout is not None
     assert process.stderr is not None
     async with asyncio.TaskGroup() as readers:
         complaints = readers.create_task(_read(process.stderr, _WORDS_BYTES))
         out, missing = await _read(process.stdout, most)
         if missing >= _DRAINED_BYTES:
-            await _ended(process)  # it would wait for a reader, and never come to the end of its errors
+            await _kill(process)  # otherwise it would wait for a reader, and its error output would not end
     words, _ = complaints.result()
     lines = words.decode(errors="replace").split("\n")
-    told = "; ".join(" ".join(line.split()) for line in lines if line.strip())
-    return Ran(await process.wait(), out, missing, told[:_WORDS_CHARS])
+    text = "; ".join(" ".join(line.split()) for line in lines if line.strip())
+    return GitResult(await process.wait(), out, missing, text[:_WORDS_CHARS])
 
 
 async def _read(stream: asyncio.StreamReader, most: int) -> tuple[bytes, int]:
-    """The first bytes of a stream, and how many came behind them."""
+    """Read a stream. Return its first bytes, and the number of bytes after them."""
     kept, missing = bytearray(), 0
     while missing < _DRAINED_BYTES and (chunk := await stream.read(_CHUNK)):
         room = most - len(kept)
@@ -190,8 +189,8 @@ async def _read(stream: asyncio.StreamReader, most: int) -> tuple[bytes, int]:
     return bytes(kept), missing
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """End a process that still runs, and those that it has started."""
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a running process and its children."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -199,26 +198,26 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     await asyncio.shield(process.wait())
 
 
-GIT: Final = ".git"
-NEW: Final = ".git-holdfast-new"
-OLD: Final = ".git-holdfast-old"
-WHO: Final = "Holdfast <holdfast@localhost>"
+GIT_FOLDER: Final = ".git"
+NEW_GIT: Final = ".git-holdfast-new"
+OLD_GIT: Final = ".git-holdfast-old"
+AUTHOR: Final = "Holdfast <holdfast@localhost>"
 BRANCH: Final = "refs/heads/main"
 _CONFIG: Final = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
-_OURS: Final = (
+_SCRATCH_CONFIG: Final = (
     _CONFIG + "\tlogAllRefUpdates = false\n\thooksPath = /dev/null\n\tattributesFile = /dev/null\n"
     "\texcludesFile = /dev/null\n\tfsmonitor = false\n\tquotePath = false\n\tfsync = committed,reference\n"
     "\tfilesRefLockTimeout = 1000\n\tcompression = 1\n[pack]\n\tcompression = 1\n[gc]\n\tauto = 0\n[fastimport]\n\tunpackLimit = 100\n"
     "[i18n]\n\tlogOutputEncoding = UTF-8\n[log]\n\tshowSignature = false\n\tmailmap = false\n"
 )
 _HEAD: Final = re.compile(rb"ref: (refs/heads/[^\x00-\x20~^:?*\[\\\x7f]{1,200})\n?")
-_IN_THE_WAY: Final = re.compile("Not updating|cannot lock ref .*(?:File exists|but expected|already exists)")
-"""What git says where another one was faster, or holds the branch."""
+_CONFLICT: Final = re.compile("Not updating|cannot lock ref .*(?:File exists|but expected|already exists)")
+"""Error messages of git if another process was faster, or has locked the branch."""
 _LIST_BYTES: Final = 32 * MIB
 _LOG_BYTES: Final = 4 * MIB
 _SMALL: Final = MIB
 _LOOSE: Final = 27
-"""Objects in one of 256 folders, from which git itself packs them."""
+"""Number of objects in one of 256 folders above which git itself packs them."""
 _SHOWN: Final = "%H%n%at%n%an <%ae>%n%s%n%b"
 
 
@@ -227,7 +226,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     oid: str
     short_oid: str
-    """Its first seven characters."""
+    """The first seven characters of `oid`."""
     subject: str
     body: str
     author: str
@@ -236,87 +235,88 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diff(NamedTuple):
-    """What changed between two commits, as git tells it."""
+    """Changes between two commits, in git's format."""
 
     text: str
     missing: int
-    """Bytes of it that are left out."""
+    """Bytes that are left out."""
 
 
 class Repository:
-    """What git does in one workspace. It is nobody else's meanwhile: see `holdfast.workspace.workspace`.
+    """Operations of git in one workspace. The caller must have exclusive use of it: see `holdfast.workspace.workspace`.
 
     Args:
         git: the program.
-        folder: the workspace's; it is there.
-        scratch: a folder of this piece of work alone.
-        branch: where commits go, in full.
+        folder: existing folder of the workspace.
+        scratch: temporary folder for this operation.
+        branch: full name of the branch for commits.
+        where: folder of the repository.
     """
 
-    def __init__(self, git: Git, folder: Path, scratch: Path, branch: str, where: Path) -> None:
+    def __init__(self, git: Git, folder: Path, scratch: Path, branch: str, git_folder: Path) -> None:
         self.scratch = scratch
         self.branch = branch
         self._git = git
         self._folder = folder
-        self._where = where
+        self._git_folder = git_folder
 
-    # -- looking -----------------------------------------------------------
+    # -- reading -----------------------------------------------------------
 
     async def tip(self) -> str | None:
-        """The newest commit; None: there is none."""
-        ran = await self._done("for-each-ref", "--format=%(objectname)", self.branch)
+        """Return the newest commit, or None if there is none."""
+        ran = await self._run_checked("for-each-ref", "--format=%(objectname)", self.branch)
         return ran.out.decode().strip() or None
 
-    async def tracked(self, tip: str | None) -> dict[bytes, Tracked]:
-        """The files of a commit, by path."""
+    async def list_tracked(self, tip: str | None) -> dict[bytes, Tracked]:
+        """Return the files of a commit by path."""
         if tip is None:
             return {}
-        ran = await self._done("ls-tree", "-r", "-z", "--full-tree", tip, most=_LIST_BYTES)
+        ran = await self._run_checked("ls-tree", "-r", "-z", "--full-tree", tip, most=_LIST_BYTES)
         found = {}
-        for line in _records(ran):
+        for line in _split_records(ran):
             about, _, path = line.partition(b"\t")
             mode, _, oid = about.split(b" ")
             found[path] = Tracked(mode, oid.decode())
         return found
 
-    async def listed(self) -> list[bytes]:
-        """Paths of what is there and not ignored; a repository within has a slash at the end. Raises `TooLarge`."""
-        own = self._folder / GIT / "info" / "exclude"
+    async def list_files(self) -> list[bytes]:
+        """List paths that are not ignored; a nested repository has a trailing slash. Raise `TooLarge`."""
+        own = self._folder / GIT_FOLDER / "info" / "exclude"
         more = [f"--exclude-from={own}"] if _is_file(own) else []
-        ran = await self._done(
+        ran = await self._run_checked(
             *("ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"),
-            *(f"--exclude={name}" for name in (f"/{NEW}", f"/{OLD}", f"*{PART}")),
+            *(f"--exclude={name}" for name in (f"/{NEW_GIT}", f"/{OLD_GIT}", f"*{PART_SUFFIX}")),
             *more,
             most=_LIST_BYTES,
             tree=self._folder,
         )
-        found = _records(ran)
+        found = _split_records(ran)
         if len(found) > WORKSPACE_FILES:
             message = f"the workspace has {len(found):,} files that are not ignored; at most {WORKSPACE_FILES:,} are committed"
             raise TooLarge(message)
         return found
 
     async def log(self, tip: str, limit: int) -> list[Commit]:
-        """The newest commits, newest first."""
+        """Return the newest commits, newest first."""
         arguments = ("log", "-z", f"--max-count={limit}", "--no-color", "--no-decorate", "--no-notes")
-        ran = await self._done(*arguments, f"--format=tformat:{_SHOWN}", tip, most=_LOG_BYTES)
+        ran = await self._run_checked(*arguments, f"--format=tformat:{_SHOWN}", tip, most=_LOG_BYTES)
         found = ran.out.decode("utf-8", "replace").split("\0")
-        return [_commit(one) for one in found[:-1]]  # behind the last NUL: nothing, or what was cut off
+        return [_parse_commit(one) for one in found[:-1]]  # after the last NUL: nothing, or a commit that was cut off
 
     async def diff(self, old: str, new: str, user_id: str | None = None) -> Diff:
-        """What changed from one commit to another.
+        """Return the changes from one commit to another.
 
         Args:
-            old: the one.
-            new: the other.
-            user_id: who looks, and does not see files of other users' own. None: whoever may see all.
+            old: the first commit.
+            new: the second commit.
+            user_id: user who may not see files of other users; None: all files are included.
         """
-        parts = [await self._diff(old, new, paths) for paths in _seen_by(user_id)]
+        parts = [await self._diff(old, new, paths) for paths in _list_visible_paths(user_id)]
         return Diff("".join(part.text for part in parts), sum(part.missing for part in parts))
 
     async def _diff(self, old: str, new: str, paths: Sequence[str]) -> Diff:
         arguments = ("diff-tree", "-p", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
-        ran = await self._done(*arguments, old, new, "--", *paths, most=WORKSPACE_DIFF_BYTES)
+        ran = await self._run_checked(*arguments, old, new, "--", *paths, most=WORKSPACE_DIFF_BYTES)
         kept = ran.out
         if ran.missing:
             kept = kept[: kept.rfind(b"\n") + 1]
@@ -325,17 +325,17 @@ class Repository:
     # -- writing -----------------------------------------------------------
 
     async def commit(self, blobs: Path, tip: str | None, changes: Sequence[bytes], message: str, at: int) -> str | None:
-        """Make a commit; its id. None: the branch has moved meanwhile, or somebody holds it: look again.
+        """Create a commit and return its id, or None if the branch has moved or is locked: then read it again.
 
         Args:
-            blobs: a file with the contents, as `git fast-import` reads them; it is written on.
-            tip: the commit before.
-            changes: see `Draft.changes`.
+            blobs: file with the contents in the format of `git fast-import`; commands are appended to it.
+            tip: the previous commit.
+            changes: as `Draft.changes`.
             message: subject and body.
             at: seconds since the epoch.
         """
         words = message.encode()
-        whose = f"{WHO} {max(0, at)} +0000".encode()
+        whose = f"{AUTHOR} {max(0, at)} +0000".encode()
         head = b"commit %b\nmark :1\nauthor %b\ncommitter %b\ndata %d\n" % (
             self.branch.encode(),
             whose,
@@ -346,42 +346,42 @@ class Repository:
         with blobs.open("ab") as file:
             file.write(head + b"\n".join([words, *before, *changes, b"done", b""]))
         marks = self.scratch / "marks"
-        ran = await self._ran(
+        ran = await self._run_git(
             "fast-import", "--quiet", "--done", "--depth=0", "--date-format=raw", f"--export-marks={marks}", stdin=blobs
         )
         if ran.code:
-            if _IN_THE_WAY.search(ran.words):
+            if _CONFLICT.search(ran.words):
                 return None
             raise WorkspaceUnavailable(f"git could not write to the repository in {self._folder}: {ran.words}")
         made = re.search(r"^:1 ([0-9a-f]{40})$", marks.read_text(), re.MULTILINE)
         if made is None:
-            raise WorkspaceUnavailable(f"git did not say which commit it has made in {self._folder}")
+            raise WorkspaceUnavailable(f"git did not report the commit that it created in {self._folder}")
         return made[1]
 
     async def settle(self, oid: str) -> None:
-        """Have the index say what was committed, for people who run git there; and pack what has become many objects.
+        """Update the index to the commit, for people who run git there, and pack loose objects if there are many.
 
-        The commit stands already: what fails here is only inconvenient. While somebody else's git works on the index (there is
-        an `index.lock`) it is left alone.
+        The commit is already complete, so a failure here is only an inconvenience. If another git is using the index (there is an
+        `index.lock`), it is left alone.
         """
-        index, part = self._where / "index", self._where / f"index{PART}"
+        index, part = self._git_folder / "index", self._git_folder / f"index{PART_SUFFIX}"
         with contextlib.suppress(OSError, WorkspaceUnavailable):
             part.unlink(missing_ok=True)
-            part.with_name(part.name + ".lock").unlink(missing_ok=True)  # nobody else makes it, and we are alone
-            ran = await self._ran("read-tree", oid, index=part)
-            if ran.code == 0 and not (self._where / "index.lock").exists():
+            part.with_name(part.name + ".lock").unlink(missing_ok=True)  # only we create it, and we have exclusive use
+            ran = await self._run_git("read-tree", oid, index=part)
+            if ran.code == 0 and not (self._git_folder / "index.lock").exists():
                 part.replace(index)
             part.unlink(missing_ok=True)
-            if len(os.listdir(self._where / "objects" / "17")) > _LOOSE:  # noqa: PTH208
-                await self._ran("repack", "-d", "-l", "-q")
+            if len(os.listdir(self._git_folder / "objects" / "17")) > _LOOSE:  # noqa: PTH208
+                await self._run_git("repack", "-d", "-l", "-q")
 
-    def free_branch(self, older: float) -> None:
-        """Remove what a git that was killed has left in the way of the branch.
+    def remove_stale_lock(self, older: float) -> None:
+        """Remove the branch's lock file if a killed git left it.
 
         Args:
-            older: seconds; a younger one may be somebody's who is at work.
+            older: minimum age in seconds; a newer lock may be in use.
         """
-        lock = self._where / f"{self.branch}.lock"
+        lock = self._git_folder / f"{self.branch}.lock"
         now = self.scratch / "now"
         with contextlib.suppress(OSError):
             now.touch()
@@ -390,74 +390,74 @@ class Repository:
 
     # -- inside ------------------------------------------------------------
 
-    async def _done(self, *arguments: str, most: int = _SMALL, tree: Path | None = None) -> Ran:
-        ran = await self._ran(*arguments, most=most, tree=tree)
+    async def _run_checked(self, *arguments: str, most: int = _SMALL, tree: Path | None = None) -> GitResult:
+        ran = await self._run_git(*arguments, most=most, tree=tree)
         if ran.code and not ran.missing:
             raise WorkspaceUnavailable(f"git {arguments[0]} failed in {self._folder}: {ran.words or ran.code}")
         return ran
 
-    async def _ran(
+    async def _run_git(
         self,
         *arguments: str,
         stdin: Path | None = None,
         index: Path | None = None,
         most: int = _SMALL,
         tree: Path | None = None,
-    ) -> Ran:
-        """Run git; only what lists the files is given them as its `tree`, since it would look for attributes there."""
+    ) -> GitResult:
+        """Run git. Only the command that lists files gets them as its `tree`, because git would look for attributes there."""
         work = tree or self.scratch
         environment = {
             "HOME": str(self.scratch),
             "XDG_CONFIG_HOME": str(self.scratch),
             "GIT_DIR": str(self.scratch),
             "GIT_WORK_TREE": str(work),
-            "GIT_OBJECT_DIRECTORY": str(self._where / "objects"),
+            "GIT_OBJECT_DIRECTORY": str(self._git_folder / "objects"),
             "GIT_INDEX_FILE": str(index or self.scratch / "index"),
         }
         return await self._git.run(*arguments, environment=environment, folder=work, stdin=stdin, most=most)
 
 
 @asynccontextmanager
-async def opened(git: Git, folder: Path, *, fresh: bool = False) -> AsyncIterator[Repository]:
-    """The repository of a folder, while the block runs.
+async def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> AsyncIterator[Repository]:
+    """Open the repository of a folder for the duration of the block.
 
     Args:
         git: the program.
-        folder: the workspace's.
-        fresh: a new one, which `take_place` puts where it belongs; else the one that is there.
+        folder: folder of the workspace.
+        fresh: create a new repository, which `install_new` puts in place; otherwise open the existing one.
 
     Raises:
-        WorkspaceUnusable: it is none that can be worked with; says why.
-        GitMissing: there is no git.
+        WorkspaceUnusable: the repository cannot be used; the message says why.
+        GitMissing: git is not installed.
     """
-    where = folder / (NEW if fresh else GIT)
+    git_folder = folder / (NEW_GIT if fresh else GIT_FOLDER)
     try:
         if fresh:
-            _made(where)
-        branch = _branch_of(folder, where)
-        with _scratch(folder) as scratch:
-            _linked(scratch, where, branch)
-            repository = Repository(git, folder, scratch, branch, where)
+            _create_repository(git_folder)
+        branch = _read_branch(folder, git_folder)
+        with _create_scratch(folder) as scratch:
+            _link_repository(scratch, git_folder, branch)
+            repository = Repository(git, folder, scratch, branch, git_folder)
             if not fresh:
-                await _check_form(git, folder, scratch)
+                await _check_format(git, folder, scratch)
             yield repository
     except OSError as exc:
         raise WorkspaceUnavailable(f"the repository in {folder} cannot be used: {exc.strerror or exc}") from exc
 
 
-def scratch_of(folder: Path) -> Path:
-    """Where work on a workspace has its own folder: one at a time needs it, so what a killed process left is found again."""
+def get_scratch_folder(folder: Path) -> Path:
+    """Return the temporary folder for work on a workspace. Its name is always the same, so that what a killed process left is found again."""
     digest = hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()
     return Path(tempfile.gettempdir()) / f"holdfast-git-{digest}"
 
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    place = scratch_of(folder)
+def _create_scratch(folder: Path) -> Iterator[Path]:
+    place = get_scratch_folder(folder)
     shutil.rmtree(place, ignore_errors=True)
     try:
         place.mkdir(mode=0o700)
-    except FileExistsError:  # somebody else's, who expects us there
+    except FileExistsError:  # it belongs to another user, who may have created it on purpose
         place = Path(tempfile.mkdtemp(prefix="holdfast-git-"))
     try:
         yield place
@@ -465,120 +465,120 @@ def _scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def put_right(folder: Path) -> bool:
-    """Whether a folder has a repository of its own, once what interrupted work has left is put right. Raises `OSError`."""
+def recover(folder: Path) -> bool:
+    """Clean up after interrupted work, and return True if the folder has a repository. Raise `OSError`."""
     remove_parts(folder)
-    if not _is_there(folder / GIT) and _is_there(folder / OLD):
-        # It ended between taking the old one away and putting the new one, which is whole, in its place.
-        (folder / NEW if _is_there(folder / NEW) else folder / OLD).rename(folder / GIT)
-    there = _is_there(folder / GIT)
+    if not _is_there(folder / GIT_FOLDER) and _is_there(folder / OLD_GIT):
+        # It was interrupted between moving the old repository away and moving the complete new one into place.
+        (folder / NEW_GIT if _is_there(folder / NEW_GIT) else folder / OLD_GIT).rename(folder / GIT_FOLDER)
+    there = _is_there(folder / GIT_FOLDER)
     if there:
-        for name in (OLD, NEW):
-            _removed(folder / name)
+        for name in (OLD_GIT, NEW_GIT):
+            _remove(folder / name)
     return there
 
 
 def check_own(folder: Path) -> None:
-    """Refuse a repository that lies elsewhere: what is not in the folder is not ours to replace. Raises `WorkspaceUnusable`."""
-    if not _is_folder(folder / GIT):
-        raise _elsewhere(folder / GIT)
+    """Reject a repository outside the folder, because it must not be replaced. Raise `WorkspaceUnusable`."""
+    if not _is_folder(folder / GIT_FOLDER):
+        raise _make_elsewhere_error(folder / GIT_FOLDER)
 
 
-def take_place(folder: Path) -> None:
-    """Put a new repository where it belongs; what was there before is gone, with all that only it knew. Raises `OSError`."""
-    if _is_there(folder / GIT):
+def install_new(folder: Path) -> None:
+    """Replace the repository with the new one. Everything that only the old one contained is deleted. Raise `OSError`."""
+    if _is_there(folder / GIT_FOLDER):
         for name in ("config", "hooks", "info/exclude"):
-            _copied(folder / GIT / name, folder / NEW / name)
-        _removed(folder / OLD)
-        (folder / GIT).rename(folder / OLD)
-    (folder / NEW).rename(folder / GIT)
-    put_right(folder)
+            _copy(folder / GIT_FOLDER / name, folder / NEW_GIT / name)
+        _remove(folder / OLD_GIT)
+        (folder / GIT_FOLDER).rename(folder / OLD_GIT)
+    (folder / NEW_GIT).rename(folder / GIT_FOLDER)
+    recover(folder)
 
 
-def _removed(path: Path) -> None:
-    """Remove what is there, a link as a link. Raises `OSError`."""
+def _remove(path: Path) -> None:
+    """Remove a file or folder; of a link, only the link. Raise `OSError`."""
     if _is_folder(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _copied(old: Path, new: Path) -> None:
+def _copy(old: Path, new: Path) -> None:
     if not _is_folder(old.parent):
         return
     if _is_folder(old):
-        shutil.copytree(old, new, symlinks=True, dirs_exist_ok=True, ignore=_pipes)
+        shutil.copytree(old, new, symlinks=True, dirs_exist_ok=True, ignore=_list_special_files)
     elif _is_file(old):
         new.parent.mkdir(exist_ok=True)
         shutil.copyfile(old, new)
 
 
-def _pipes(folder: str, names: Sequence[str]) -> list[str]:
-    """What cannot be copied."""
+def _list_special_files(folder: str, names: Sequence[str]) -> list[str]:
+    """Return the names that cannot be copied, such as pipes."""
     places = {name: Path(folder, name) for name in names}
     return [name for name, one in places.items() if not (one.is_symlink() or one.is_file() or one.is_dir())]
 
 
-def _made(where: Path) -> None:
-    """An empty repository."""
-    _removed(where)
+def _create_repository(git_folder: Path) -> None:
+    """Create an empty repository."""
+    _remove(git_folder)
     for name in ("objects", "refs/heads", "refs/tags"):
-        (where / name).mkdir(mode=0o700, parents=True)
-    (where / "config").write_text(_CONFIG)
-    (where / "HEAD").write_text(f"ref: {BRANCH}\n")
+        (git_folder / name).mkdir(mode=0o700, parents=True)
+    (git_folder / "config").write_text(_CONFIG)
+    (git_folder / "HEAD").write_text(f"ref: {BRANCH}\n")
 
 
-def _branch_of(folder: Path, where: Path) -> str:
-    """The branch that a repository is at, once it is seen to lie in the folder itself. Raises `WorkspaceUnusable`."""
+def _read_branch(folder: Path, git_folder: Path) -> str:
+    """Return the current branch after checking that the repository is inside the folder. Raise `WorkspaceUnusable`."""
     for name in ("", "objects", "refs", "refs/heads", "info"):
-        place = where / name
+        place = git_folder / name
         if (name != "info" or _is_there(place)) and not _is_folder(place):
-            raise _elsewhere(place)
-    _check_objects(where / "objects")
-    for name in ("packed-refs", "shallow"):  # without them the branch would seem to begin anew
-        if _is_there(where / name) and not _is_file(where / name):
-            raise _elsewhere(where / name)
-    head = where / "HEAD"
-    said = head.read_bytes()[:_SMALL] if _is_file(head) else b""
-    found = _HEAD.fullmatch(said)
+            raise _make_elsewhere_error(place)
+    _check_objects(git_folder / "objects")
+    for name in ("packed-refs", "shallow"):  # without them, the branch would seem to start anew
+        if _is_there(git_folder / name) and not _is_file(git_folder / name):
+            raise _make_elsewhere_error(git_folder / name)
+    head = git_folder / "HEAD"
+    content = head.read_bytes()[:_SMALL] if _is_file(head) else b""
+    found = _HEAD.fullmatch(content)
     if found is None or b".." in found[1]:
-        raise WorkspaceUnusable(f"the repository in {folder} is at no branch: run `git switch` there")
+        raise WorkspaceUnusable(f"the repository in {folder} is not on a branch: run `git switch` there")
     branch = found[1].decode("utf-8", "replace")
-    ref = where / branch
-    for place in (*(one for one in ref.parents if where in one.parents), ref):
+    ref = git_folder / branch
+    for place in (*(one for one in ref.parents if git_folder in one.parents), ref):
         if _is_there(place) and not (_is_file(place) if place == ref else _is_folder(place)):
-            raise _elsewhere(place)
+            raise _make_elsewhere_error(place)
     return branch
 
 
 def _check_objects(objects: Path) -> None:
-    """Refuse objects that are those of another repository: another agent's would be read, or packed away. Raises `WorkspaceUnusable`."""
+    """Reject objects of another repository: another agent's could be read, or packed and removed. Raise `WorkspaceUnusable`."""
     with os.scandir(objects) as found:
         links = [one.path for one in found if one.is_symlink()]
     borrowed = [objects / "info" / name for name in ("alternates", "http-alternates")]
     for place in (*map(Path, links), *borrowed):
         if _is_there(place):
-            raise _elsewhere(place)
+            raise _make_elsewhere_error(place)
 
 
-def _elsewhere(place: Path) -> WorkspaceUnusable:
+def _make_elsewhere_error(place: Path) -> WorkspaceUnusable:
     return WorkspaceUnusable(
-        f"{place} leads elsewhere: a workspace's repository lies in the workspace, and nowhere else;"
-        " give the workspace a place where no other repository's work tree is"
+        f"{place} leads out of the workspace: the whole repository must be inside the workspace;"
+        " move the workspace to a folder outside any other repository's work tree"
     )
 
 
-def _linked(scratch: Path, where: Path, branch: str) -> None:
+def _link_repository(scratch: Path, git_folder: Path, branch: str) -> None:
     (scratch / "HEAD").write_text(f"ref: {branch}\n")
-    (scratch / "config").write_text(_OURS)
+    (scratch / "config").write_text(_SCRATCH_CONFIG)
     for name in ("refs", "packed-refs", "shallow"):
-        if name == "refs" or _is_file(where / name):
-            (scratch / name).symlink_to(where / name)
+        if name == "refs" or _is_file(git_folder / name):
+            (scratch / name).symlink_to(git_folder / name)
 
 
-async def _check_form(git: Git, folder: Path, scratch: Path) -> None:
-    """Refuse a repository that is stored in a way that is not known here. Raises `WorkspaceUnusable`."""
-    config = folder / GIT / "config"
+async def _check_format(git: Git, folder: Path, scratch: Path) -> None:
+    """Reject a repository with an unknown storage format. Raise `WorkspaceUnusable`."""
+    config = folder / GIT_FOLDER / "config"
     if not _is_file(config):
         return
     copy = scratch / "theirs"
@@ -586,31 +586,34 @@ async def _check_form(git: Git, folder: Path, scratch: Path) -> None:
     arguments = ("config", "--file", str(copy), "--no-includes", "--null", "--get-regexp", r"^extensions\.")
     home = {"HOME": str(scratch), "XDG_CONFIG_HOME": str(scratch), "GIT_CEILING_DIRECTORIES": str(scratch.parent)}
     ran = await git.run(*arguments, environment=home, folder=scratch)
-    said = dict(one.partition("\n")[::2] for one in ran.out.decode("utf-8", "replace").split("\0") if one)
+    settings = dict(one.partition("\n")[::2] for one in ran.out.decode("utf-8", "replace").split("\0") if one)
     for name, ours in (("extensions.objectformat", "sha1"), ("extensions.refstorage", "files")):
-        if said.get(name, ours) != ours:
+        if settings.get(name, ours) != ours:
             raise WorkspaceUnusable(
-                f"the repository in {folder} has {name} = {said[name][:40]!r}; only {ours!r} is known here"
+                f"the repository in {folder} has {name} = {settings[name][:40]!r}; only {ours!r} is supported"
             )
 
 
-def _seen_by(user_id: str | None) -> list[Sequence[str]]:
-    """Pathspecs of the files that a user may see, in two parts: what is left out of one cannot be taken in again. None: all."""
+def _list_visible_paths(user_id: str | None) -> list[Sequence[str]]:
+    """Return pathspecs of the files that a user may see; None: all.
+
+    They are in two lists, because a path excluded in one cannot be re-included.
+    """
     if user_id is None:
         return [()]
-    own = [f":(top,literal){file_of_user(name, user_id)}" for name in OF_USERS]
-    others = [f":(top,exclude,glob,icase){name.replace('.', '.*.')}" for name in OF_USERS]
+    own = [f":(top,literal){make_user_file_name(name, user_id)}" for name in PER_USER_FILES]
+    others = [f":(top,exclude,glob,icase){name.replace('.', '.*.')}" for name in PER_USER_FILES]
     return [own, [":(top)", *others]]
 
 
-def _records(ran: Ran) -> list[bytes]:
+def _split_records(ran: GitResult) -> list[bytes]:
     if ran.missing:
         raise TooLarge(f"the workspace has too many files: at most {WORKSPACE_FILES:,} are committed")
     return [one for one in ran.out.split(b"\0") if one]
 
 
-def _commit(told: str) -> Commit:
-    oid, at, author, subject, body = told.lstrip("\n").split("\n", 4)
+def _parse_commit(record: str) -> Commit:
+    oid, at, author, subject, body = record.lstrip("\n").split("\n", 4)
     when = int(at) if at.removeprefix("-").isdigit() else 0
     return Commit(
         oid=oid, short_oid=oid[:7], subject=subject, body=body.strip("\n"), author=author, timestamp_unix=when

@@ -1,6 +1,6 @@
-"""Workspaces of agents, one for each agent and tenant with a folder of its own: committed, read, purged and written to.
+"""Commit, read, purge and write the workspaces of agents: one folder per agent and tenant.
 
-One piece of work at a time uses a workspace, in all processes.
+A workspace is used by one operation at a time, across all processes.
 """
 
 from __future__ import annotations
@@ -34,87 +34,96 @@ from holdfast.stores.checks import check_id
 from holdfast.workspace.files import (
     ATTRIBUTES,
     IGNORED,
+    CommitRules,
     Draft,
-    Drafting,
+    DraftBuilder,
     Find,
     LeftOut,
-    Limit,
     OnSecret,
     check_file,
-    loaded,
-    made,
-    named,
-    one_line,
+    clean_lines,
+    find_secrets,
+    format_left_out,
+    make_folder,
     put_if_missing,
-    replaced,
-    secrets_in,
-    several_lines,
+    read_file,
+    to_one_line,
+    write_file,
 )
-from holdfast.workspace.repository import WHO, Commit, Git, Repository, check_own, opened, put_right, take_place
+from holdfast.workspace.repository import (
+    AUTHOR,
+    Commit,
+    Git,
+    Repository,
+    check_own,
+    install_new,
+    open_repository,
+    recover,
+)
 
 _log = logging.getLogger("holdfast.workspace")
-NOTE: Final = "manual"
-"""Note of a checkpoint that nobody gave one."""
-_TRIES: Final = 5
-"""Times that a commit is begun anew because somebody else's git was faster."""
+DEFAULT_NOTE: Final = "manual"
+"""Note of a checkpoint without a note."""
+_ATTEMPTS: Final = 5
+"""Number of attempts for a commit if another git is faster."""
 _PAUSE: Final = 0.05
-_FIRST: Final = (b".gitignore", b".gitattributes")
+_INITIAL_FILES: Final = (b".gitignore", b".gitattributes")
 
 
-class _Words(NamedTuple):
-    """What is said of a commit."""
+class _Message(NamedTuple):
+    """Message of a commit."""
 
     subject: str
     body: str
 
 
-_INIT: Final = _Words("workspace init", "Auto-generated bootstrap commit.")
-_PURGED: Final = _Words("workspace purge", "What was committed before was removed.")
+_INIT_MESSAGE: Final = _Message("workspace init", "Auto-generated bootstrap commit.")
+_PURGE_MESSAGE: Final = _Message("workspace purge", "What was committed before was removed.")
 
 
 class Outcome(NamedTuple):
-    """What became of an attempt to commit."""
+    """Result of an attempt to commit."""
 
     commit: Commit | None
     """None: there was nothing to commit."""
     left_out: tuple[LeftOut, ...] = ()
-    """Files that are not in it, or not as they are now, and why."""
+    """Files that are not in the commit, or not in their current version, with the reason."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was committed, newest first."""
+    """Commits, newest first."""
 
     commits: list[Commit]
     diff: str | None = None
-    """From the oldest of them to the newest; None: it was not asked for, there is one commit at most, or nothing differs."""
+    """Changes from the oldest to the newest commit; None: not requested, fewer than two commits, or no difference."""
 
 
-class Means(NamedTuple):
-    """What all workspaces of a Holdfast are worked with."""
+class Shared(NamedTuple):
+    """What all workspaces of a Holdfast share."""
 
     git: Git
     clock: Callable[[], int]
     """Milliseconds since the epoch."""
-    limit: Limit
-    """What may be committed."""
+    rules: CommitRules
+    """Restrictions on committed content."""
     wait: float
-    """Longest time in seconds that a workspace is waited for."""
+    """Maximum seconds to wait for a workspace that is in use."""
 
 
 class Workspace:
-    """One agent's workspace. Made by `Workspaces`.
+    """The workspace of one agent, created by `Workspaces`.
 
     Attributes:
-        tenant: whose.
-        agent: the agent's name.
-        folder: where it is; it may not be there yet.
+        tenant: tenant of the agent.
+        agent: name of the agent.
+        folder: path of the workspace, which may not exist yet.
     """
 
-    def __init__(self, means: Means, tenant: str, agent: str, folder: Path) -> None:
+    def __init__(self, shared: Shared, tenant: str, agent: str, folder: Path) -> None:
         self.tenant = tenant
         self.agent = agent
         self.folder = folder
-        self._means = means
+        self._shared = shared
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -122,84 +131,88 @@ class Workspace:
 
     @property
     def exists(self) -> bool:
-        """Whether its folder is there."""
+        """True if the folder exists."""
         return self.folder.is_dir()
 
     async def open(self) -> None:
-        """Make folder and repository, where they are not there: ignore and attributes files, one commit on `main`.
+        """Create folder and repository if missing, with ignore and attributes files and one commit on `main`.
 
-        A repository of the folder itself stays as it is. Raises as `commit` does.
+        An existing repository of the folder is unchanged. Raise as `commit`.
         """
-        async with self._alone():
-            await self._begun()
+        async with self._lock_workspace():
+            await self._ensure_repository()
 
     async def commit(self, subject: str, body: str = "") -> Commit | None:
-        """Commit all that is not ignored; None: there is nothing to commit.
+        """Commit everything that is not ignored. Return None if there is nothing to commit.
 
         Args:
-            subject: one line; what would break it is taken out, and a long one is cut.
-            body: what else is to be said; what was left out is named behind it.
+            subject: one line; control characters are removed, and a long subject is cut.
+            body: more text; the files that were left out are listed after it.
 
         Raises:
-            SecretBlocked: what changes holds a secret; says where. Nothing was committed, nothing is staged.
-            TooLarge: there are more files than one commit takes.
-            GitMissing: there is no git program, or it is too old.
-            WorkspaceUnusable: its repository cannot be worked with until somebody puts it right; says how.
-            WorkspaceUnavailable: the disk, or another program, is in the way; later it may not be.
+            SecretBlocked: a change contains a secret; the error says where. Nothing was committed or staged.
+            TooLarge: there are more files than a commit may have.
+            GitMissing: git is not installed or too old.
+            WorkspaceUnusable: the repository cannot be used until it is repaired; the error says how.
+            WorkspaceUnavailable: the disk or another program prevents the commit; it may succeed later.
         """
         return (await self.attempt(subject, body)).commit
 
     async def attempt(self, subject: str, body: str = "") -> Outcome:
-        """The same as `commit`, and which files were left out, also where there was nothing to commit."""
-        subject = one_line(subject)[:WORKSPACE_SUBJECT_CHARS].rstrip()
+        """Commit like `commit`, and also return the files that were left out, even if there was nothing to commit."""
+        subject = to_one_line(subject)[:WORKSPACE_SUBJECT_CHARS].rstrip()
         if not subject:
-            raise InvalidRequest("a commit needs a subject: what it is about, in one line", param="subject")
-        words = _Words(subject, several_lines(body)[:WORKSPACE_BODY_CHARS].rstrip())
-        self._check_words(words)
-        async with self._alone():
-            await self._begun()
-            for _ in range(_TRIES):
-                async with opened(self._means.git, self.folder) as repository:
-                    outcome = await self._committed(repository, words)
+            raise InvalidRequest("a commit needs a subject: one line that describes it", param="subject")
+        message = _Message(subject, clean_lines(body)[:WORKSPACE_BODY_CHARS].rstrip())
+        self._check_message(message)
+        async with self._lock_workspace():
+            await self._ensure_repository()
+            for _ in range(_ATTEMPTS):
+                async with open_repository(self._shared.git, self.folder) as repository:
+                    outcome = await self._try_commit(repository, message)
                     if outcome is not None:
                         return outcome
-                    repository.free_branch(self._means.git.seconds)
+                    repository.remove_stale_lock(self._shared.git.seconds)
                 await asyncio.sleep(_PAUSE)
-        raise WorkspaceUnavailable(f"another git holds the repository in {self.folder}: try again when it is done")
+        raise WorkspaceUnavailable(
+            f"another git process is using the repository in {self.folder}: try again when it is done"
+        )
 
     async def checkpoint(
         self, note: str | None = None, *, session_id: str | None = None, user_id: str | None = None
     ) -> Outcome:
-        """Commit because somebody wants to, with a note why. Raises as `commit` does.
+        """Commit on request, with a note that says why. Raise as `commit`.
 
         Args:
             note: one line; None or empty: `manual`.
-            session_id: in which session.
-            user_id: whose that is.
+            session_id: session in which it was requested.
+            user_id: user of the session.
         """
-        at = f"manual checkpoint at {_rfc3339(self._means.clock())}"
-        told = {"session": session_id, "agent": self.agent, "user": user_id}
-        return await self.attempt(f"checkpoint: {one_line(note or '') or NOTE}", "\n".join([at, fields(told)]))
+        at = f"manual checkpoint at {_rfc3339(self._shared.clock())}"
+        values = {"session": session_id, "agent": self.agent, "user": user_id}
+        return await self.attempt(
+            f"checkpoint: {to_one_line(note or '') or DEFAULT_NOTE}", "\n".join([at, format_fields(values)])
+        )
 
     async def history(self, limit: int = 10, *, include_diff: bool = False, user_id: str | None = None) -> History:
-        """What was committed, newest first; of a workspace that is not there, nothing.
+        """Return the commits, newest first; none if the workspace does not exist.
 
         Args:
-            limit: most commits, 1 to 100.
-            include_diff: with what changed between the oldest and the newest of them.
-            user_id: who looks: the diff has no files of other users' own (`MEMORY.ada.md`). None: it has all.
+            limit: maximum number of commits, 1 to 100.
+            include_diff: include the changes between the oldest and the newest of them.
+            user_id: user who may not see files of other users (`MEMORY.ada.md`) in the diff; None: all files are included.
 
         Raises:
-            InvalidRequest: the limit is none.
-            WorkspaceUnavailable: as `commit` does; so its kinds.
+            InvalidRequest: the limit is not valid.
+            WorkspaceUnavailable: as `commit`, including its subclasses.
         """
         check_whole(limit, "limit", 1, WORKSPACE_HISTORY)
         if not self.exists:
             return History(commits=[])
-        async with self._alone():
-            if not await anyio.to_thread.run_sync(put_right, self.folder):
+        async with self._lock_workspace():
+            if not await anyio.to_thread.run_sync(recover, self.folder):
                 return History(commits=[])
-            async with opened(self._means.git, self.folder) as repository:
+            async with open_repository(self._shared.git, self.folder) as repository:
                 tip = await repository.tip()
                 commits = [] if tip is None else await repository.log(tip, limit)
                 diff = None
@@ -210,39 +223,39 @@ class Workspace:
         return History(commits=commits, diff=diff)
 
     async def purge(self) -> Outcome:
-        """Have the repository know nothing but what the workspace holds now, as one commit: all else is gone from the disk.
+        """Reduce the repository to one commit with the current files. Everything else is deleted from the disk.
 
-        Earlier commits, other branches, tags, stashes and what no commit has any more leave; its configuration and hooks stay. A file
-        that holds a secret is left out, and named. The copies of a backup, and free blocks of the disk, are not reached.
+        Earlier commits, other branches, tags, stashes and unreachable objects are deleted; configuration and hooks are kept. A file that
+        contains a secret is left out and named. Copies in a backup and free blocks of the disk are not erased.
 
         Raises:
-            WorkspaceUnavailable: as `commit` does; so its kinds. Then all is as it was.
+            WorkspaceUnavailable: as `commit`, including its subclasses. Then nothing has changed.
         """
-        async with self._alone():
-            await self._begun()
+        async with self._lock_workspace():
+            await self._ensure_repository()
             check_own(self.folder)
-            async with opened(self._means.git, self.folder, fresh=True) as repository:
-                outcome = await self._first(repository, _PURGED)
+            async with open_repository(self._shared.git, self.folder, fresh=True) as repository:
+                outcome = await self._create_first_commit(repository, _PURGE_MESSAGE)
             try:
-                await anyio.to_thread.run_sync(take_place, self.folder)
+                await anyio.to_thread.run_sync(install_new, self.folder)
             except OSError as exc:
-                raise self._failed("purged", exc) from exc
-            await self._settled(outcome)
+                raise self._make_error("purged", exc) from exc
+            await self._settle(outcome)
             return outcome
 
-    # -- its files ---------------------------------------------------------
+    # -- files -------------------------------------------------------------
 
     async def write(self, name: str, text: str) -> None:
-        """Write a file, whole or not at all; a link by that name is replaced. It is committed by whoever commits next.
+        """Write a file completely or not at all; a link with that name is replaced. The next commit includes it.
 
         Args:
-            name: of a file in the folder itself: MEMORY.md.
-            text: all of it.
+            name: name of a file directly in the folder, such as MEMORY.md.
+            text: the whole content.
 
         Raises:
-            InvalidRequest: such a name leads elsewhere, or into the repository.
-            TooLarge: it would not be committed.
-            WorkspaceUnavailable: the disk is in the way.
+            InvalidRequest: the name leads out of the folder or into the repository.
+            TooLarge: the file would be too large to be committed.
+            WorkspaceUnavailable: the disk prevents it.
         """
         check_file(name)
         data = text.encode("utf-8", "replace")
@@ -250,141 +263,147 @@ class Workspace:
             raise TooLarge(
                 f"{name} would have {len(data):,} bytes; at most {WORKSPACE_FILE_BYTES:,} are committed", param="text"
             )
-        async with self._alone():
+        async with self._lock_workspace():
             try:
-                await anyio.to_thread.run_sync(replaced, self.folder, name, data)
+                await anyio.to_thread.run_sync(write_file, self.folder, name, data)
             except OSError as exc:
-                raise self._failed("written to", exc) from exc
+                raise self._make_error("written to", exc) from exc
 
     async def read(self, name: str) -> str | None:
-        """A file's text, at most 1 MiB of it; None: there is none, or only a link, say. Raises as `write` does."""
+        """Return at most 1 MiB of a file's text, or None if it does not exist or is a link. Raise as `write`."""
         check_file(name)
         try:
-            data = await anyio.to_thread.run_sync(loaded, self.folder / name)
+            data = await anyio.to_thread.run_sync(read_file, self.folder / name)
         except OSError as exc:
-            raise self._failed("read", exc) from exc
+            raise self._make_error("read", exc) from exc
         return None if data is None else data.decode("utf-8", "replace")
 
     # -- inside ------------------------------------------------------------
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Be the only one who works here, in any process; what held it ends with its process, however that ends."""
+    async def _lock_workspace(self) -> AsyncIterator[None]:
+        """Take exclusive use of the workspace across all processes. The lock ends with the process, however that ends."""
         async with self._lock:
             try:
-                folder = made(self.folder)
+                folder = make_folder(self.folder)
             except OSError as exc:
-                raise self._failed("made", exc) from exc
+                raise self._make_error("created", exc) from exc
             try:
-                await self._locked(folder)
+                await self._lock_folder(folder)
                 yield
             finally:
                 os.close(folder)
 
-    async def _locked(self, folder: int) -> None:
+    async def _lock_folder(self, folder: int) -> None:
         try:
             import fcntl
         except ImportError as exc:
-            message = "workspaces need file locks that end with their process, and this system has none"
+            message = "workspaces need file locks that end with their process, which this system does not have"
             raise WorkspaceUnusable(message) from exc
-        deadline = asyncio.get_running_loop().time() + self._means.wait
+        deadline = asyncio.get_running_loop().time() + self._shared.wait
         while True:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as exc:
                 if asyncio.get_running_loop().time() > deadline:
-                    message = f"somebody else has worked in {self.folder} for more than {self._means.wait:g} s: try again later"
+                    message = f"another process has been using {self.folder} for more than {self._shared.wait:g} s: try again later"
                     raise WorkspaceUnavailable(message) from exc
             except OSError as exc:
-                raise self._failed("locked", exc) from exc
+                raise self._make_error("locked", exc) from exc
             else:
                 return
             await asyncio.sleep(_PAUSE)
 
-    async def _begun(self) -> None:
-        """Have a repository there."""
+    async def _ensure_repository(self) -> None:
+        """Create the repository if missing."""
         try:
-            if await anyio.to_thread.run_sync(put_right, self.folder):
+            if await anyio.to_thread.run_sync(recover, self.folder):
                 return
             put_if_missing(self.folder, ".gitignore", IGNORED)
             put_if_missing(self.folder, ".gitattributes", ATTRIBUTES)
-            async with opened(self._means.git, self.folder, fresh=True) as repository:
-                outcome = await self._first(repository, _INIT, _FIRST)
-            await anyio.to_thread.run_sync(take_place, self.folder)
+            async with open_repository(self._shared.git, self.folder, fresh=True) as repository:
+                outcome = await self._create_first_commit(repository, _INIT_MESSAGE, _INITIAL_FILES)
+            await anyio.to_thread.run_sync(install_new, self.folder)
         except OSError as exc:
-            raise self._failed("made", exc) from exc
-        await self._settled(outcome)
+            raise self._make_error("created", exc) from exc
+        await self._settle(outcome)
 
-    async def _first(self, repository: Repository, words: _Words, only: Sequence[bytes] | None = None) -> Outcome:
-        """The first commit of a new repository."""
-        limit = self._means.limit
-        if limit.policy == "block":
-            limit = Limit(limit.find, "leave")
-        listed = await repository.listed() if only is None else only
+    async def _create_first_commit(
+        self, repository: Repository, message: _Message, only: Sequence[bytes] | None = None
+    ) -> Outcome:
+        """Create the first commit of a new repository."""
+        rules = self._shared.rules
+        if rules.action == "block":
+            rules = CommitRules(rules.find, "leave")
+        listed = await repository.list_files() if only is None else only
         blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, limit, listed, repository, None)
-        outcome = await self._made_of(draft, repository, blobs, None, words)
+        draft = await self._draft(blobs, rules, listed, repository, None)
+        outcome = await self._commit_draft(draft, repository, blobs, None, message)
         if outcome is None:
             raise WorkspaceUnavailable(f"a new repository in {self.folder} could not be written")
         return outcome
 
-    async def _committed(self, repository: Repository, words: _Words) -> Outcome | None:
-        """What a commit does; None: somebody else's git was faster."""
+    async def _try_commit(self, repository: Repository, message: _Message) -> Outcome | None:
+        """Commit, or return None if another git was faster."""
         tip = await repository.tip()
         blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, self._means.limit, await repository.listed(), repository, tip)
+        draft = await self._draft(blobs, self._shared.rules, await repository.list_files(), repository, tip)
         if not draft.changes:
             return Outcome(None, draft.left_out)
-        outcome = await self._made_of(draft, repository, blobs, tip, words)
+        outcome = await self._commit_draft(draft, repository, blobs, tip, message)
         if outcome is not None and outcome.commit is not None:
             await repository.settle(outcome.commit.oid)
         return outcome
 
     async def _draft(
-        self, blobs: Path, limit: Limit, listed: Sequence[bytes], repository: Repository, tip: str | None
+        self, blobs: Path, rules: CommitRules, listed: Sequence[bytes], repository: Repository, tip: str | None
     ) -> Draft:
-        tracked = await repository.tracked(tip)
+        tracked = await repository.list_tracked(tip)
 
-        def drafted() -> Draft:
+        def create_draft() -> Draft:
             with blobs.open("wb") as file:
-                return Drafting(self.folder, file, limit).drafted(listed, tracked)
+                return DraftBuilder(self.folder, file, rules).create(listed, tracked)
 
-        return await anyio.to_thread.run_sync(drafted)
+        return await anyio.to_thread.run_sync(create_draft)
 
-    async def _made_of(
-        self, draft: Draft, repository: Repository, blobs: Path, tip: str | None, words: _Words
+    async def _commit_draft(
+        self, draft: Draft, repository: Repository, blobs: Path, tip: str | None, message: _Message
     ) -> Outcome | None:
         for rule, place in draft.secrets:
             about = {"agent": self.agent, "rule": rule, "place": place}
-            _log.warning("a secret is committed to a workspace", extra={"fields": about})
-        subject, body = words.subject, "\n\n".join(filter(None, [words.body, named(draft.left_out)]))
-        at = self._means.clock() // 1000
-        message = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
-        oid = await repository.commit(blobs, tip, draft.changes, message, at)
+            _log.warning("a secret was committed to a workspace", extra={"fields": about})
+        subject, body = message.subject, "\n\n".join(filter(None, [message.body, format_left_out(draft.left_out)]))
+        at = self._shared.clock() // 1000
+        text = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
+        oid = await repository.commit(blobs, tip, draft.changes, text, at)
         if oid is None:
             return None
-        commit = Commit(oid=oid, short_oid=oid[:7], subject=subject, body=body, author=WHO, timestamp_unix=max(0, at))
+        commit = Commit(
+            oid=oid, short_oid=oid[:7], subject=subject, body=body, author=AUTHOR, timestamp_unix=max(0, at)
+        )
         return Outcome(commit, draft.left_out)
 
-    async def _settled(self, outcome: Outcome) -> None:
+    async def _settle(self, outcome: Outcome) -> None:
         if outcome.commit is not None:
-            async with opened(self._means.git, self.folder) as repository:
+            async with open_repository(self._shared.git, self.folder) as repository:
                 await repository.settle(outcome.commit.oid)
 
-    def _check_words(self, words: _Words) -> None:
-        """Refuse a secret in what is said of a commit."""
-        limit = self._means.limit
-        found = secrets_in(words.subject, "the subject", limit.find) + secrets_in(words.body, "the body", limit.find)
-        if found and limit.policy == "block":
+    def _check_message(self, message: _Message) -> None:
+        """Reject secrets in the message of a commit."""
+        rules = self._shared.rules
+        found = find_secrets(message.subject, "the subject", rules.find) + find_secrets(
+            message.body, "the body", rules.find
+        )
+        if found and rules.action == "block":
             raise SecretBlocked(found)
 
-    def _failed(self, what: str, exc: OSError) -> WorkspaceUnavailable:
+    def _make_error(self, what: str, exc: OSError) -> WorkspaceUnavailable:
         return WorkspaceUnavailable(f"the workspace {self.folder} cannot be {what}: {exc.strerror or exc}")
 
 
-def fields(told: Mapping[str, str | None]) -> str:
-    """Names and values for the body of a commit, a line each; without those that nobody knows."""
-    return "\n".join(f"{name}={one_line(value)}" for name, value in told.items() if value is not None)
+def format_fields(values: Mapping[str, str | None]) -> str:
+    """Format names and values for the body of a commit, one per line, without unknown values."""
+    return "\n".join(f"{name}={to_one_line(value)}" for name, value in values.items() if value is not None)
 
 
 def _rfc3339(milliseconds: int) -> str:
@@ -394,41 +413,41 @@ def _rfc3339(milliseconds: int) -> str:
 
 
 DEFAULT: Final = "default"
-"""The workspace of sessions that have no agent; and the tenant whose workspaces' folders are called as the agents are."""
+"""Name of the workspace for sessions without an agent, and of the tenant whose workspace folders are named after the agents."""
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where workspaces are, and what becomes of secrets in them.
+    """Location of the workspaces, and the treatment of secrets.
 
     Raises:
-        InvalidRequest: a value that cannot be.
+        InvalidRequest: a value is not valid.
     """
 
     path: str = "workspaces"
-    """The folder that they are in."""
-    on_secret: OnSecret = "block"  # noqa: S105 - what happens, no password
-    """Whether a secret in what is to be committed refuses the commit, or is only told of in the log."""
+    """Folder of the workspaces."""
+    on_secret: OnSecret = "block"  # noqa: S105 - an action, not a password
+    """Reject a commit that contains a secret (`block`), or only log a warning (`warn`)."""
 
     def __post_init__(self) -> None:
         if not self.path or "\0" in self.path:
-            raise InvalidRequest("path must be that of a folder", param="path")
+            raise InvalidRequest("path must be the path of a folder", param="path")
         if self.on_secret not in ("block", "warn"):
             raise InvalidRequest(f"on_secret must be block or warn, not {self.on_secret!r:.80}", param="on_secret")
 
 
 class Workspaces:
-    """All workspaces below a folder.
+    """All workspaces in a folder.
 
     Args:
-        root: that folder; made when it is needed.
+        root: the folder, created when needed.
         clock: milliseconds since the epoch.
-        guard: what else is a secret, beside well-known credentials.
+        guard: rules for secrets in addition to well-known credentials.
         on_secret: see `WorkspaceSettings`.
-        git: the program; tests give it less patience.
-        wait: longest time in seconds that a workspace is waited for.
+        git: the program; tests use shorter time limits.
+        wait: maximum seconds to wait for a workspace that is in use.
 
     Raises:
-        MissingExtra: looking for secrets needs an extra.
+        MissingExtra: the search for secrets needs an extra.
     """
 
     def __init__(
@@ -437,32 +456,34 @@ class Workspaces:
         clock: Callable[[], int],
         guard: Guard | None = None,
         *,
-        on_secret: OnSecret = "block",  # noqa: S107 - what happens, no password
+        on_secret: OnSecret = "block",  # noqa: S107 - an action, not a password
         git: Git | None = None,
         wait: float = WORKSPACE_WAIT_SECONDS,
     ) -> None:
-        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links stay: where they lead is the owner's affair
+        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links are kept: where they lead is the owner's decision
         self.git = git or Git()
-        self._means = Means(self.git, clock, Limit(finder(guard), on_secret), wait)
+        self._shared = Shared(self.git, clock, CommitRules(make_finder(guard), on_secret), wait)
         self._known: weakref.WeakValueDictionary[Path, Workspace] = weakref.WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"Workspaces({str(self.root)!r})"
 
     @classmethod
-    def of(cls, settings: WorkspaceSettings, clock: Callable[[], int], guard: Guard | None = None) -> Workspaces:
-        """Those that settings ask for. Raises as the class does."""
+    def from_settings(
+        cls, settings: WorkspaceSettings, clock: Callable[[], int], guard: Guard | None = None
+    ) -> Workspaces:
+        """Create the workspaces for settings. Raise as the class."""
         return cls(settings.path, clock, guard, on_secret=settings.on_secret)
 
     def workspace(self, tenant: str, agent: str | None) -> Workspace:
-        """An agent's workspace; nothing is made, or looked at.
+        """Return the workspace of an agent without creating or reading anything.
 
         Args:
-            tenant: whose agent.
-            agent: None: the one of sessions without an agent.
+            tenant: tenant of the agent.
+            agent: name of the agent; None: the workspace of sessions without an agent.
 
         Raises:
-            InvalidRequest: that is nobody's name.
+            InvalidRequest: a name is not valid.
         """
         name = DEFAULT if agent is None else agent
         for value, param in ((tenant, "tenant"), (name, "agent")):
@@ -473,11 +494,11 @@ class Workspaces:
             folder = self.root / f"@{above}" / folder.name
         known = self._known.get(folder)
         if known is None:
-            known = self._known[folder] = Workspace(self._means, tenant, name, folder)
+            known = self._known[folder] = Workspace(self._shared, tenant, name, folder)
         return known
 
-    def existing(self, tenant: str) -> list[Workspace]:
-        """The workspaces of a tenant that there are, by their folders' names; of one whose name is made, that stands for its agent's."""
+    def list_workspaces(self, tenant: str) -> list[Workspace]:
+        """List the existing workspaces of a tenant, named after their folders. If a folder's name is derived, it replaces the agent's name."""
         above = self.workspace(tenant, DEFAULT).folder.parent
         try:
             names = sorted(
@@ -486,11 +507,11 @@ class Workspaces:
         except OSError:
             return []
         known = self._known
-        return [known.get(above / name) or Workspace(self._means, tenant, name, above / name) for name in names]
+        return [known.get(above / name) or Workspace(self._shared, tenant, name, above / name) for name in names]
 
 
-def finder(guard: Guard | None) -> Find:
-    """What finds secrets: the rules of a guard, and well-known credentials in any case. Raises `MissingExtra`."""
+def make_finder(guard: Guard | None) -> Find:
+    """Create a function that finds secrets by the rules of a guard and well-known credentials. Raise `MissingExtra`."""
     known: list[Redactor] = [make_redactor(rules=CREDENTIALS)]
     if guard is not None:
         known += [one for one in (guard.redaction, guard.watch) if one is not None]

@@ -109,4 +109,4 @@ async def _git_version(settings: WorkspaceSettings) -> str:
     from holdfast.holdfast import milliseconds
     from holdfast.workspace import Workspaces
 
-    return await Workspaces.of(settings, milliseconds).git.version()
+    return await Workspaces.from_settings(settings, milliseconds).git.version()
