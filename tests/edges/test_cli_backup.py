@@ -183,7 +183,7 @@ def test_a_backup_replaces_nothing_by_itself() -> None:
     filled("a")
     Path("copy.db").write_text("precious")
     result = run("backup", "copy.db")
-    assert (result.exit_code, result.stderr) == (2, "Error: copy.db is there already; --force replaces it\n")
+    assert (result.exit_code, result.stderr) == (2, "Error: copy.db exists already; replace it with --force\n")
     assert Path("copy.db").read_text() == "precious"
     assert run("backup", "copy.db", "--force").exit_code == 0
     assert names("sqlite:///copy.db") == {"a"}

@@ -1,4 +1,4 @@
-"""Stores: where sessions live. `base` is the contract, one file a database beside it."""
+"""Stores: where sessions live. `base` is the contract; each database has a module of its own."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ STORES = {
     "redis+cluster": "holdfast.stores.redis.store:RedisStore",
     "rediss+cluster": "holdfast.stores.redis.store:RedisStore",
 }
-"""A URL's scheme to the class that opens it; imported by first use."""
+"""The store class for each URL scheme; it is imported on first use."""
 
 
 async def open_store(url: str, *, tenant: str) -> Store:
-    """Open the store at `url` for `tenant`, bringing its schema up to date; close it in the end.
+    """Open the store at `url` for `tenant`, and upgrade its schema. The caller closes it.
 
     Args:
         url: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`; `postgresql://user:password@host:port/database`
-            with `?schema=…`; `mysql://` or `mariadb://user:password@host:port/database`. Both take `?pool=…`, how many
-            connections at most, `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
-            `redis://user:password@host:port/number` and `redis+cluster://host:port,host:port`, `rediss` when encrypted, with
+            with `?schema=…`; `mysql://` or `mariadb://user:password@host:port/database`. Both take `?pool=…`, the maximum number of
+            connections, `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
+            `redis://user:password@host:port/number` and `redis+cluster://host:port,host:port`, or `rediss` for TLS, with
             `?prefix=…`, `?pool=…` and `?allow_eviction=true`; docs/storage.md says what durability means there.
-        tenant: whose sessions the handle sees; `Store.for_tenant` gives more handles.
+        tenant: whose sessions the handle sees; `Store.for_tenant` returns more handles.
 
     Raises:
-        InvalidRequest: the URL is not one of a store.
+        InvalidRequest: the URL is not the URL of a store.
         MissingExtra: its driver is not installed.
         StoreUnavailable: the store cannot be opened.
     """
@@ -57,9 +57,9 @@ class SchemaStep(msgspec.Struct, frozen=True):
 
 
 async def read_schema(url: str) -> tuple[SchemaStep, ...]:
-    """The changes of its schema that the store at `url` has had, and those that opening it would apply, in order.
+    """Return the schema changes of the store at `url`, in order, both applied ones and those that opening it would apply.
 
-    Nothing is changed. Raises what `open_store` raises.
+    Changes nothing. Raises what `open_store` raises.
     """
     opener = load_opener(url)
     applied = await opener.read_applied_migrations(url)
@@ -69,11 +69,11 @@ async def read_schema(url: str) -> tuple[SchemaStep, ...]:
 
 
 def load_opener(url: str) -> Any:
-    """The class that opens `url`."""
+    """Return the class that opens `url`."""
     scheme, separator, _ = url.partition("://")
     known = ", ".join(f"{name}://" for name in STORES)
     if scheme not in STORES or not separator:
-        shown = f"{scheme}://…" if "@" in url else url  # what stands before an @ may be a password
-        raise InvalidRequest(f"{shown!r} is not a store: its scheme must be one of {known}", param="url")
+        shown = f"{scheme}://…" if "@" in url else url  # the part before an @ may be a password
+        raise InvalidRequest(f"{shown!r} is not a store URL: its scheme must be one of {known}", param="url")
     module, _, name = STORES[scheme].partition(":")
     return getattr(import_module(module), name)

@@ -1,7 +1,7 @@
-"""A thread that runs jobs in batches for coroutines: one hop there and one back, however many jobs wait.
+"""A thread that runs jobs in batches for coroutines: one hop there and one back for all jobs that wait.
 
-The thread takes all that has queued up while it was busy as one batch; how a batch is run (one transaction, a commit
-for all) is its `Handler`'s affair. Outcomes reach each event loop in one call a batch.
+The thread takes all jobs that were queued while it was busy as one batch. Its `Handler` decides how to run a batch, for example in
+one transaction with one commit. Each event loop receives the outcomes of a batch in one call.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from holdfast.errors import StoreClosed
 T = TypeVar("T")
 W_contra = TypeVar("W_contra", contravariant=True)
 MAX_BATCH = 256
-"""Jobs in one batch: bounds how long the first of them waits for the last."""
+"""Jobs in one batch; limits how long the first of them waits for the last."""
 
 
 Job = tuple[T, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
-"""Work for the thread, and the coroutine that waits for it: its loop and its future."""
+"""Work for the thread, with the loop and the future of the coroutine that waits for it."""
 Outcome = tuple[Any, BaseException | None]
-"""What a job returned, or what it raised."""
+"""What a job returned, or the exception that it raised."""
 
 
 class Handler(Protocol[W_contra]):
-    """What a worker does; made, used and closed on the worker's own thread."""
+    """Runs a worker's jobs; it is created, used and closed on the worker's own thread."""
 
     def run(self, works: Sequence[W_contra]) -> list[Outcome]:
-        """Run all of `works`; an outcome for each, in order. Must not raise."""
+        """Run all of `works` and return an outcome for each, in order. Must not raise."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...
 
 
 class Worker(Generic[T]):
-    """One thread and its queue. Make it, await `wait_until_open`, submit, and await `close` in the end."""
+    """One thread and its queue. Create it, await `wait_until_open`, submit jobs, and await `close` at the end."""
 
     def __init__(self, name: str, make_handler: Callable[[], Handler[T]]) -> None:
         self._queue: SimpleQueue[Job[T] | None] = SimpleQueue()
@@ -48,17 +48,17 @@ class Worker(Generic[T]):
         self._stopped = False
         self._opened: Future[None] = Future()
         self._closed: Future[None] = Future()
-        # The thread knows the queue, not the worker: an owner that is forgotten can be collected, and says so.
+        # The thread refers to the queue, not to the worker, so a worker that nobody closed can be garbage-collected, with a warning.
         arguments = (self._queue, make_handler, self._opened, self._closed)
         self._thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         self._thread.start()
 
     async def wait_until_open(self) -> None:
-        """Return when the handler is made; raises what making it raised."""
+        """Return when the handler exists; raise what creating it raised."""
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     def submit(self, work: T) -> asyncio.Future[Any]:
-        """Queue work; the future gets its result. Cancelling it leaves the work done or not done, never half."""
+        """Queue work and return a future for its result. Cancelled work is either done or not, never half."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._gate:  # nothing may be queued after the end
@@ -68,14 +68,14 @@ class Worker(Generic[T]):
         return future
 
     def stop(self) -> None:
-        """Take no more jobs; the thread ends when it has done those it has."""
+        """Accept no more jobs; the thread ends after those that it has."""
         with self._gate:
             if not self._stopped:
                 self._stopped = True
                 self._queue.put(None)
 
     async def close(self) -> None:
-        """Stop, and return when everything accepted is done and the thread is gone."""
+        """Stop, and return when everything accepted is done and the thread has ended."""
         self.stop()
         await asyncio.shield(asyncio.wrap_future(self._closed))
         self._thread.join()
@@ -87,18 +87,18 @@ def _serve(
     opened: Future[None],
     closed: Future[None],
 ) -> None:
-    """The thread: make the handler, run batches until told to stop, close the handler."""
+    """Create the handler, run batches until the worker is stopped, then close the handler. This is the thread's main function."""
     try:
         handler = make_handler()
-    except BaseException as exc:  # noqa: BLE001  # it belongs to whoever opens
+    except BaseException as exc:  # noqa: BLE001  # raised by `wait_until_open`
         closed.set_result(None)
         opened.set_exception(exc)
         return
     opened.set_result(None)
     try:
-        going = True
-        while going:
-            batch, going = _take(queue)
+        running = True
+        while running:
+            batch, running = _take(queue)
             if batch:
                 _deliver(batch, _run(handler, batch))
     finally:
@@ -111,16 +111,16 @@ def _serve(
 def _run(handler: Handler[T], batch: Sequence[Job[T]]) -> Sequence[Outcome]:
     try:
         return handler.run([job[0] for job in batch])
-    except BaseException as exc:  # noqa: BLE001  # a handler that breaks its promise must not leave callers waiting
+    except BaseException as exc:  # noqa: BLE001  # a handler that raises in spite of its contract must not leave callers waiting
         return [(None, exc) for _ in batch]
 
 
 def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
-    """Return the jobs that wait, at least one of them or the end; and whether to go on."""
+    """Return the jobs that wait, blocking until there is one, and whether the worker goes on."""
     jobs: list[Job[T]] = []
     job = queue.get()
     while job is not None:
-        # A job whose caller is gone need not be done; looking from this thread is only a hint, and enough.
+        # A cancelled job need not be run. From this thread the check may miss a cancellation, which is harmless.
         if not job[2].cancelled():
             jobs.append(job)
         if len(jobs) >= MAX_BATCH or not queue.qsize():
@@ -130,20 +130,20 @@ def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
 
 
 def _deliver(jobs: Sequence[Job[T]], outcomes: Sequence[Outcome]) -> None:
-    """Wake the callers, each loop once."""
+    """Wake the callers, with one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
     for (_, loop, future), outcome in zip(jobs, outcomes, strict=True):
         by_loop.setdefault(loop, []).append((future, outcome))
     for loop, settled in by_loop.items():
         try:
             loop.call_soon_threadsafe(_settle, settled)
-        except RuntimeError:  # that loop is closed: no caller waits any more
+        except RuntimeError:  # the loop is closed, so no caller waits
             continue
 
 
 def _settle(settled: Sequence[tuple[asyncio.Future[Any], Outcome]]) -> None:
     for future, (result, error) in settled:
-        if future.done():  # cancelled meanwhile
+        if future.done():  # cancelled in the meantime
             continue
         if error is None:
             future.set_result(result)

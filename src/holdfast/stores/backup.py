@@ -1,7 +1,7 @@
-"""Copies of an SQLite database, made and put back while others use it; each is verified before it gets its name.
+"""Back up and restore an SQLite database while other processes use it; every copy is verified before it gets its name.
 
-A copy is taken from one moment: the connection it is read with keeps a read transaction open, so that writers neither
-wait for it nor make it begin anew, however long it takes.
+A copy is from one moment: the connection that reads it keeps a read transaction open. So writers do not wait for the copy,
+and do not make it start again, however long it takes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 from holdfast.stores.sqlite_connection import translate_error
 
 STEP: Final = 512
-"""Pages that are copied at once: 2 MiB."""
+"""Pages to copy at once: 2 MiB."""
 _SERVER_BACKUPS: Final = "docs/operations.md says how that is done"
 _SIDE_FILES: Final = ("-journal", "-wal", "-shm")
-"""What the names of SQLite's own files beside a database end with."""
+"""Endings of the files that SQLite keeps next to a database."""
 KEPT: Final = ".before-restore"
-"""What the name of a database ends with that was replaced."""
+"""Ending of the name of a database that was replaced."""
 
 Progress = Callable[[int, int], None]
-"""Called with the pages that are done, and all there are."""
+"""Called with the number of copied pages and of all pages."""
 
 
 class BackupResult(NamedTuple):
-    """What a copy holds."""
+    """The result of a backup or restore."""
 
     path: str
     size: int
@@ -45,34 +45,34 @@ class BackupResult(NamedTuple):
     sessions: int
     messages: int
     kept: str | None = None
-    """Of a restore: where the database is now that was there before."""
+    """After a restore: where the previous database is now."""
 
 
 def backup(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
-    """Copy the SQLite database at `url` into a file of its own. It may be in use; what was acknowledged before is in it.
+    """Copy the SQLite database at `url` into a file. The database may be in use; the copy has everything acknowledged before.
 
     Args:
         url: the store.
         file: the copy's name; only its owner can read it.
         force: replace a file of that name.
-        progress: is told how far it is.
+        progress: called during the copy.
 
     Raises:
         InvalidRequest: `url` is not an SQLite file, or there is a file of that name.
-        StoreUnavailable: the database, or the place for the copy, cannot be used.
-        StoreCorrupt: what was copied is damaged; there is no copy then.
+        StoreUnavailable: the database or the target folder cannot be used.
+        StoreCorrupt: the copied data is damaged; then there is no copy.
     """
     source, target = _parse_file(url), Path(file)
     if not source.is_file():
-        raise StoreUnavailable(f"{source}: there is no such database")
+        raise StoreUnavailable(f"{source}: no such database")
     if target.exists() and target.samefile(source):
         raise InvalidRequest(f"{file} is the database itself; name another file", param="file")
     if target.exists() and not force:
-        raise InvalidRequest(f"{file} is there already; --force replaces it", param="file")
+        raise InvalidRequest(f"{file} exists already; replace it with --force", param="file")
     with _translate_errors(str(source)), _create_part(target) as part:
         _copy(source, part, progress)
         copied = _verify(part, file)
-        for ending in _SIDE_FILES:  # of a copy before this one, that somebody had opened
+        for ending in _SIDE_FILES:  # left by a process that opened an earlier copy
             Path(f"{target}{ending}").unlink(missing_ok=True)
         part.replace(target)
         _sync_folder(target.parent)
@@ -80,22 +80,22 @@ def backup(url: str, file: str, *, force: bool = False, progress: Progress | Non
 
 
 def restore(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
-    """Put a copy in the place of the SQLite database at `url`; the one that was there is kept beside it.
+    """Replace the SQLite database at `url` with a copy; the previous database is kept next to it.
 
     Args:
-        url: the store. Nobody may have it open.
-        file: what `backup` made.
-        force: also where what is there cannot be opened, so that nobody knows whether it is in use.
-        progress: is told how far it is.
+        url: the store. No process may have it open.
+        file: a file that `backup` made.
+        force: also replace a database that cannot be opened, so that it is unknown whether it is in use.
+        progress: called during the copy.
 
     Raises:
         InvalidRequest: `url` is not an SQLite file.
-        StoreUnavailable: somebody has the database open; or the copy is none of Holdfast's, or of a later release.
-        StoreCorrupt: the copy, or without `force` what is there, is damaged.
+        StoreUnavailable: a process has the database open; or the copy is not from Holdfast, or from a later release.
+        StoreCorrupt: the copy is damaged; or, without `force`, the present database is.
     """
     target, source = _parse_file(url), Path(file)
     if not source.is_file():
-        raise StoreUnavailable(f"{file}: there is no such file")
+        raise StoreUnavailable(f"{file}: no such file")
     if target.exists() and target.samefile(source):
         raise InvalidRequest(f"{file} is the database itself; name a copy of it", param="file")
     with _translate_errors(file):
@@ -113,7 +113,7 @@ def restore(url: str, file: str, *, force: bool = False, progress: Progress | No
 
 
 def _parse_file(url: str) -> Path:
-    """The file that `url` names. Raises `InvalidRequest` for what has none."""
+    """Return the file that `url` names. Raises `InvalidRequest` for a URL without one."""
     if not url.startswith("sqlite:"):
         kind = url.partition(":")[0]
         raise InvalidRequest(
@@ -121,9 +121,7 @@ def _parse_file(url: str) -> Path:
         )
     path = parse_path(url)
     if path == MEMORY:
-        raise InvalidRequest(
-            "sqlite://:memory: has no file that could be backed up; export its sessions", param="store"
-        )
+        raise InvalidRequest("sqlite://:memory: has no file to back up; export its sessions instead", param="store")
     return Path(path)
 
 
@@ -132,7 +130,7 @@ def _parse_file(url: str) -> Path:
 
 @contextmanager
 def _translate_errors(place: str) -> Iterator[None]:
-    """Errors of SQLite and the system become ours."""
+    """Turn errors of SQLite and of the system into Holdfast's."""
     try:
         yield
     except apsw.Error as exc:
@@ -143,7 +141,7 @@ def _translate_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def _create_part(target: Path) -> Iterator[Path]:
-    """A file beside `target` that becomes it, or goes."""
+    """Create a file next to `target` for the block to rename to it; delete it if the block did not."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".holdfast-copy-")
     os.close(descriptor)
     part = Path(name)
@@ -155,10 +153,10 @@ def _create_part(target: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, part: Path, progress: Progress | None) -> None:
-    """All pages of `source` as they are at one moment; the copy is one file, without a log beside it."""
+    """Copy all pages of `source` as of one moment. The copy is one file without a write-ahead log."""
     with closing(_open_read_only(source)) as old, closing(apsw.Connection(str(part))) as new:
         old.execute("BEGIN").fetchall()
-        old.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on it sees this moment
+        old.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fixes the snapshot
         with new.backup("main", old, "main") as copying:
             while not copying.done:
                 copying.step(STEP)
@@ -172,15 +170,15 @@ def _copy(source: Path, part: Path, progress: Progress | None) -> None:
 
 
 def _truncate_log(raw: apsw.Connection) -> None:
-    """Take out of the write-ahead log what was removed while it had to be kept for the copy."""
+    """Truncate the write-ahead log, which the copy had kept from being truncated, so that removed data leaves the disk."""
     try:
         raw.execute("PRAGMA query_only=OFF; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except apsw.Error:
-        pass  # the next writer does it
+        pass  # the next writer truncates it
 
 
 def _open_read_only(path: Path) -> apsw.Connection:
-    """A connection that only reads. A database in use has a log beside it, which needs a lock file that may be written."""
+    """Open a connection that only reads. A database in use has a log next to it, and reading that needs a writable lock file."""
     connection = apsw.Connection(
         str(path), flags=apsw.SQLITE_OPEN_READWRITE if _is_in_wal_mode(path) else apsw.SQLITE_OPEN_READONLY
     )
@@ -190,7 +188,7 @@ def _open_read_only(path: Path) -> apsw.Connection:
 
 
 def _is_in_wal_mode(path: Path) -> bool:
-    """Whether the file says that it has a write-ahead log; that is in its 19th byte."""
+    """Return True if the file's header says that it uses a write-ahead log: bytes 18 and 19 are 2."""
     with path.open("rb") as file:
         return file.read(20)[18:20] == b"\x02\x02"
 
@@ -199,7 +197,7 @@ def _is_in_wal_mode(path: Path) -> bool:
 
 
 def _check_schema(path: Path, name: str) -> int:
-    """The schema of a database of ours; raises when it is none, or a later release made it."""
+    """Return the schema's version. Raises if the file is not a Holdfast database, or a later release wrote it."""
     with closing(_open_read_only(path)) as raw:
         tables = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if TABLE not in tables:
@@ -211,7 +209,7 @@ def _check_schema(path: Path, name: str) -> int:
 
 
 def _verify(part: Path, name: str) -> BackupResult:
-    """What is in a copy, every page of which was looked at."""
+    """Check every page of a copy; return what it contains."""
     schema = _check_schema(part, name)
     with closing(_open_read_only(part)) as raw:
         found = raw.execute("PRAGMA integrity_check(3)").fetchall()
@@ -222,16 +220,16 @@ def _verify(part: Path, name: str) -> BackupResult:
     return BackupResult(name, part.stat().st_size, schema, sessions, messages)
 
 
-# -- putting back ------------------------------------------------------------
+# -- restoring ---------------------------------------------------------------
 
 
 def _swap_in(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
-    """Give `part` the name of a database that nobody uses; where that one is then, None when there was none.
+    """Rename `part` to a database that no process uses; return where the previous one is now, None if there was none.
 
     Args:
-        target: the name.
-        part: what gets it.
-        beside: endings of files that go along: a log that belongs to another file would be taken for this one's.
+        target: the database.
+        part: the verified copy.
+        beside: endings of side files to move along, since a log left in place would be taken for the new file's.
     """
     kept = _choose_kept_name(target)
     there = target.exists()
@@ -249,16 +247,16 @@ def _swap_in(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
 
 
 class _NoConnection:
-    """Stands for a connection to what cannot be opened."""
+    """Stands for the connection to a database that is missing or cannot be opened."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConnection:
-    """A connection that keeps everybody else out, with the write-ahead log moved into the file.
+    """Open a connection that keeps all other processes out, with the write-ahead log moved into the file.
 
-    A file leaves that mode only when nobody else has it open: so it is known that nobody has.
+    A file leaves write-ahead mode only if no other process has it open, so this also proves that none has.
     """
     if not target.exists():
         return _NoConnection()
@@ -272,14 +270,16 @@ def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConn
     except (apsw.NotADBError, apsw.CorruptError) as exc:
         connection.close()
         if not force:
-            said = f"{target} cannot be opened, so nobody knows whether it is in use: stop all that may use it"
-            raise StoreCorrupt(f"{said}, then use --force; it is kept beside the restored one") from exc
+            problem = (
+                f"{target} cannot be opened, so it is unknown whether it is in use. Stop every process that may use it"
+            )
+            raise StoreCorrupt(f"{problem}, then use --force; the file is kept next to the restored one") from exc
         return _NoConnection()
     return connection
 
 
 def _choose_kept_name(target: Path) -> str:
-    """A name for the database that is replaced, which nothing has yet."""
+    """Return an unused name for the database that is replaced."""
     name = f"{target}{KEPT}"
     number = 2
     while Path(name).exists():
@@ -289,7 +289,7 @@ def _choose_kept_name(target: Path) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The new name survives a power loss."""
+    """Make the new name survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

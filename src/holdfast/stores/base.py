@@ -1,8 +1,8 @@
 """The store contract: what every database promises. `tests/contract` checks every store against it.
 
-A `Store` is a handle of one tenant; no method works without a tenant, and nothing of another tenant can be seen or
-told apart from what does not exist. Identifiers compare byte for byte: case, trailing spaces, NUL and every Unicode
-character count. The contract has one part per subject, each a protocol with its own prose:
+A `Store` is a handle of one tenant. Every method acts for that tenant, and data of another tenant looks exactly like data that does
+not exist. Identifiers compare byte for byte: case, trailing spaces, NUL and every Unicode character count. The contract has one
+part per subject, each a protocol in a module that describes it:
 
 | part | module |
 | --- | --- |
@@ -16,10 +16,10 @@ character count. The contract has one part per subject, each a protocol with its
 | matching: which sessions have a message, and which share entries | `holdfast.stores.matching` |
 | the tenant: leases, what was learned of models, the handle | `holdfast.stores.tenants` |
 
-**Writing.** Every method that writes is one transaction, all or nothing, and when it returns the write survives the
-process and the machine; in Redis, as far as the server's configuration goes. A write that raises has written nothing.
+**Writing.** Every method that writes is one transaction, all or nothing. When it returns, the write survives the loss of the process
+and of the machine; in Redis, as far as the server's configuration provides that. A write that raises has written nothing.
 
-**Reading.** Reads see every write that was acknowledged before they began. They cost what they return, at any length
+**Reading.** Reads see every write that was acknowledged before they began. Their cost depends on what they return, not on the length
 of the session. A read does not keep a session alive.
 
 **Cancellation.** A cancelled write is either done or not, never half; the handle stays usable, and no other caller
@@ -31,7 +31,7 @@ or whose turn is before the log's, is `InvalidMessage`.
 
 **Time** is never read by a store: timestamps come in arguments.
 
-**Foreign errors** do not leak: a full disk, a lost connection or a file that is no database is a `StoreError`.
+**Driver errors** do not reach the caller: a full disk, a lost connection or a file that is not a database is a `StoreError`.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Store(
     TenantStore,
     Protocol,
 ):
-    """A store handle of one tenant: all parts of the contract. Callers that need one part take that part's protocol."""
+    """A store handle of one tenant, with all parts of the contract. Callers that need one part take that part's protocol."""
 
     def for_tenant(self, tenant: str) -> Store:
-        """Return a handle of another tenant on the same open database; this is cheap, nothing is opened.
+        """Return a handle of another tenant on the same open database. This is cheap, since nothing is opened.
 
-        The handle that `open_store` returned owns the database: closing it closes all. Closing another closes only that.
+        The handle that `open_store` returned owns the database: closing it closes all handles. Closing another handle closes only that.
         """
         ...
