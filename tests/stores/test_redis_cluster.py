@@ -465,8 +465,8 @@ async def test_a_node_that_restarts_while_writers_run(cluster: Cluster) -> None:
 
 async def test_a_cluster_is_named_so(cluster: Cluster) -> None:
     """A node of one is no server by itself; and a server by itself is no cluster."""
-    with pytest.raises(StoreUnavailable, match=r"one of a cluster: name it with redis\+cluster://"):
+    with pytest.raises(StoreUnavailable, match=r"it belongs to a cluster: use redis\+cluster://"):
         await open_store(f"redis://127.0.0.1:{cluster.nodes[0].port}/0", tenant="acme")
     alone = reached("redis").base.partition("://")[2].partition("/")[0]
-    with pytest.raises(StoreUnavailable, match="it is no cluster"):
+    with pytest.raises(StoreUnavailable, match="it is not a cluster"):
         await open_store(f"redis+cluster://{alone}", tenant="acme")

@@ -1,7 +1,8 @@
-"""Sessions in Redis: every user's in one slot of their own, what belongs to a tenant in the tenant's.
+"""Sessions in Redis. All keys of a user are in one slot of a cluster, and all keys of a tenant in another.
 
-`store` opens one, `database` runs the steps of `holdfast.stores.logic` on a working copy (`work`, and the statements in
-`sessions`, `lists`, `log`, `overlays`, `matching`, `media`, `artifacts`, `shared`, `memories`, `tenants`, `api_keys`) and commits what they
-changed with one script. `nodes` and `connection` are the way to the servers, `address` and `health` what is said of them, `keys` and `records`
-what lies there, `outbox` what follows a write in a cluster.
+`store` opens a store. The operations are in modules named like their protocols: `sessions`, `log`, `compactions`, `lifecycle`,
+`matching`, `state`, `artifacts`, `memories` and `tenants`, with `media` for the log. `handle` makes their methods transactions, and
+`database` runs these and commits each write with one script. `nodes` and `connection` talk to the servers, `address` parses URLs,
+and `health` checks the servers' configuration. `keys` and `records` define keys and encodings. `outbox` delivers changes to a
+tenant's indexes in a cluster, and `convert` converts data of Holdfast 0.1.
 """

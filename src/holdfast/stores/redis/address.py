@@ -1,4 +1,4 @@
-"""Where a Redis server or cluster is: the URLs of Redis stores."""
+"""URLs of Redis stores."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.stores.url_options import check_options, parse_pool_size
 
 PREFIX: Final = "holdfast"
 POOL: Final = 4
-"""Connections to each server at most, unless the URL says otherwise: one carries many commands at once."""
+"""Most connections to each server, unless the URL has the option `pool`. One connection carries many commands at once."""
 PORT: Final = 6379
 OPTIONS: Final = ("allow_eviction", "pool", "prefix", "sslmode")
 SSL_MODES: Final = ("require", "verify-full")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._:/-]{1,64}")
-_MEANT: Final = "redis://user:password@host:port/number is meant, or redis+cluster://host:port,host:port"
+_EXAMPLES: Final = "use redis://user:password@host:port/number or redis+cluster://host:port,host:port"
 
 
 class RedisAddress(msgspec.Struct, frozen=True):
-    """A URL of a Redis store, taken apart."""
+    """The parsed URL of a Redis store."""
 
     scheme: str
     endpoints: tuple[Endpoint, ...]
@@ -34,37 +34,37 @@ class RedisAddress(msgspec.Struct, frozen=True):
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """The name: a password must not reach a log."""
+        """Return the name, so that the password does not reach a log."""
         return self.name
 
     @property
     def name(self) -> str:
-        """What may be shown of it."""
+        """The URL without user, password and options, for logs and messages."""
         return f"{self.scheme}://{','.join(map(str, self.endpoints))}/{self.database}"
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it is a cluster."""
+        """True for a cluster."""
         return self.scheme.endswith("+cluster")
 
     @property
     def prefix(self) -> str:
-        """What all keys begin with."""
+        """The prefix of all keys."""
         return self.options.get("prefix", PREFIX)
 
     @property
     def pool(self) -> int:
-        """Connections to each server at most."""
+        """Most connections to each server."""
         return parse_pool_size(self.name, self.options, POOL)
 
     @property
     def allow_eviction(self) -> bool:
-        """Whether a server may throw data away when its memory is full."""
+        """True if the servers may evict data when their memory is full."""
         return self.options.get("allow_eviction") == "true"
 
     @property
     def login(self) -> Login:
-        """How to come in."""
+        """The credentials and settings of each connection."""
         return Login(
             user=self.user,
             password=self.password,
@@ -79,7 +79,7 @@ def parse_address(url: str) -> RedisAddress:
     """Parse `redis://user:password@host:port/number?option=value`.
 
     Raises:
-        InvalidRequest: it is not one; nothing of the password is reported.
+        InvalidRequest: the URL is invalid. The message never contains the password.
     """
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
@@ -87,7 +87,7 @@ def parse_address(url: str) -> RedisAddress:
     login, at, hosts = netloc.rpartition("@")
     user, _, password = login.partition(":")
     if path and not (path.isascii() and path.isdigit() and int(path) < 1 << 31):
-        raise InvalidRequest(f"the store's URL names no database: a number is meant, not {path!r}", param="url")
+        raise InvalidRequest(f"the store's URL names no database: {path!r} is not a number", param="url")
     address = RedisAddress(
         scheme,
         tuple(_parse_endpoint(host) for host in hosts.split(",")),
@@ -104,7 +104,7 @@ def parse_address(url: str) -> RedisAddress:
 
 
 def format_legacy_name(prefix: str) -> str:
-    """Return what the server's list of clients shows of Holdfast 0.1; this release has its layout in the name."""
+    """Return the client name that Holdfast 0.1 uses. The client name of this release contains the layout."""
     return f"holdfast:{prefix}"
 
 
@@ -115,21 +115,21 @@ def _parse_endpoint(text: str) -> Endpoint:
     except ValueError:
         port = 0
     if port == 0 or not parts.hostname or text.endswith(":"):
-        raise InvalidRequest(f"the store's URL has a host or port that is none: {_MEANT}", param="url")
+        raise InvalidRequest(f"the store's URL has an invalid host or port: {_EXAMPLES}", param="url")
     return Endpoint(unquote(parts.hostname), PORT if port is None else port)
 
 
 def _find_problem(address: RedisAddress) -> str | None:
-    """Return what a store cannot be opened with."""
+    """Return what is wrong with a parsed URL, or None."""
     options = address.options
     if address.is_cluster and address.database:
-        return "a cluster has the database 0 alone"
+        return "a cluster only has database 0: remove the number"
     if not address.is_cluster and len(address.endpoints) > 1:
-        return "several hosts are those of redis+cluster://"
+        return "several hosts need the scheme redis+cluster://"
     if not _PREFIX.fullmatch(address.prefix):
         return f"prefix must be 1 to 64 letters, digits or ._:/-, not {address.prefix!r}"
     if options.get("allow_eviction", "true") not in {"true", "false"}:
         return "allow_eviction must be true or false"
     if options.get("sslmode", SSL_MODES[0]) not in SSL_MODES or ("sslmode" in options and not address.login.encrypted):
-        return f"sslmode is {' or '.join(SSL_MODES)}, with rediss://"
+        return f"sslmode must be {' or '.join(SSL_MODES)}, and needs the scheme rediss://"
     return None

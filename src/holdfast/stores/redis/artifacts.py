@@ -1,4 +1,4 @@
-"""Artifacts: names and versions of a scope are sorted sets, by folded name, then number. A scope is a session, or a user."""
+"""Artifacts of a scope, which is a session or a user: sorted sets of names, and of versions by folded name and number."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
 _BEHIND: Final = b"\xff" * 9
-"""Follows a member's beginning where all that begin so are meant."""
+"""Appended to a prefix to form the upper bound of all members with that prefix."""
 
 
 def resolve_scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
-    """Return the keys of what has artifacts."""
+    """Return the keys of the scope that a method is called for."""
     if isinstance(scope, UserRef):
         checks.check_scope(scope)
         return handle.database.keys.user(handle.tenant, scope.user_id)
@@ -44,7 +44,7 @@ class ArtifactMethods(Handle):
         checks.check_artifact(scope, new)
         keys = tx.keys
         done, names = await tx.read((b"HGET", keys.used, new.blob), (b"ZRANGEBYLEX", keys.names, b"-", b"+"))
-        # Before the session is looked for: an attempt with an unknown outcome is run again, and may have been done.
+        # Checked before the session exists: an attempt with an unknown outcome may have succeeded and is run again.
         if done is not None:
             return decode_member(done)
         tx.check(keys.used, new.blob, None)
@@ -124,7 +124,8 @@ class ArtifactMethods(Handle):
 
 
 # -- commands and members --------------------------------------------------------
-# A version's member is the folded name, the number, and the version; a name's is the folded name, and what is known of it.
+# The member of a version consists of the folded name, the number, and the encoded version. That of a name consists of the folded
+# name and the encoded `KnownName`.
 
 
 def make_versions_command(keys: ScopeKeys) -> Command:
@@ -144,7 +145,7 @@ def _make_versions_after(keys: ScopeKeys, name: str, version: int, limit: int) -
 
 
 def decode_member(member: bytes) -> Artifact:
-    """Return the version in a member."""
+    """Decode the version in a member."""
     return decode_artifact(member[member.index(b"\0\1") + 2 + 8 :])
 
 
@@ -156,7 +157,7 @@ def _decode_name(member: bytes) -> KnownName:
 
 
 def _check_scope(tx: Transaction, identity: str | None = None) -> None:
-    """Refuse a session that is not there, or is another one than `identity`."""
+    """Raise `SessionNotFound` if the scope is a session that does not exist or has another identity."""
     if isinstance(tx.keys, SessionKeys) and (tx.record is None or identity not in {None, tx.record.session.identity}):
         raise SessionNotFound(tx.keys.id)
 
@@ -179,7 +180,7 @@ async def _read_version(tx: Transaction, name: str, version: int) -> bytes:
 
 
 async def _find_retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: int) -> Artifact:
-    """Return the one version after `expect`, if it is what is to be saved."""
+    """Return the only version after `expect` if it has the same content, as after a retry. Raises `StaleArtifact` otherwise."""
     if known.newest > expect:
         (members,) = await tx.read(_make_versions_after(tx.keys, new.name, expect, 2))
         found = decode_member(members[0])
@@ -202,7 +203,7 @@ def _remove_versions(tx: Transaction, members: Sequence[bytes]) -> None:
 
 
 def release_contents(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Note that the contents of versions that go are not used any more."""
+    """Record that the contents of deleted versions are not in use any more."""
     for member in members:
         blob = decode_member(member).blob
         tx.queue("HDEL", tx.keys.used, blob)

@@ -1,4 +1,4 @@
-"""Compactions of a session, and what a write makes of them: a hash by id, all of which is read where one may be concerned."""
+"""Compactions of a session: a hash by id. A write that may change one of them reads the whole hash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CompactionMethods(Handle):
         tx.save_session(evolve(session, version=version, updated_at=timestamp, accessed_at=timestamp, reshaped=version))
         changes.set_status("dropped", [id])
         changes.revive()
-        # A compaction that is being made right now may be made from this one.
+        # A compaction that is being created right now may be based on this one.
         tx.update_record(compactions_from=version)
         tx.queue("UNLINK", tx.keys.views)
         changes.save()
@@ -49,7 +49,11 @@ class CompactionMethods(Handle):
 
 
 class CompactionChanges:
-    """A session's compactions as a write changes them; `all` has them by id, as they are after the changes so far."""
+    """The changes that a write makes to a session's compactions.
+
+    Attributes:
+        all: the compactions by id, with the changes so far.
+    """
 
     def __init__(self, tx: Transaction, is_live: Callable[[int], bool | None]) -> None:
         self._tx = tx
@@ -68,13 +72,13 @@ class CompactionChanges:
         *,
         needed: bool,
     ) -> Self:
-        """Read what a write has to know.
+        """Read the stored compactions, if the write needs them.
 
         Args:
             tx: the write.
-            new: compactions that it lays.
-            is_live: returns whether an entry is live after the write; None: as before it.
-            needed: whether the write concerns those that are there.
+            new: compactions that the write records.
+            is_live: returns True or False if the write makes an entry live or retires it, None if it does not change that.
+            needed: True if the write may change stored compactions.
         """
         changes = cls(tx, is_live)
         assert tx.record is not None
@@ -89,18 +93,24 @@ class CompactionChanges:
             changes._live_entries = {decode_entry_head(data)[0] for data in entries}
         return changes
 
-    # -- what the log does to them -----------------------------------------------
+    # -- changes of the log --------------------------------------------------------
 
     def retire(self, first: int) -> None:
-        """Entries from `first` on leave the live path."""
+        """Invalidate the compactions of entries from `first` on, which are retired."""
         self.set_status("dead", [one.id for one in self._list_in_use() if one.last >= first])
         self.revive()
 
     def erase(self, seq: int, shift: int, version: int) -> None:
-        """An entry is erased in the write to `version`; running totals of the live path change by `shift` from there on."""
+        """Invalidate and clear the compactions of an erased entry.
+
+        Args:
+            seq: the erased entry.
+            shift: change of the running totals of the live path from there on.
+            version: the session's version after the write.
+        """
         for one in list(self.all.values()):
             if shift and one.last >= seq and one.status != "dead":
-                one = self.all[one.id] = evolve(one, total=one.total + shift)  # noqa: PLW2901 - as it is then
+                one = self.all[one.id] = evolve(one, total=one.total + shift)  # noqa: PLW2901 - the new value is needed below
             if one.first <= seq <= one.last:
                 self.all[one.id] = evolve(one, text="", report=None, error=one.error and ERASED)
         self.set_status("dead", [one.id for one in self._list_in_use() if one.first <= seq <= one.last])
@@ -108,22 +118,22 @@ class CompactionChanges:
         self._tx.update_record(compactions_from=version)
 
     def set_status(self, status: CompactionStatus, ids: Iterable[int]) -> None:
-        """Give some of them another status."""
+        """Set the status of compactions."""
         for id_ in ids:
             self.all[id_] = evolve(self.all[id_], status=status)
 
     def revive(self) -> None:
-        """Make the newest superseded one live of each view that has no live one."""
+        """For each view without a live compaction, make its newest superseded one live."""
         newest = {one.view: one for one in self._list_in_use()}
         self.set_status("live", [one.id for one in newest.values() if one.status == "superseded"])
 
     def _list_in_use(self) -> list[StoredCompaction]:
         return [one for one in self.all.values() if one.status in _IN_USE]
 
-    # -- laying --------------------------------------------------------------------
+    # -- new compactions -----------------------------------------------------------
 
     def record(self, new: Sequence[NewCompaction], version: int) -> tuple[StoredCompaction, ...]:
-        """Record compactions; `version` is the session's after the write."""
+        """Record new compactions and evict old ones; `version` is the session's version after the write."""
         if not new:
             return ()
         assert self._tx.record is not None
@@ -146,9 +156,9 @@ class CompactionChanges:
         return one
 
     def _is_current(self, new: NewCompaction) -> bool:
-        """Return True if log and view are still as they were when `new` was made.
+        """Return True if the range and the live compaction of the view are unchanged since `new` was created.
 
-        Retiring takes a log's end, so nothing of the range was retired when its last entry is still there.
+        Only the end of a log can be retired, so the range is complete if its last entry is still live.
         """
         is_live = self._is_live(new.last)
         if not (new.last in self._live_entries if is_live is None else is_live):
@@ -166,7 +176,7 @@ class CompactionChanges:
     # -- writing -------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write what has changed."""
+        """Write the changed compactions."""
         tx, keys = self._tx, self._tx.keys
         if not self._stored and not self.all:
             return

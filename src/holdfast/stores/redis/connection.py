@@ -1,8 +1,8 @@
-"""One connection, on which commands follow each other without waiting for answers.
+"""A pipelined connection: commands are sent without waiting for earlier replies.
 
-What many tasks ask in one step of the event loop is sent in one go, and answers are taken in order. So a caller who gives up
-leaves nothing behind but an answer that is dropped. A connection that breaks reports to each caller what is known: `NotExecuted`
-when its command was not sent, `OutcomeUnknown` when it was.
+The commands of all tasks in one step of the event loop are sent together, and replies arrive in order. So if a caller is
+cancelled, its reply is simply dropped. When the connection breaks, each waiting caller gets an exception: `NotExecuted` if its
+command had not been sent, otherwise `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,25 @@ except ImportError as exc:  # pragma: no cover  # the tests' environment has it
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 SLOTS: Final = 16384
-"""Of a cluster."""
+"""Number of slots of a cluster."""
 WATCH_SECONDS: Final = 1.0
-"""Seconds between two looks at whether answers are late."""
+"""Seconds between two checks for late replies."""
 
 
 class NotExecuted(Exception):  # not an error: an outcome
-    """The command was certainly not executed: running it again may do better."""
+    """The command was certainly not executed, so it can be sent again."""
 
 
 class OutcomeUnknown(Exception):  # not an error: an outcome
-    """The connection broke when the command had been sent."""
+    """The connection broke after the command was sent, so it may or may not have been executed."""
 
 
 class ErrorReply(Exception):  # not an error: an outcome
-    """The server answered with an error; `code` is its first word, and nothing of the command was done."""
+    """The server replied with an error and did not execute the command.
+
+    Attributes:
+        code: the first word of the reply, such as `OOM`.
+    """
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -51,18 +55,18 @@ class ErrorReply(Exception):  # not an error: an outcome
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a server listens."""
+    """Host and port of a server."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """As it is written in a URL."""
+        """Format it as in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Login(msgspec.Struct, frozen=True):
-    """How to come in, the same at every server of a cluster."""
+    """Credentials and settings of a connection, the same for all servers of a cluster."""
 
     user: str | None
     password: str | None
@@ -70,15 +74,15 @@ class Login(msgspec.Struct, frozen=True):
     encrypted: bool
     verified: bool
     name: str
-    """What the server's list of clients shows."""
+    """Client name, shown in the server's list of clients."""
 
     def __repr__(self) -> str:
-        """The name: a password must not reach a log."""
+        """Return the client name, so that the password does not reach a log."""
         return f"Login({self.name})"
 
     @property
     def commands(self) -> list[Command]:
-        """What is sent first on each connection."""
+        """The commands that are sent first on each connection."""
         commands: list[Command] = []
         if self.user is not None:
             commands.append(("AUTH", self.user, self.password or ""))
@@ -89,7 +93,7 @@ class Login(msgspec.Struct, frozen=True):
         return [*commands, ("CLIENT", "SETNAME", self.name)]
 
     def make_tls_context(self) -> ssl.SSLContext | None:
-        """Return how the connection is encrypted; None: it is not."""
+        """Create the TLS context, or return None for an unencrypted connection."""
         if not self.encrypted:
             return None
         context = ssl.create_default_context()
@@ -99,37 +103,37 @@ class Login(msgspec.Struct, frozen=True):
 
 
 def compute_slot(tag: bytes) -> int:
-    """Return the slot of what a key's braces hold."""
+    """Return the slot of a key's hash tag."""
     return binascii.crc_hqx(tag, 0) % SLOTS
 
 
 # -- errors ------------------------------------------------------------------
 
 _INNER: Final = re.compile(r"\b(OOM|MISCONF|WRONGTYPE|READONLY|NOREPLICAS|NOPERM|CLUSTERDOWN|MASTERDOWN)\b")
-"""What a script was refused for, where the server says only that it was."""
+"""Finds the actual error code in the error of a script."""
 _WORDS: Final = {
-    "OOM": "its memory is full (maxmemory); nothing of this was stored. Make room, then send it again",
-    "MISCONF": "it cannot write to its disk; nothing of this was stored. Make room, then send it again",
-    "READONLY": "it is read-only, perhaps a replica; nothing of this was stored",
-    "NOREPLICAS": "it has fewer replicas than it was told to wait for; nothing of this was stored",
-    "LOADING": "it is still loading its data",
-    "BUSY": "a script of another program keeps it busy",
-    "WRONGPASS": "it does not let this user in: check user and password",
-    "NOAUTH": "it asks for a password",
-    "NOPERM": "this user may not do that: docs/storage.md says what it needs",
-    "MOVED": "it is one of a cluster: name it with redis+cluster://",
-    "CROSSSLOT": "it is one of a cluster: name it with redis+cluster://",
+    "OOM": "its memory is full (maxmemory); nothing was stored. Free some memory, then retry",
+    "MISCONF": "it cannot write to its disk; nothing was stored. Free some space, then retry",
+    "READONLY": "it is read-only, perhaps a replica; nothing was stored",
+    "NOREPLICAS": "it has fewer replicas than min-replicas-to-write requires; nothing was stored",
+    "LOADING": "it is still loading its data. Retry later",
+    "BUSY": "it is busy with a script of another program. Retry later",
+    "WRONGPASS": "the login failed: check the user and the password",
+    "NOAUTH": "it requires a password",
+    "NOPERM": "this user lacks a permission: docs/storage.md lists the required ones",
+    "MOVED": "it belongs to a cluster: use redis+cluster:// in the URL",
+    "CROSSSLOT": "it belongs to a cluster: use redis+cluster:// in the URL",
     "CLUSTERDOWN": "the cluster does not serve all of its slots",
-    "MASTERDOWN": "it is a replica without its master",
-    "TRYAGAIN": "its slots are being moved",
+    "MASTERDOWN": "it is a replica that has lost its master",
+    "TRYAGAIN": "its slots are being moved. Retry later",
 }
-"""What the caller, or whoever owns the server, can do about it."""
+"""Texts that tell the caller, or the operator of the server, what happened and what to do, by error code."""
 TRANSIENT: Final = ("LOADING", "READONLY", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS")
-"""What may be over in a moment."""
+"""Error codes after which another attempt soon may succeed."""
 
 
 def parse_error_reply(text: str) -> ErrorReply:
-    """Return what the server answered."""
+    """Convert the text of an error reply."""
     code = text.partition(" ")[0]
     if code == "ERR" and "without any password" in text:
         return ErrorReply("WRONGPASS", text)
@@ -142,7 +146,7 @@ def parse_error_reply(text: str) -> ErrorReply:
 
 
 def translate_error_reply(exc: ErrorReply, name: str) -> HoldfastError:
-    """The one place where what a server refused becomes an error of ours. Its own words may quote a key, and stay behind."""
+    """Convert an error reply to a `HoldfastError`. Known errors omit the server's text, because it may quote a key."""
     words = _WORDS.get(exc.code)
     if words is not None:
         return StoreUnavailable(f"{name}: {words} (Redis: {exc.code})")
@@ -155,20 +159,20 @@ def translate_error_reply(exc: ErrorReply, name: str) -> HoldfastError:
 
 
 _Call = tuple[bytes, asyncio.Future[Any]]
-"""A packed command and who waits for its answer."""
+"""A packed command and the future of its reply."""
 
 
 class PipelinedConnection(asyncio.Protocol):
-    """An open connection. Made by `open_connection`."""
+    """An open connection, created by `open_connection`."""
 
     _transport: asyncio.WriteTransport
     _timer: asyncio.TimerHandle
 
     def __init__(self) -> None:
         self.number = 0
-        """The server's number of the connection."""
+        """The server's id of the connection."""
         self.on_end: Callable[[PipelinedConnection], None] = lambda _: None
-        """Called when it breaks."""
+        """Called when the connection ends."""
         self._reader = Reader(replyError=parse_error_reply)
         self._queued: list[_Call] = []
         self._sent: deque[asyncio.Future[Any]] = deque()
@@ -179,7 +183,7 @@ class PipelinedConnection(asyncio.Protocol):
     # -- called by the event loop --------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one, and does not say so
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not declare that it is one
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -187,14 +191,14 @@ class PipelinedConnection(asyncio.Protocol):
         try:
             while (answer := self._reader.gets()) is not False:
                 future = self._sent.popleft()
-                if future.done():  # the caller has gone
+                if future.done():  # the caller was cancelled
                     continue
                 if isinstance(answer, ErrorReply):
                     future.set_exception(answer)
-                    future.exception()  # of a command that only precedes another one, nobody asks
+                    future.exception()  # marked as retrieved: only the last command of a call is awaited
                 else:
                     future.set_result(answer)
-        except (ProtocolError, LookupError) as exc:  # what answers is no Redis
+        except (ProtocolError, LookupError) as exc:  # the peer is not a Redis server
             self.kill(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -206,16 +210,16 @@ class PipelinedConnection(asyncio.Protocol):
 
     @property
     def pending(self) -> int:
-        """Commands without an answer."""
+        """Number of commands without a reply."""
         return len(self._queued) + len(self._sent)
 
     async def call(self, *commands: Command) -> Any:
-        """The answer to the last of some commands that follow each other with nothing between.
+        """Send commands with no other command in between, and return the reply to the last one.
 
         Raises:
-            Lost: they were not sent.
-            Unsure: they were sent, and the connection broke before the answer.
-            Refused: the server answered the last one with an error.
+            NotExecuted: the commands were not sent.
+            OutcomeUnknown: the connection broke after they were sent and before the reply.
+            ErrorReply: the server replied to the last one with an error.
         """
         if self._cause is not None:
             raise NotExecuted(str(self._cause)) from self._cause
@@ -227,7 +231,7 @@ class PipelinedConnection(asyncio.Protocol):
         return await future
 
     async def close(self) -> None:
-        """Wait until everything was answered, then close."""
+        """Wait for all replies, then close the connection."""
         waiting = [one for one in (*self._sent, *(future for _, future in self._queued)) if not one.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
@@ -235,7 +239,7 @@ class PipelinedConnection(asyncio.Protocol):
         await asyncio.shield(self._closed)
 
     def kill(self, cause: BaseException) -> None:
-        """Take no more, and report to each caller what is known."""
+        """Close the connection at once and raise `OutcomeUnknown` or `NotExecuted` for each waiting caller."""
         if self._cause is not None:
             return
         self._cause = cause
@@ -246,18 +250,18 @@ class PipelinedConnection(asyncio.Protocol):
                 failure = error(f"{type(cause).__name__}")
                 failure.__cause__ = cause
                 future.set_exception(failure)
-                future.exception()  # it may be that nobody waits for it any more
+                future.exception()  # marked as retrieved: its caller may have been cancelled
         self._sent.clear()
         self._queued.clear()
         self._timer.cancel()
         try:
             self._transport.abort()
-        except RuntimeError:  # its loop has ended before it
+        except RuntimeError:  # the event loop is already closed
             pass
         self.on_end(self)
 
     def _flush(self) -> None:
-        """Send what has queued up."""
+        """Send the queued commands."""
         batch = [call for call in self._queued if not call[1].cancelled()]
         self._queued.clear()
         if batch:
@@ -265,7 +269,7 @@ class PipelinedConnection(asyncio.Protocol):
             self._transport.write(b"".join(packed for packed, _ in batch))
 
     def _watch(self, waiting: asyncio.Future[Any] | None = None, since: float = 0.0) -> None:
-        """Give up a server that does not answer: it is as good as gone."""
+        """Check for late replies; kill the connection if the server has not replied for `PATIENCE` seconds."""
         first = self._sent[0] if self._sent else None
         if first is not waiting:
             since = monotonic()
@@ -278,11 +282,11 @@ class PipelinedConnection(asyncio.Protocol):
 async def open_connection(
     login: Login, endpoint: Endpoint, on_end: Callable[[PipelinedConnection], None]
 ) -> PipelinedConnection:
-    """Return a connection to a server that answers.
+    """Connect to a server and log in.
 
     Raises:
-        Lost: there is none; another attempt may do better.
-        Refused: it does not let us in.
+        NotExecuted: the server cannot be reached now; another attempt may succeed.
+        ErrorReply: the server refused the login.
     """
     loop = asyncio.get_running_loop()
     connection: PipelinedConnection | None = None
@@ -307,9 +311,11 @@ async def open_connection(
 
 
 def flatten(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argument]:
-    """Commands as arguments of a script; `keys` gets the place of each key, from 1. Their second part is the key.
+    """Convert commands to arguments of a script.
 
-    An argument that is a `Key` is one as well.
+    Args:
+        commands: the second part of each is its key. Other arguments of type `Key` are keys too.
+        keys: gets the index of each key, from 1. The arguments contain these indexes in place of the keys.
     """
     flat: list[Argument] = []
     for name, key, *arguments in commands:

@@ -1,9 +1,9 @@
 """Convert the sessions that Holdfast 0.1 wrote (layouts 1 to 4) to layout 5.
 
-Of a session three keys change: the hash `s` becomes `read_session`, the sorted set `l` of live entries becomes the list `log`, and the
-hashes `c` and `b` of compactions become `compactions`. All others are the same in both layouts. The new keys are written and
-compared with the old ones while those stay; the place is marked as converted when all are right, and only then the old ones are
-deleted. An interrupted conversion is run again: what it had converted is compared and kept.
+Three keys of a session change: the hash `s` becomes `session`, the sorted set `l` of live entries becomes the list `log`, and the
+hashes `c` and `b` of compactions become `compactions`. All other keys are the same in both layouts. The new keys are written and
+compared with the old ones first. When all are correct, the place (all keys with one prefix) is marked as converted, and only then
+the old keys are deleted. An interrupted conversion can be run again: it compares and keeps the sessions that were converted.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ LAYOUT: Final = 5
 DONE: Final = "1"
 UNFINISHED: Final = "converting"
 OLD: Final = b"old"
-"""Field of a place's layouts while it still has the keys of 0.1."""
+"""Field in a place's hash of layouts that exists while the place still has keys of 0.1."""
 FENCE: Final = b"converted to layout 5"
-"""Takes the place of a sorted set that 0.1 checks before it writes: a server of 0.1 that still runs is refused."""
+"""A string in place of a sorted set that 0.1 checks before each write, so that writes of a running server of 0.1 fail."""
 PAGE: Final = 500
 
 
 class Conversion(msgspec.Struct):
-    """What a conversion found and did."""
+    """Counts of a conversion."""
 
     sessions: int = 0
     entries: int = 0
     compactions: int = 0
     damaged: int = 0
-    """Sessions whose record cannot be decoded: they are kept as they are, listed as damaged, and can be deleted."""
+    """Sessions whose record cannot be decoded. They are kept unchanged, are listed as damaged, and can be deleted."""
     kept: int = 0
-    """Sessions that an earlier run had converted."""
+    """Sessions that an earlier run had already converted."""
     removed: int = 0
     """Keys of 0.1 that were deleted."""
 
@@ -84,7 +84,7 @@ _UNCHANGED: Final = (
     *("agent", "version", "created_at", "updated_at", "accessed_at", "status", "ended_at", "end_reason", "ttl"),
     "identity",
 )
-"""Fields of a session that are called the same in both releases."""
+"""Fields of a session with the same name in both releases."""
 _old_record = msgspec.msgpack.Decoder(_OldRecord).decode
 _old_profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
 _old_texts = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, bytes]).decode
@@ -103,16 +103,16 @@ async def convert(
     keep_old: bool = False,
     progress: Callable[[Conversion], None] = lambda _: None,
 ) -> Conversion:
-    """Convert the place at `url`, if it is of 0.1.
+    """Convert the place at `url` if it has data of Holdfast 0.1.
 
     Args:
-        url: of a Redis store.
-        dry_run: only count what there is to convert.
-        keep_old: leave the keys of 0.1; the next run without it deletes them.
-        progress: called now and then.
+        url: URL of a Redis store.
+        dry_run: only count the data to convert.
+        keep_old: keep the keys of 0.1; the next run without it deletes them.
+        progress: called every `PAGE` sessions and at the end.
 
     Raises:
-        StoreUnavailable: a server of 0.1 is connected, or what was written is not what was read.
+        StoreUnavailable: a server of 0.1 is connected, or the converted data differ from the original.
     """
     address = parse_address(url)
     nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
@@ -123,14 +123,14 @@ async def convert(
 
 
 async def read_layouts(nodes: Nodes, keys: Keys) -> dict[int, str]:
-    """Return the layouts that a place has had, with their checksums."""
+    """Return the checksums of a place's layouts, by number."""
     return {
         int(name): value.decode() for name, value in (await _read_fields(nodes, keys.layout)).items() if name.isdigit()
     }
 
 
 async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> None:
-    """Refuse a place with unconverted data of 0.1, or one that a server of 0.1 uses. Raises `StoreUnavailable`."""
+    """Raise `StoreUnavailable` for a place with unconverted data of 0.1, or one that a server of 0.1 uses."""
     if layouts and layouts.get(LAYOUT) != DONE and max(layouts) <= LAYOUT:
         state = "the conversion of its data of Holdfast 0.1 is not finished"
         if LAYOUT not in layouts:
@@ -140,13 +140,13 @@ async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> 
 
 
 async def check_alone(nodes: Nodes, prefix: str) -> None:
-    """Refuse a place to which a server of 0.1 is connected. Where the list of clients may not be read, nothing is refused."""
+    """Raise `StoreUnavailable` if a server of 0.1 is connected, as far as this user may read the list of clients."""
     name = f" name={format_legacy_name(prefix)} ".encode()
     for endpoint, answer in (await nodes.call_all("CLIENT", "LIST")).items():
         if not isinstance(answer, ErrorReply) and name in answer:
             raise StoreUnavailable(
-                f"{nodes.name}: a server of Holdfast 0.1 is connected ({endpoint}): it would not see what this release writes."
-                " Stop it first"
+                f"{nodes.name}: a server of Holdfast 0.1 is connected ({endpoint}). It would not see the data that this release"
+                " writes. Stop it first"
             )
 
 
@@ -164,7 +164,7 @@ class _Converter:
         self._done = Conversion()
 
     async def run(self, *, dry_run: bool, keep_old: bool) -> Conversion:
-        """Do all steps that are left."""
+        """Run the remaining steps of the conversion."""
         layouts = await read_layouts(self._nodes, self._keys)
         has_old = (await self._call(self._keys.layout, b"HEXISTS", OLD)) == 1
         if not layouts or max(layouts) > LAYOUT or (layouts.get(LAYOUT) == DONE and not has_old):
@@ -195,7 +195,7 @@ class _Converter:
         return await self._nodes.call(key, (name, key, *arguments))
 
     async def _list_heads(self) -> AsyncIterator[bytes]:
-        """Yield the keys of the sessions of 0.1, each once."""
+        """Yield the head key of each session of 0.1, each once."""
         seen: set[bytes] = set()
         async for key in self._nodes.scan(f"{self._prefix}:{{*}}:s:*"):
             if key not in seen:
@@ -219,8 +219,8 @@ class _Converter:
             await self._write(head, fields, compactions)
             if await _read_fields(self._nodes, new_head) != fields or not await self._is_converted(head, compactions):
                 raise StoreUnavailable(
-                    f"{self._nodes.name}: the session under {head.decode()} is not the same after its conversion; nothing of it"
-                    " was deleted. If a server of 0.1 wrote to it, stop that and run this again"
+                    f"{self._nodes.name}: the session under {head.decode()} differs after its conversion; none of its keys"
+                    " was deleted. If a server of 0.1 is writing to it, stop the server and run the conversion again"
                 )
         self._done.sessions += 1
         self._done.damaged += damaged
@@ -249,7 +249,7 @@ class _Converter:
             at += PAGE
 
     async def _is_converted(self, head: bytes, compactions: dict[bytes, bytes]) -> bool:
-        """Return True if the new keys have what the old ones have."""
+        """Return True if the new log and compactions equal the old ones."""
         at, log = 0, _make_old_key(head, b"log")
         async for page in self._read_live_entries(head):
             if await self._call(log, b"LRANGE", at, at + PAGE - 1) != page:
@@ -262,7 +262,7 @@ class _Converter:
         )
 
     async def _fence_old_servers(self) -> None:
-        """Keep servers of 0.1 out that were not connected, and would go on without opening the place anew."""
+        """Make writes of servers of 0.1 fail that are not connected now and would reconnect without opening the place again."""
         for name in await self._call(self._keys.tenants, b"ZRANGE", 0, -1):
             tenant = self._keys.tenant(name.decode())
             fenced = f"{tenant.base}:gone".encode()
@@ -271,19 +271,19 @@ class _Converter:
             await self._call(fenced, b"SET", FENCE)
 
     async def _remove_old_keys(self) -> None:
-        """Delete the keys of 0.1 that have been converted."""
+        """Delete the converted keys of 0.1."""
         async for key in self._nodes.scan(f"{self._prefix}:{{*}}:[slcb]:*"):
             self._done.removed += await self._call(key, b"UNLINK")
 
 
 def _make_old_key(head: bytes, name: bytes) -> bytes:
-    """Return another key of the session that has this head."""
+    """Return another key of the session with this head key."""
     base, _, place = head.rpartition(b":s:")
     return base + b":" + name + b":" + place
 
 
 def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
-    """Return the fields of a session's new head, and whether its record is damaged: then that is kept as it is."""
+    """Return the fields of a session's new head, and whether its record is damaged. A damaged record is kept unchanged."""
     fields = {name: value for name, value in old.items() if name in (b"g", b"i", b"r")}
     whose = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
     tenant, user_id, id_, withdrawn = unpack_list(whose)
@@ -291,7 +291,7 @@ def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> t
     try:
         large = {} if profile is None else _convert_profile(profile)
     except msgspec.MsgspecError:
-        fields[b"p"] = profile or b""  # damaged before, damaged after
+        fields[b"p"] = profile or b""  # a damaged profile stays damaged
     try:
         session, record = _convert_record(old[b"r"], (tenant, user_id, id_, withdrawn), large)
     except (msgspec.MsgspecError, ValueError, LookupError, TypeError):
@@ -354,6 +354,6 @@ def _convert_compaction(id_: int, data: bytes, texts: bytes) -> bytes:
     fields = dict(zip(_COMPACTION, unpack_list(data), strict=True))
     laid_at = fields.pop("laid_at")
     error, report, text = _old_texts(texts)
-    said: dict[str, Any] = {"error": None if error is None else error.decode(), "text": text.decode()}
-    said["report"] = None if report is None else msgspec.json.decode(report)
-    return pack((laid_at, StoredCompaction(id=id_, **said, **fields)))
+    texts_by_name: dict[str, Any] = {"error": None if error is None else error.decode(), "text": text.decode()}
+    texts_by_name["report"] = None if report is None else msgspec.json.decode(report)
+    return pack((laid_at, StoredCompaction(id=id_, **texts_by_name, **fields)))

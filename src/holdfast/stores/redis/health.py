@@ -1,4 +1,4 @@
-"""What a server's configuration means for the data: how durable it is, and whether it may be thrown away."""
+"""Checks of a server's configuration: its version, its durability, and whether it may evict data."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from holdfast.stores.redis.connection import Endpoint, ErrorReply
 from holdfast.stores.redis.nodes import Nodes
 
 OLDEST: Final = (6, 2)
-"""The first version that has what the scripts use."""
+"""The first version that supports the commands of the scripts."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A server as it says it is; None: it does not say."""
+    """Version and configuration of a server. A value is None if the server does not report it."""
 
     endpoint: Endpoint
     version: str | None
     policy: str | None
-    """What it throws away when its memory is full."""
+    """`maxmemory-policy`: which keys the server evicts when its memory is full."""
     maxmemory: int | None
-    """Bytes; 0: as much as the machine has."""
+    """Limit in bytes; 0 means no limit."""
     used: int | None
-    """Bytes."""
+    """Used memory in bytes."""
     appendonly: bool | None
     appendfsync: str | None
     save: str | None
-    """When it writes snapshots; empty: never."""
+    """When the server writes snapshots; empty means never."""
     replicas: int | None
     cluster: bool | None
-    """Whether it is one of a cluster."""
+    """True if the server belongs to a cluster."""
 
     @property
     def can_evict(self) -> bool:
-        """Whether it may throw away what has no expiry, which is everything here."""
+        """True if the server may evict keys without an expiry. No key of a store has one."""
         return (self.policy or "").startswith("allkeys")
 
     @property
     def is_too_old(self) -> bool:
-        """Whether it lacks what the scripts use."""
+        """True if the server's version does not support the scripts."""
         if self.version is None:
             return False
         return tuple(int(part) for part in self.version.split(".")[:2]) < OLDEST
 
     @property
     def possible_loss(self) -> str:
-        """What a crash can take, in words."""
+        """The data that a crash can lose, in words."""
         if self.appendonly:
-            return _LOSS.get(self.appendfsync or "", "what its system had not written yet")
+            return _LOSS.get(self.appendfsync or "", "everything that the operating system had not written yet")
         if self.appendonly is None:
-            return "what it had not written yet; it does not say how it is set up"
+            return "everything that it had not written yet; it does not report its configuration"
         return f"everything since its last snapshot (save {self.save!r})" if self.save else "everything"
 
 
 _LOSS: Final = {
     "always": "nothing that was acknowledged",
     "everysec": "the last second or two",
-    "no": "what its system had not written yet, often half a minute",
+    "no": "everything that the operating system had not written yet, often half a minute",
 }
 
 
 async def load_health(nodes: Nodes) -> list[Health]:
-    """Return every server that has data."""
+    """Return the health of every server that has data."""
     settings = {
         name: await nodes.call_all("CONFIG", "GET", name)
         for name in ("maxmemory-policy", "appendonly", "appendfsync", "save")
@@ -78,7 +78,7 @@ async def load_health(nodes: Nodes) -> list[Health]:
 
 
 def _parse_setting(answer: Any) -> str | None:
-    """Return a setting; None where the server does not say."""
+    """Return the value of a setting, or None if the server does not report it."""
     return None if isinstance(answer, ErrorReply) or len(answer) < 2 else answer[1].decode()
 
 
@@ -106,7 +106,14 @@ def _make_health(endpoint: Endpoint, info: dict[str, str], settings: dict[str, s
 
 
 def check_health(found: list[Health], name: str, *, clustered: bool, allow_eviction: bool) -> None:
-    """Refuse servers that would lose data, or are not what they were taken for."""
+    """Raise `StoreUnavailable` for servers that may evict data, are too old, or do not match the scheme of the URL.
+
+    Args:
+        found: health of the servers.
+        name: name of the store, for messages.
+        clustered: True if the URL names a cluster.
+        allow_eviction: True if the URL allows eviction.
+    """
     for one in found:
         problem = _find_problem(one, clustered=clustered, allow_eviction=allow_eviction)
         if problem is not None:
@@ -117,11 +124,12 @@ def _find_problem(one: Health, *, clustered: bool, allow_eviction: bool) -> str 
     if one.is_too_old:
         return f"it is Redis {one.version}; {'.'.join(map(str, OLDEST))} or later is needed"
     if one.cluster is not None and one.cluster != clustered:
-        scheme = "redis://" if clustered else "redis+cluster://"
-        return f"it is {'no' if clustered else 'one of a'} cluster: name it with {scheme}"
+        if clustered:
+            return "it is not a cluster: use redis:// in the URL"
+        return "it belongs to a cluster: use redis+cluster:// in the URL"
     if one.can_evict and not allow_eviction:
         return (
-            f"it throws away data when its memory is full (maxmemory-policy {one.policy}): set noeviction, or say that"
-            " sessions may be lost with ?allow_eviction=true"
+            f"it evicts data when its memory is full (maxmemory-policy {one.policy}): set noeviction, or accept the loss of"
+            " sessions with ?allow_eviction=true"
         )
     return None
