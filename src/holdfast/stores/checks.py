@@ -1,4 +1,4 @@
-"""What every store refuses before it begins: the limits of `holdfast.stores.base`."""
+"""Checks that every store makes before it begins: the limits that `holdfast.stores.base` promises."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def check_id(value: str, param: str) -> None:
 
 
 def _measure_size(text: str, param: str) -> int:
-    """Bytes of `text` in UTF-8."""
+    """Return the number of bytes of `text` in UTF-8."""
     if not isinstance(text, str):
         raise InvalidRequest(f"{param} must be a string, not {type(text).__name__}", param=param)
     try:
         return len(text.encode())
     except UnicodeEncodeError as exc:
-        raise InvalidRequest(f"{param} has a lone surrogate, which is no Unicode character", param=param) from exc
+        raise InvalidRequest(f"{param} contains a lone surrogate, which is not valid Unicode", param=param) from exc
 
 
 def check_ref(ref: SessionRef) -> None:
@@ -72,7 +72,7 @@ def check_ref(ref: SessionRef) -> None:
 
 
 def check_int(value: Any, param: str, *, none: bool = False, low: int | None = None) -> None:
-    """Refuse what is not a whole number; `true` is none, and None only with `none`."""
+    """Refuse a value that is not an integer of at least `low`; booleans are refused, and None unless `none` is true."""
     if type(value) is int and (low is None or value >= low):
         return
     if not (none and value is None):
@@ -81,13 +81,13 @@ def check_int(value: Any, param: str, *, none: bool = False, low: int | None = N
 
 
 def check_kind(value: Any, param: str, kind: type | UnionType, words: str) -> None:
-    """Refuse a value of another type than `kind`, which `words` describe."""
+    """Refuse a value that is not of type `kind`, which `words` describe."""
     if not isinstance(value, kind):
         raise InvalidRequest(f"{param} must be {words}, not {type(value).__name__}", param=param)
 
 
 def check_filters(filters: Mapping[str, Any]) -> None:
-    """Refuse filters of `Store.list` that are of the wrong type."""
+    """Refuse filters of `Store.list` that have the wrong type."""
     for name in ("user_id", "agent", "status"):
         check_kind(filters[name], name, str | None, "a string")
     if filters["status"] not in (None, "active", "closed"):
@@ -98,7 +98,7 @@ def check_filters(filters: Mapping[str, Any]) -> None:
 
 
 def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> None:
-    """Refuse a limit out of range."""
+    """Refuse a limit that is out of range."""
     check_int(limit, "limit")
     if limit < lowest or (highest is not None and limit > highest):
         upper = "" if highest is None else f" and at most {highest}"
@@ -106,7 +106,7 @@ def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> N
 
 
 def check_importance(importance: Any, param: str = "importance") -> None:
-    """Refuse an importance that orders nothing."""
+    """Refuse an importance that is not a finite number."""
     if importance is None or isinstance(importance, UnsetType):
         return
     if not isinstance(importance, int | float) or not math.isfinite(importance):
@@ -114,7 +114,7 @@ def check_importance(importance: Any, param: str = "importance") -> None:
 
 
 def check_importances(importances: Mapping[int, float]) -> None:
-    """Refuse importances that are none, or too many at once."""
+    """Refuse importances that are not finite numbers, or are too many at once."""
     if len(importances) > PAGE:
         raise TooLarge(f"importances has {len(importances)} entries; it may have {PAGE}", param="importances")
     for seq, importance in importances.items():
@@ -122,7 +122,7 @@ def check_importances(importances: Mapping[int, float]) -> None:
 
 
 def check_lease(name: str, holder: str, now: int, until: int) -> None:
-    """Refuse a lease without a name or a holder, that has expired already, or for too long."""
+    """Refuse a lease without a name or a holder, one that has expired already, and one that is too long."""
     check_id(name, "name")
     check_id(holder, "holder")
     if not 0 < until - now <= LEASE_MILLISECONDS:
@@ -141,24 +141,24 @@ def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
     check_int(ending.ended_at, "ended_at")
     check_int(ending.due_at, "due_at")
     if len(ending.hooks) > HOOKS:
-        raise TooLarge(f"{len(ending.hooks)} hooks are to be told of it; there may be {HOOKS}", param="hooks")
+        raise TooLarge(f"an ending has {len(ending.hooks)} hooks; at most {HOOKS} are allowed", param="hooks")
     for hook in ending.hooks:
         check_id(hook, "hook")
 
 
 def check_new_session(new: NewSession, *, past: bool = False) -> None:
-    """Refuse a session whose fields cannot be stored; one with a past only where that is taken."""
+    """Refuse a session whose fields cannot be stored. Only `replace` (`past` true) accepts a session with a past."""
     check_ref(new.ref)
     check_int(new.timestamp, "timestamp")
     check_id(new.identity, "identity")
     _check_ttl(new.ttl)
     if new.past is not None:
         if not past:
-            raise InvalidRequest("a session with a past is installed with `replace`", param="past")
+            raise InvalidRequest("only `replace` accepts a session with a past", param="past")
         for call in new.past.calls:
             _check_call(call)
     if new.origins and not (past and check_ranges(new.origins)):
-        raise InvalidRequest("origins are ranges of a copy that is installed with `replace`", param="origins")
+        raise InvalidRequest("origins must be valid ranges, and only `replace` accepts them", param="origins")
     _check_agent(new.agent)
     _check_fields(new.system_messages, new.metadata)
     if past:
@@ -177,7 +177,7 @@ def check_patch(patch: SessionPatch) -> None:
 
 
 def check_append(write: Append) -> None:
-    """Refuse what comes with the entries of `write` and cannot be stored."""
+    """Refuse a write that has anything that cannot be stored, apart from the messages themselves."""
     if type(write.timestamp) is not int:
         check_int(write.timestamp, "timestamp")
     for name, value in (("expect", write.expect), ("retire_from", write.retire_from), ("ttl", write.ttl)):
@@ -217,18 +217,20 @@ def _check_derived(write: Append) -> None:
 
 
 def check_changes(delta: Mapping[str, Change]) -> None:
-    """Refuse changes of the state that cannot be, and those of a turn's own, which is nothing for a store."""
+    """Refuse invalid changes of state, and keys with `temp:`, which belong to a turn and are never stored."""
     check_kind(delta, "state", Mapping, "an object")
     check_delta(delta)
     for key in delta:
         if key.startswith(TEMP):
-            raise InvalidRequest(f"{key!r:.80}: what begins with temp: is a turn's own, and not stored", param="state")
+            raise InvalidRequest(
+                f"{key!r:.80} cannot be stored: keys with temp: exist only during a turn", param="state"
+            )
 
 
 def check_scope_state(
     user_id: str | None, delta: Mapping[str, Change], values: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse changes of a user's or a tenant's state that cannot be, and expectations; both by keys without the prefix."""
+    """Refuse invalid changes of a user's or a tenant's state, and invalid expected values; both have keys without the prefix."""
     check_state_names(user_id, ())
     prefix = APP if user_id is None else USER_STATE
     check_delta({prefix + key: change for key, change in delta.items()})
@@ -238,11 +240,11 @@ def check_scope_state(
 
 
 def check_state_names(user_id: str | None, names: Collection[str]) -> None:
-    """Refuse a scope that cannot be one, and keys that cannot be in it, or are too many at once; without the prefix."""
+    """Refuse an invalid user id, invalid keys, and too many keys at once; keys have no prefix."""
     if user_id is not None:
         check_id(user_id, "user_id")
     if len(names) > STATE_KEYS:
-        raise TooLarge(f"{len(names)} keys at once; there may be {STATE_KEYS}", param="names")
+        raise TooLarge(f"{len(names)} keys at once; at most {STATE_KEYS} are allowed", param="names")
     for name in names:
         check_state_key(APP + name)
 
@@ -251,46 +253,50 @@ def _check_expected(expected: Mapping[str, Any]) -> None:
     for key, value in expected.items():
         check_state_key(key)
         if scope_of(key) != "session":
-            message = f"state_expect[{key!r:.80}]: a write to a session expects something of its own state alone"
+            message = (
+                f"state_expect[{key!r:.80}]: a write to a session can only expect values of the session's own state"
+            )
             raise InvalidRequest(message, param="state_expect")
         encode_value(key, value)
 
 
 def _check_installed(state: Mapping[str, Any]) -> None:
-    """Refuse a state that a session cannot have by itself."""
+    """Refuse a state that cannot be a session's own."""
     check_kind(state, "state", Mapping, "an object")
     for key in state:
         if scope_of(key) != "session":
-            message = f"state[{key!r:.80}] is not the session's own: what is installed has no other state"
+            message = (
+                f"state[{key!r:.80}] is not a key of the session's own state; an installed session has no other state"
+            )
             raise InvalidRequest(message, param="state")
     check_json(state, "state", STATE_BYTES)
 
 
 def check_hash(sha256: bytes, param: str) -> None:
-    """Refuse what is no SHA-256."""
+    """Refuse a value that is not a SHA-256."""
     check_kind(sha256, param, bytes, "bytes")
     if len(sha256) != 32:
         raise InvalidRequest(f"{param} must be a SHA-256, 32 bytes, not {len(sha256)}", param=param)
 
 
 def check_media(media: Mapping[bytes, bytes]) -> None:
-    """Refuse contents that are too large, or have no hash to be known by."""
+    """Refuse contents that are too large, or whose key is not a SHA-256."""
     for sha256, content in media.items():
         check_hash(sha256, "media")
         check_size(len(content), "media", MESSAGE_BYTES)
 
 
 def check_marks(user_id: str, marks: Sequence[bytes], session: SessionRef | None) -> None:
-    """Refuse to look for more at once than there may be, or for a user that cannot be one."""
+    """Refuse an invalid user id or session, and too many digests at once."""
     check_id(user_id, "user_id")
     if session is not None:
         check_ref(session)
     if len(marks) > MARKS:
-        raise TooLarge(f"{len(marks)} digests at once; there may be {MARKS}", param="marks")
+        raise TooLarge(f"{len(marks)} digests at once; at most {MARKS} are allowed", param="marks")
 
 
 def check_key(key: ApiKey) -> None:
-    """Refuse an API key that cannot be kept."""
+    """Refuse an API key that cannot be stored."""
     check_id(key.id, "id")
     check_hash(key.hash, "hash")
     check_size(_measure_size(key.name, "name"), "name", ID_BYTES)
@@ -331,11 +337,13 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
         raise InvalidRequest(f"{param}.kind must be summary or digest, not {new.kind!r}", param=f"{param}.kind")
     if not 0 <= new.first <= new.last <= new.through:
         place = f"first {new.first}, last {new.last}, through {new.through}"
-        raise InvalidRequest(f"{param} has no range: {place}", param=f"{param}.first")
+        raise InvalidRequest(
+            f"{param} has an invalid range ({place}): 0 <= first <= last <= through is needed", param=f"{param}.first"
+        )
     if min(new.tokens, new.source_tokens, new.total, new.prompt_tokens, new.completion_tokens) < 0:
-        raise InvalidRequest(f"{param} has a count of tokens below 0", param=f"{param}.tokens")
+        raise InvalidRequest(f"{param} has a negative token count", param=f"{param}.tokens")
     if not new.text and new.error is None:
-        raise InvalidRequest(f"{param}.text is empty: a compaction has to tell something", param=f"{param}.text")
+        raise InvalidRequest(f"{param}.text is empty: a compaction needs a text", param=f"{param}.text")
     check_size(_measure_size(new.text, f"{param}.text"), f"{param}.text", COMPACTION_BYTES)
     check_size(_measure_size(new.error or "", f"{param}.error"), f"{param}.error", COMPACTION_ERROR_BYTES)
     for name in ("first", "last", "through", "tokens", "source_tokens", "total", "created_at"):
@@ -346,7 +354,7 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
 
 
 def check_scope(scope: Scope, name: str | None = None) -> None:
-    """Refuse a scope that cannot be one, and a name that is no artifact's in it."""
+    """Refuse an invalid scope, and a name that is not allowed in it."""
     if isinstance(scope, UserRef):
         check_id(scope.user_id, "user_id")
     else:
@@ -357,7 +365,7 @@ def check_scope(scope: Scope, name: str | None = None) -> None:
         raise InvalidRequest(f"the name {name!r} is not in Unicode's form NFC", param="name")
     if name.startswith(USER) != isinstance(scope, UserRef):
         raise InvalidRequest(
-            f"{name!r}: names of what a user's sessions share begin with user:, no others", param="name"
+            f"{name!r}: names that a user's sessions share must begin with user:, and no others may", param="name"
         )
 
 
@@ -376,28 +384,30 @@ def check_artifact(scope: Scope, new: NewArtifact) -> None:
 
 
 def check_blobs(blobs: Sequence[str]) -> None:
-    """Refuse keys of contents that are none, or too many at once."""
+    """Refuse invalid keys of contents, and too many at once."""
     if len(blobs) > PAGE:
-        raise TooLarge(f"{len(blobs)} keys at once; there may be {PAGE}", param="blobs")
+        raise TooLarge(f"{len(blobs)} keys at once; at most {PAGE} are allowed", param="blobs")
     for blob in blobs:
         if not _BLOB.fullmatch(blob):
-            raise InvalidRequest(f"{blob!r} is not the key of a content: 1 to 64 of 0-9, a-z", param="blob")
+            raise InvalidRequest(
+                f"{blob!r} is not a valid content key: use 1 to 64 characters of 0-9 and a-z", param="blob"
+            )
 
 
 def check_entries(entries: Any, param: str = "messages") -> None:
-    """Refuse what is not a list of entries, and entries that only `replace` takes."""
+    """Refuse a value that is not a list of entries, and entries that only `replace` accepts."""
     if type(entries) is not list and type(entries) is not tuple:
         check_kind(entries, param, Sequence, "a list of NewEntry")
     for at, entry in enumerate(entries):
         if type(entry) is OldEntry and (entry.stands_for is None or entry.retired_by is not None):
-            raise InvalidMessage(f"{param}[{at}] is an old entry; `replace` takes such", param=f"{param}[{at}]")
+            raise InvalidMessage(f"{param}[{at}] is an old entry, which only `replace` accepts", param=f"{param}[{at}]")
         if not isinstance(entry, NewEntry):
             place = f"{param}[{at}]"
             raise InvalidMessage(f"{place} must be a NewEntry, not {type(entry).__name__}", param=place)
 
 
 def encode_payloads(entries: Sequence[NewEntry]) -> list[bytes]:
-    """Return the bytes to store for the messages of `entries`; refuses what cannot be stored."""
+    """Return the bytes to store for the messages of `entries`. Raises `InvalidMessage`, `TooLarge`."""
     payloads = []
     for at, entry in enumerate(entries):
         payloads.append(_encode_entry(entry, f"messages[{at}]"))
@@ -445,7 +455,7 @@ def _encode_message(message: Message, param: str) -> bytes:
 
 
 def _check_types(message: Any, param: str) -> None:
-    """Refuse a message that could be written, but not read again: structs do not check what they are made with."""
+    """Refuse a message that could be written but not read back. Structs do not check the types of their fields."""
     if not isinstance(message, Message):
         raise InvalidMessage(f"{param} must be a Message, not {type(message).__name__}", param=param)
     content: Any = message.content
@@ -504,7 +514,7 @@ def _check_fields(system_messages: Any, metadata: Any) -> None:
 
 
 def check_json(value: Any, param: str, most: int) -> None:
-    """Refuse what is no JSON, or takes more than `most` bytes as such."""
+    """Refuse a value that is not valid JSON, or takes more than `most` bytes as JSON."""
     try:
         size = len(_encode(value))
     except UNWRITABLE as exc:
@@ -513,6 +523,6 @@ def check_json(value: Any, param: str, most: int) -> None:
 
 
 def check_size(size: int, param: str, most: int) -> None:
-    """Refuse what takes more than `most` bytes."""
+    """Refuse a size of more than `most` bytes."""
     if size > most:
         raise TooLarge(f"{param} has {size} bytes; it may have {most}", param=param)

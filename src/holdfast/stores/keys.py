@@ -1,6 +1,6 @@
-"""The part of the store contract that is about API keys: who may come in, and as whom.
+"""The part of the store contract about API keys: who may access the server, and as whom.
 
-A key is known by its hash alone. The keys of a server are kept by the handle of its own tenant, whatever tenant each opens.
+A key is stored as its hash only. The handle of the server's own tenant stores all keys, whatever tenant each one opens.
 """
 
 from __future__ import annotations
@@ -13,59 +13,59 @@ import msgspec
 from holdfast.domain.reconcile import Mode
 
 Role = Literal["read", "write", "admin"]
-"""What a key may: look, also change, also remove users and see the server's own figures."""
+"""What a key permits: reading; also writing; also removing users and reading the server's own metrics."""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """An API key without its secret."""
 
     id: str
-    """Names it, and is no secret: it stands at the beginning of the key itself."""
+    """Identifies the key. It is not secret: the key itself begins with it."""
     hash: bytes
     """SHA-256 of the whole key: 256 random bits need no salt and no slow function."""
     name: str = ""
-    """What its owner calls it."""
+    """A name that its owner gave it."""
     tenant: str
-    """Whose sessions it opens."""
+    """The tenant whose sessions it opens."""
     user_id: str | None = None
     """The only user it acts for; None: any of the tenant."""
     role: Role = "write"
     created_at: int
     """Milliseconds since the epoch."""
     expires_at: int | None = None
-    """Milliseconds since the epoch: not valid from then on; None: never."""
+    """Milliseconds since the epoch from which the key is invalid; None: never."""
     revoked_at: int | None = None
     used_at: int | None = None
-    """Milliseconds since the epoch, by the minute or so; None: never."""
+    """Milliseconds since the epoch, accurate to about a minute; None: never."""
     rate: int | None = None
-    """Requests a minute; None: the server's setting."""
+    """Requests per minute; None: the server's setting."""
     max_body: int | None = None
-    """Bytes of a request's body; None: the server's setting."""
+    """Bytes of a request body; None: the server's setting."""
     session_mode: Mode | None = None
-    """How messages with a session id are read, where a request does not say; None: the agent or the server decides."""
+    """How messages with a session id are read if a request does not say; None: the agent or the server decides."""
     budget: int | None = None
-    """Most tokens of the conversation in a prompt; None: any number that the agent has."""
+    """Maximum tokens of the conversation in a prompt; None: whatever the agent has."""
 
 
 class KeyStore(Protocol):
-    """What a store keeps of keys; see the module."""
+    """Store API keys. The module describes what all methods promise."""
 
     async def add_key(self, key: ApiKey) -> None:
-        """Keep a key. Raises `InvalidRequest` where there is one of that id or hash."""
+        """Store a key. Raises `InvalidRequest` if there is one with that id or hash."""
         ...
 
-    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - what it is
-        """The key of that hash, revoked and expired ones too; None when there is none."""
+    async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name in the API
+        """Return the key with that hash, even if it is revoked or expired; None if there is none."""
         ...
 
     async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
-        """Keys in order of id, behind `after`, at most `limit`; revoked ones too."""
+        """Return keys in order of id, after `after`, at most `limit`, including revoked ones."""
         ...
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        """Make a key invalid for good; as it is then. One that is revoked stays as it is. Raises `KeyNotFound`."""
+        """Revoke a key for good, and return it. A revoked key stays unchanged. Raises `KeyNotFound`."""
         ...
 
     async def use_key(self, key_id: str, *, timestamp: int) -> None:
-        """Take note that a key was used; an earlier timestamp changes nothing, and so does a key that is not there."""
+        """Record that a key was used. An earlier timestamp, or a key that does not exist, changes nothing."""
         ...

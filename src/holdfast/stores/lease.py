@@ -1,4 +1,4 @@
-"""A lease as work has it: one holder over all processes of a database, renewed in time, given back at the end."""
+"""Leases for background work: one holder among all processes of a database, renewed in time, released at the end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _log = logging.getLogger("holdfast.leases")
 
 
 class Lease:
-    """A name that one process at a time has; see `acquire_lease`.
+    """A name that one process at a time holds.
 
     Args:
         store: of the tenant.
         name: what is leased.
-        holder: names who has it; from `new_holder`, so that others know when this process has died.
+        holder: identifies the process; from `new_holder`, so that other processes can tell when this one has died.
         clock: milliseconds since the epoch.
-        length: milliseconds after which another holder may take over from one that is gone.
+        length: milliseconds after which another holder may take over from a process that is gone.
     """
 
     def __init__(self, store: Store, name: str, holder: str, clock: Callable[[], int], length: int) -> None:
@@ -35,7 +35,7 @@ class Lease:
         self._until = 0
 
     async def renew(self) -> bool:
-        """Take it, or keep it, for its whole length; whether nobody else has it.
+        """Take or extend the lease for its full length; return False if another process holds it.
 
         A lease of a process that is known to be dead is taken over before it expires.
         """
@@ -53,7 +53,7 @@ class Lease:
         return ours
 
     async def _free(self) -> bool:
-        """Release the lease if the process that holds it has died; return whether that was so."""
+        """Release the lease if the process that holds it has died; return True if it did."""
         if not hasattr(self._store, "leased_by"):  # a store made for version 0.1
             return False
         holder = await self._store.leased_by(self._name, now=self._clock())
@@ -63,11 +63,11 @@ class Lease:
         return True
 
     async def keep(self) -> bool:
-        """Whether it is still held; renewed when half of it is over."""
+        """Return True if the lease is still held; renew it first if half of its length is over."""
         return self._until - self._clock() > self._length // 2 or await self.renew()
 
     async def release(self) -> None:
-        """Give it back; where that fails, it expires by itself."""
+        """Release the lease. If that fails, it expires by itself."""
         try:
             await self._store.release(self._name, self._holder)
         except HoldfastError as exc:
@@ -75,10 +75,10 @@ class Lease:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """A block that lasts no longer than it is held: it is renewed meanwhile, three times as often as needed.
+        """Run a block while the lease is held, renewing it three times as often as needed.
 
         Raises:
-            TimeoutError: it could not be, and the block was given up.
+            TimeoutError: the lease could not be renewed, so the block was cancelled.
         """
         async with asyncio.timeout(None) as scope:
             renewing = asyncio.ensure_future(self._renew_repeatedly(scope))
@@ -104,9 +104,9 @@ class Lease:
 async def acquire_lease(
     store: Store, name: str, holder: str, clock: Callable[[], int], *, length: int
 ) -> AsyncIterator[Lease | None]:
-    """The lease while the block runs; None: somebody else has it. For the arguments see `Lease`."""
+    """Hold the lease while the block runs; yield None if another process has it. For the arguments see `Lease`."""
     lease = Lease(store, name, holder, clock, length)
-    ours = True  # until it is known that it is not: one who is cancelled while it asks may have it
+    ours = True  # until the store says otherwise: if this is cancelled while it asks, it may have the lease
     try:
         ours = await lease.renew()
         yield lease if ours else None
@@ -115,5 +115,5 @@ async def acquire_lease(
             releasing = asyncio.ensure_future(lease.release())
             try:
                 await asyncio.shield(releasing)
-            finally:  # one that is almost given back is nobody's until it expires
+            finally:  # an interrupted release would block the lease until it expires
                 await wait_until_done(releasing)

@@ -1,11 +1,12 @@
-"""The part of the store contract about the lifecycle of sessions: their use, their end, and the hooks to notify of it.
+"""The part of the store contract about the lifecycle of sessions: their use, their end, and the hooks to notify.
 
-A session is `active` until it ends: then it is `closed` and stays, or it is withdrawn and gives up its name. A closed session is
-active again as soon as an entry is appended. A withdrawn session is found under its ref alone, is in no list, and its name is
-free. `accessed_at` is the time of the last write of entries, state or fields, or of the last `touch`.
+A session is `active` until it ends. Then it is `closed` and keeps its name, or it is withdrawn and gives up its name. A closed
+session becomes active again when an entry is appended. A withdrawn session is found only under its ref and is in no list; its name
+is free. `accessed_at` is the time of the last write of entries, state or fields, or of the last `touch`.
 
 - `end` decides in its transaction: of several callers one ends a session, and no caller ends one that was used after `idle_since`.
-- An end with hooks is recorded with it, as an `Ending`, until it is forgotten; what `settle` noted as delivered stays so.
+- An end with hooks is recorded with the change of the session, as an `Ending`, until it is forgotten; hooks that `settle` noted as
+  delivered are never notified again.
 - Readers decide whether an active session has been idle for too long (`Session.expired`); nothing changes by itself.
 """
 
@@ -20,20 +21,20 @@ class LifecycleStore(Protocol):
     """Record use and ends of sessions, and find sessions that are due to end. The module says what all methods promise."""
 
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
-        """Record that the session is in use. Neither its version nor `updated_at` changes, nor does a closed one open.
+        """Record that the session is in use. Its version and `updated_at` stay the same, and a closed session stays closed.
 
         A timestamp before `accessed_at` changes nothing. Raises `SessionNotFound`.
         """
         ...
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        """Close a session, or withdraw it from its name; return whether this call did.
+        """Close a session, or withdraw it from its name; return True if this call did it.
 
-        One that is closed already can be withdrawn, not closed again. An end with `hooks` is recorded.
+        A closed session can still be withdrawn, but not closed again. An end with `hooks` is recorded.
 
         Args:
             ending: a new one, with an id that no other caller uses.
-            idle_since: not if it was used after this time, milliseconds since the epoch.
+            idle_since: do nothing if the session was used after this time, milliseconds since the epoch.
 
         Raises:
             SessionNotFound: no such session.
@@ -45,23 +46,23 @@ class LifecycleStore(Protocol):
         ...
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
-        """Return recorded ends that are due at that time, milliseconds since the epoch, in order of `due_at`, then `ended_at`."""
+        """Return recorded ends that are due at `due`, milliseconds since the epoch, in order of `due_at`, then `ended_at`."""
         ...
 
     async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
-        """Return recorded ends of a user's sessions, due or not, in order of id, after `after`: for the deletion of a user."""
+        """Return recorded ends of a user's sessions, due or not, in order of id, after `after`. Used to delete a user."""
         ...
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
-        """Record the outcome of notifying a hook of an end; return the end after it.
+        """Record the outcome of notifying a hook of an end; return the updated end.
 
         Args:
-            ending_id: the end's.
-            delivered: the hook that was notified: it leaves `hooks` for good.
+            ending_id: id of the end.
+            delivered: a hook that was notified; it is removed from `hooks` for good.
             due_at: when to try again, milliseconds since the epoch.
-            error: why it failed; counts as an attempt. Longer than `ENDING_ERROR_CHARS` it is cut.
+            error: why notifying failed; counts as an attempt. It is cut to `ENDING_ERROR_CHARS`.
 
         Raises:
             EndingNotFound: it was forgotten.
@@ -69,15 +70,15 @@ class LifecycleStore(Protocol):
         ...
 
     async def forget_ending(self, ending_id: str) -> None:
-        """Delete a recorded end. A session that it withdrew is not deleted by that."""
+        """Delete a recorded end, but not the session that it withdrew."""
         ...
 
     async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
-        """Return active sessions that have expired: those with a ttl of their own first, each kind the longest overdue first.
+        """Return active sessions that have expired: first those with a ttl of their own, each group with the longest overdue first.
 
         Args:
             now: milliseconds since the epoch.
-            ttl: milliseconds for those without one of their own; None or 0: they do not expire.
+            ttl: milliseconds for sessions without a ttl of their own; None or 0: these do not expire.
             limit: 1 to `PAGE`.
         """
         ...
@@ -87,5 +88,5 @@ class LifecycleStore(Protocol):
         ...
 
     async def active(self) -> int:
-        """Count active sessions. This may cost as many steps: not for a turn's path."""
+        """Count active sessions. The cost may grow with their number, so it is not for a turn's path."""
         ...
