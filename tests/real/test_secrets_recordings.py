@@ -13,6 +13,6 @@ def test_no_rule_hits_ordinary_conversation(recordings: list[dict[str, Any]]) ->
     guard = Guard(redactor)
     for recording in recordings:
         messages = messages_from(recording["messages"])
-        told = guard.masked(messages)
+        told = guard.mask_messages(messages)
         assert all(new is old for new, old in zip(told, messages, strict=True)), recording["id"]
     assert redactor.hits == {}

@@ -14,7 +14,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.config import load
 from holdfast.context.settings import ContextSettings
 from holdfast.holdfast import Holdfast
-from holdfast.secrets import Guard, guard_of
+from holdfast.secrets import Guard, make_guard
 from holdfast.server.app import make_app
 from holdfast.server.logs import JsonLines
 from tests.service.told_model import REF, ToldModel
@@ -28,7 +28,7 @@ GUARD = "secret_guard: {on_secret: %s}"
 
 def guard_from(text: str) -> Guard:
     config = load(text, env={})
-    guard = guard_of(config.redaction, config.secret_guard)
+    guard = make_guard(config.redaction, config.secret_guard)
     assert guard is not None
     return guard
 

@@ -172,8 +172,8 @@ async def test_what_was_not_written_is_not_counted(tmp_path: Path) -> None:
 
 def test_a_guard_can_be_made_by_hand() -> None:
     guard = Guard(watch=make_redactor(patterns=[Pattern("x{3}", "xxx")], everything=CREDENTIALS), action="redact")
-    assert guard.masked([Message(role="user", content=f"xxxx {KEY}")])[0].content == f"[REDACTED:xxx]x {GONE}"
-    assert guard.masked([Message(role="user", content=UNSET)])[0].content is UNSET
+    assert guard.mask_messages([Message(role="user", content=f"xxxx {KEY}")])[0].content == f"[REDACTED:xxx]x {GONE}"
+    assert guard.mask_messages([Message(role="user", content=UNSET)])[0].content is UNSET
 
 
 async def test_a_write_without_text_is_passed_on(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ async def test_block_cannot_refuse_a_reply(tmp_path: Path, caplog: pytest.LogCap
         assert reply.json()["choices"][0]["message"]["content"] == f"it is {KEY}"
         assert await at.texts() == ["what is it?", f"it is {GONE}"]
         [line] = [record for record in caplog.records if record.name == "holdfast.secrets"]
-        assert line.getMessage() == "a secret that could not be refused was redacted"
+        assert line.getMessage() == "a secret that could not be blocked was redacted"
         assert (
             json.loads(JsonLines().format(line)).items()
             >= {
@@ -296,13 +296,13 @@ async def test_redaction_first_and_the_guard_behind_it(tmp_path: Path) -> None:
 async def test_long_messages_leave_the_loop_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"{'word ' * 40_000}{KEY} {'word ' * 40_000}"
     here, looked = threading.get_ident(), set[tuple[bool, bool]]()
-    message = Sweep.message
+    message = Sweep.clean_message
 
     def noted(sweep: Sweep, one: Message, place: str) -> Message:
         looked.add((len(one.text) > 64_000, threading.get_ident() != here))
         return message(sweep, one, place)
 
-    monkeypatch.setattr(Sweep, "message", noted)
+    monkeypatch.setattr(Sweep, "clean_message", noted)
     async with desk(tmp_path, REDACTION) as at:
         session = await at.hf.session("s")
         others = [await at.hf.session(f"s{n}") for n in range(5)]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.config import check_config, load
 from holdfast.domain.messages import Message, Part, ToolCall, canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
-from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, guard_of, make_redactor, redactor_of
+from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, make_guard, make_redactor, make_redactor_for
 from tests.amounts import examples
 from tests.unit.test_secrets import BUILT_IN, planted
 
@@ -39,7 +39,7 @@ EVERYWHERE = Message(
 def test_every_text_of_a_message_is_looked_at() -> None:
     guard = Guard(BUILT_IN)
     sweep = guard.sweep()
-    told = sweep.message(EVERYWHERE, "messages[3]")
+    told = sweep.clean_message(EVERYWHERE, "messages[3]")
     assert KEY not in repr(told)
     assert repr(told) == repr(EVERYWHERE).replace(KEY, GONE)
     places = {finding.place for finding in sweep.findings}
@@ -54,7 +54,7 @@ def test_every_text_of_a_message_is_looked_at() -> None:
         "messages[3].tool_calls[0].name",
         "messages[3].tool_calls[0].arguments",
     }
-    assert guard.sweep().message(told, "m") is told
+    assert guard.sweep().clean_message(told, "m") is told
 
 
 def test_ids_and_media_are_not_looked_at() -> None:
@@ -70,7 +70,7 @@ def test_ids_and_media_are_not_looked_at() -> None:
     )
     answer = Message(role="tool", content="fine", tool_call_id=KEY)
     for one in (message, answer):
-        assert Guard(BUILT_IN).sweep().message(one, "m") is one
+        assert Guard(BUILT_IN).sweep().clean_message(one, "m") is one
 
 
 def test_a_hit_across_parts_is_none() -> None:
@@ -82,42 +82,45 @@ def test_what_was_sent_can_be_refused_and_what_was_said_cannot() -> None:
     guard = Guard(watch=make_redactor(everything=CREDENTIALS), action="block")
     for role in ("user", "system", "developer"):
         with pytest.raises(SecretBlocked) as caught:
-            guard.masked([Message(role="user", content="hi"), Message(role=role, content=f"it is {KEY}")])
+            guard.mask_messages([Message(role="user", content="hi"), Message(role=role, content=f"it is {KEY}")])
         assert caught.value.found == [("anthropic_key", "messages[1].content")]
         assert caught.value.param == "messages[1].content"
         assert KEY not in str(caught.value)
         assert "a1a1" not in repr(caught.value)
     said = Message(role="assistant", content=f"it is {KEY}")
     result = Message(role="tool", content=KEY, tool_call_id="c")
-    assert guard.masked([said, result]) == (replace(said, content=f"it is {GONE}"), replace(result, content=GONE))
+    assert guard.mask_messages([said, result]) == (
+        replace(said, content=f"it is {GONE}"),
+        replace(result, content=GONE),
+    )
     assert guard.counts == {("anthropic_key", "block"): 3}
 
 
 def test_a_refusal_names_five_places_and_how_many_more() -> None:
     guard = Guard(watch=make_redactor(), action="block")
     with pytest.raises(SecretBlocked, match=r"messages\[4\].content \(rule anthropic_key\) and 2 more: take it out"):
-        guard.masked([Message(role="user", content=KEY)] * 7)
+        guard.mask_messages([Message(role="user", content=KEY)] * 7)
 
 
 def test_redaction_comes_first_and_the_guard_sees_what_is_left() -> None:
     guard = Guard(make_redactor(rules=["anthropic_key"]), make_redactor(), "block")
-    assert guard.masked([Message(role="user", content=KEY)])[0].content == GONE
+    assert guard.mask_messages([Message(role="user", content=KEY)])[0].content == GONE
     with pytest.raises(SecretBlocked, match="rule home_path"):
-        guard.masked([Message(role="user", content=f"{KEY} /home/ada")])
+        guard.mask_messages([Message(role="user", content=f"{KEY} /home/ada")])
 
 
 def test_warning_changes_nothing() -> None:
     guard = Guard(watch=make_redactor(), action="warn")
     sweep = guard.sweep()
     message = Message(role="user", content=f"{KEY} {KEY}", extra={"x": KEY})
-    assert sweep.message(message, "m") is message
+    assert sweep.clean_message(message, "m") is message
     assert {(finding.place, finding.times) for finding in sweep.findings} == {("m.content", 2), ("m", 1)}
-    assert guard.told(f"oh {KEY}") == f"oh {GONE}"
+    assert guard.mask_text(f"oh {KEY}") == f"oh {GONE}"
 
 
 def test_errors_are_told_without_what_they_quote() -> None:
     guard = Guard(BUILT_IN)
-    with pytest.raises(InvalidRequest) as caught, guard.hushed():
+    with pytest.raises(InvalidRequest) as caught, guard.mask_errors():
         raise InvalidRequest(f"role is {KEY!r}", param=f"messages[0].{KEY}")
     assert str(caught.value) == f"role is '{GONE}'"
     assert caught.value.param == f"messages[0].{GONE}"
@@ -132,7 +135,15 @@ def test_redacted_messages_compare_as_the_ones_they_come_from(plant: tuple[str, 
         Message(role=role, content=before + secret + behind),
         Message(role=role, content=(Part("text", before + secret + behind),)),
     )
-    assert len({canonical(told) for told in (*guard.masked([one, other]), *guard.masked(guard.masked([one])))}) == 1
+    assert (
+        len(
+            {
+                canonical(told)
+                for told in (*guard.mask_messages([one, other]), *guard.mask_messages(guard.mask_messages([one])))
+            }
+        )
+        == 1
+    )
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "secrets.md").read_text(encoding="utf-8")
@@ -145,9 +156,9 @@ def test_the_page_names_every_rule() -> None:
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 def test_the_examples_of_the_page_load(text: str) -> None:
     found = load(text, env={})
-    guard = guard_of(found.redaction, found.secret_guard)
+    guard = make_guard(found.redaction, found.secret_guard)
     assert guard is not None
-    assert guard.masked([Message(role="user", content="EMP-123456")])[0].content == "[REDACTED:employee_number]"
+    assert guard.mask_messages([Message(role="user", content="EMP-123456")])[0].content == "[REDACTED:employee_number]"
 
 
 # -- settings ------------------------------------------------------------------------------
@@ -163,12 +174,12 @@ class Given:
 
 
 def test_settings_make_what_they_say() -> None:
-    assert redactor_of(None) is None
-    assert guard_of(None, None) is None
-    redactor = redactor_of(Given())
+    assert make_redactor_for(None) is None
+    assert make_guard(None, None) is None
+    redactor = make_redactor_for(Given())
     assert isinstance(redactor, Redactor)
     assert redactor.redacted("emp-123456 /home/ada") == "[REDACTED:employee] /home/ada"
-    both = guard_of(Given(), Given())
+    both = make_guard(Given(), Given())
     assert both is not None
     assert (both.action, both.redaction is None, both.watch is None) == ("redact", False, False)
     # A directory's name is no credential: the guard does not look for it unless told.
@@ -238,15 +249,15 @@ secret_guard:
     report = checked(text, tmp_path)
     place = f"{tmp_path}/holdfast.yaml"
     *others, last = report.data["problems"]
-    assert last.startswith(f"{place}:8: secret_guard.rules: no rule 'no_such'; known: ")
+    assert last.startswith(f"{place}:8: secret_guard.rules: unknown rule 'no_such'; known: ")
     assert others == [
-        f"{place}:4: redaction.extra_patterns[0].regex: is no regular expression: missing ) at position 14",
+        f"{place}:4: redaction.extra_patterns[0].regex: is not a valid regular expression: missing ) at position 14",
         f"{place}:5: redaction.extra_patterns[1].label: must be 1 to 64 letters, digits, '_', '.' or '-'",
-        f"{place}:5: redaction.extra_patterns[1].regex: matches nothing at all: what is replaced must have a character",
+        f"{place}:5: redaction.extra_patterns[1].regex: matches the empty string; a match must have at least one character",
         f"{place}:7: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
     ]
     [problem] = checked("secret_guard: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
-    assert problem == f"{place}:1: secret_guard.rules: no rule 'aws_acces_key'; did you mean 'aws_access_key'?"
+    assert problem == f"{place}:1: secret_guard.rules: unknown rule 'aws_acces_key'; did you mean 'aws_access_key'?"
     many = json.dumps([{"regex": "x", "label": "x"}] * 101)
     [problem] = checked(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
     assert problem == f"{place}:1: redaction.patterns: 101 are too many; there may be 100"
@@ -276,7 +287,7 @@ def test_the_check_tells_of_rules_that_there_are_not_with_all_else_that_is_wrong
     report = checked(f"redaction: {wrong}", tmp_path)
     assert report.exit_code == 1
     broken, unknown = sorted(report.data["problems"])
-    assert unknown.endswith(":1: redaction.rules: no rule 'openai_keys'; did you mean 'openai_key'?")
+    assert unknown.endswith(":1: redaction.rules: unknown rule 'openai_keys'; did you mean 'openai_key'?")
     assert ":1: redaction.patterns[0].regex: is no regular expression" in broken
     report = checked("secret_guard: {exclude_rules: [nope]}", tmp_path)
     assert [problem.partition(":1: ")[2][:32] for problem in report.data["problems"]] == [

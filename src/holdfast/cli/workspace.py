@@ -48,7 +48,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     from holdfast.config.build import build_workspace_settings
     from holdfast.errors import WorkspaceNotFound
     from holdfast.holdfast import milliseconds
-    from holdfast.secrets import guard_of
+    from holdfast.secrets import make_guard
     from holdfast.workspace import Workspaces
     from holdfast.workspace.workspace import DEFAULT
 
@@ -56,7 +56,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     settings = build_workspace_settings(found.hooks.workspace_git)
     if settings is None:
         raise Misuse("the configuration has no workspaces; enable them with hooks.workspace_git")
-    guard = guard_of(found.redaction, found.secret_guard)
+    guard = make_guard(found.redaction, found.secret_guard)
 
     async def run() -> T:
         one = Workspaces.from_settings(settings, milliseconds, guard).workspace(tenant, agent)

@@ -37,7 +37,7 @@ from holdfast.memory.lookup import MemorySettings
 from holdfast.models import AnthropicModel, LimitedModel, Model, OpenAIModel, ProviderCounter, find_count_endpoint
 from holdfast.models.client import Options
 from holdfast.rerankers.settings import Rerank, RerankSettings
-from holdfast.secrets import Redactor, guard_of, redactor_of
+from holdfast.secrets import Redactor, make_guard, make_redactor_for
 from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
@@ -197,10 +197,10 @@ def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
     Raises:
         MissingExtra: the built-in rules of a redaction need an extra.
     """
-    redactor, hooks = redactor_of(redaction), list[Hook]()
+    redactor, hooks = make_redactor_for(redaction), list[Hook]()
     if settings.transcripts_dir is not None:
         written = settings.transcripts
-        own = redactor if written.redaction is None else redactor_of(written.redaction)
+        own = redactor if written.redaction is None else make_redactor_for(written.redaction)
         hooks.append(Transcripts(settings.transcripts_dir, redactor=own, fsync=written.fsync))
     hooks += [_build_webhook(webhook, redactor) for webhook in settings.webhooks]
     return hooks
@@ -393,7 +393,7 @@ def _takes_cache_key(settings: LLMSettings) -> bool:
 
 BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "roster": build_roster,
-    "guard": lambda config: guard_of(config.redaction, config.secret_guard),
+    "guard": lambda config: make_guard(config.redaction, config.secret_guard),
     "artifacts": lambda config: config.storage.artifacts,
     "hooks": lambda config: build_hooks(config.hooks, config.redaction),
     "life": lambda config: build_life_settings(config, sweep=True),

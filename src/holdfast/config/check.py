@@ -21,7 +21,7 @@ from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
 from holdfast.domain.budget import window_note, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
-from holdfast.secrets.rules import EXTRA, chosen, installed, unknown
+from holdfast.secrets.rules import EXTRA, choose_rules, find_unknown, is_library_installed
 from holdfast.settings import mask_url
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
@@ -297,13 +297,13 @@ def _find_missing_rules(config: Config) -> Found:
         "secret_guard": guard and guard.enabled and _wants_rules(guard.rules, guard.exclude_rules),
     }
     for key, rules in wanted.items():
-        if rules and not installed():
+        if rules and not is_library_installed():
             yield key, f"the built-in rules need {format_install_hint(EXTRA)}"
 
 
 def _wants_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
     """Return True if a built-in rule is wanted; not for unknown names, which are reported by themselves."""
-    return not unknown([*rules, *exclude]) and bool(chosen(rules, exclude))
+    return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 
 
 def _find_mcp_mistakes(config: Config) -> Found:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from holdfast.errors import InvalidRequest
 from holdfast.hooks.webhook import TIMEOUT, Webhook
 from holdfast.limits import HOOKS, ID_BYTES, PATTERNS
-from holdfast.secrets.rules import ALL, trouble, unknown
+from holdfast.secrets.rules import ALL, find_problems, find_unknown
 from holdfast.settings import Mistake, Most, Names, Secret, Settings, Text, Timeout, Url, check_headers
 
 
@@ -23,7 +23,7 @@ class SecretPattern(Settings, frozen=True, kw_only=True):
     """What stands in its place: `[REDACTED:label]`."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return trouble(self.regex, self.label)
+        return find_problems(self.regex, self.label)
 
 
 class Redaction(Settings, frozen=True, kw_only=True):
@@ -65,7 +65,9 @@ class SecretGuard(Settings, frozen=True, kw_only=True):
 
 
 def _rule_mistakes(settings: Redaction | SecretGuard) -> list[Mistake]:
-    named = [(key, message) for key in ("rules", "exclude_rules") for _, message in unknown(getattr(settings, key))]
+    named = [
+        (key, message) for key in ("rules", "exclude_rules") for _, message in find_unknown(getattr(settings, key))
+    ]
     count = len(settings.patterns)
     return named + [("patterns", f"{count} are too many; there may be {PATTERNS}")] * (count > PATTERNS)
 

@@ -321,7 +321,7 @@ class Proposer:
 
     def _without_secrets(self, merges: Iterable[Merge]) -> tuple[Merge, ...]:
         guard = self._guard
-        return tuple(one for one in merges if guard is None or guard.told(one.content) == one.content)
+        return tuple(one for one in merges if guard is None or guard.mask_text(one.content) == one.content)
 
 
 class Proposing:

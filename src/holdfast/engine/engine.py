@@ -229,7 +229,7 @@ class Engine:
 
     def hushed(self) -> AbstractContextManager[None]:
         """What is raised inside of the block quotes no secret."""
-        return _NO_GUARD if self.guard is None else self.guard.hushed()
+        return _NO_GUARD if self.guard is None else self.guard.mask_errors()
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, whatever happens to the caller; the session's next turn waits for it."""

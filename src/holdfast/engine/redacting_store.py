@@ -119,7 +119,7 @@ class RedactingStore(StoreWrapper):
         """See `Store`. Raises `SecretBlocked`, as all of these do."""
         told, sweep = await self._swept(lambda sweep: _session(sweep, new), new.system_messages)
         session = await self.inner.create(told)
-        self._guard.note(sweep.findings, new.id)
+        self._guard.record(sweep.findings, new.id)
         return session
 
     async def update(
@@ -128,7 +128,7 @@ class RedactingStore(StoreWrapper):
         """See `Store`."""
         told, sweep = await self._swept(lambda sweep: _patch(sweep, patch), ())
         session = await self.inner.update(ref, told, timestamp=timestamp, expect=expect)
-        self._guard.note(sweep.findings, ref.id)
+        self._guard.record(sweep.findings, ref.id)
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
@@ -139,7 +139,7 @@ class RedactingStore(StoreWrapper):
             told = msgspec.structs.replace(told, state_expect=self._expected(write.state_expect))
         appended = await self.inner.append(ref, told)
         if not appended.replayed:
-            self._guard.note(sweep.findings, ref.id)
+            self._guard.record(sweep.findings, ref.id)
         return appended
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
@@ -149,19 +149,19 @@ class RedactingStore(StoreWrapper):
             lambda sweep: (_session(sweep, new), _entries(sweep, entries)), messages
         )
         appended = await self.inner.replace(told, kept, **more)
-        self._guard.note(sweep.findings, new.id)
+        self._guard.record(sweep.findings, new.id)
         return appended
 
     async def record_ending(self, ending: Ending) -> None:
         """See `Store`. An error may quote what a hook was given."""
-        told = ending.error and self._guard.told(ending.error)
+        told = ending.error and self._guard.mask_text(ending.error)
         await self.inner.record_ending(msgspec.structs.replace(ending, error=told))
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
         """See `Store`, and above."""
-        told = error and self._guard.told(error)
+        told = error and self._guard.mask_text(error)
         return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=told)
 
     async def add_artifact(
@@ -175,10 +175,10 @@ class RedactingStore(StoreWrapper):
     ) -> Artifact:
         """See `Store`. Its content is bytes, and was stored before."""
         sweep = self._guard.sweep()
-        told = msgspec.structs.replace(new, metadata=sweep.value(new.metadata, "metadata", sent=True))
-        sweep.refuse()
+        told = msgspec.structs.replace(new, metadata=sweep.clean_value(new.metadata, "metadata", sent=True))
+        sweep.raise_if_blocked()
         added = await self.inner.add_artifact(scope, told, expect=expect, room=room, identity=identity)
-        self._guard.note(sweep.findings, getattr(scope, "id", ""))
+        self._guard.record(sweep.findings, getattr(scope, "id", ""))
         return added
 
     async def change_state(
@@ -193,9 +193,9 @@ class RedactingStore(StoreWrapper):
         """See `Store`. What is expected is compared as it would have been stored."""
         sweep = self._guard.sweep()
         told, expected = _changes(sweep, delta, sent=True), self._expected(values)
-        sweep.refuse()
+        sweep.raise_if_blocked()
         changed = await self.inner.change_state(user_id, told, timestamp=timestamp, expect=expect, values=expected)
-        self._guard.note(sweep.findings, "")
+        self._guard.record(sweep.findings, "")
         return changed
 
     async def change_memories(
@@ -205,9 +205,9 @@ class RedactingStore(StoreWrapper):
         sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
         told = await run_cpu(lambda: _memories(sweep, delta), long=long)
-        sweep.refuse()
+        sweep.raise_if_blocked()
         changed = await self.inner.change_memories(owner, told, timestamp=timestamp, expect=expect)
-        self._guard.note(sweep.findings, "")
+        self._guard.record(sweep.findings, "")
         return changed
 
     def _expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -218,7 +218,7 @@ class RedactingStore(StoreWrapper):
         """What `look` makes of a write, and what it found. Raises `SecretBlocked`."""
         sweep = self._guard.sweep()
         told = await run_cpu(lambda: look(sweep), long=is_long(messages))
-        sweep.refuse()
+        sweep.raise_if_blocked()
         return told, sweep
 
 
@@ -231,7 +231,7 @@ async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tup
     """What a request brings as a log would have it; see `Guard.masked`."""
     if guard is None:
         return tuple(messages)
-    return await run_cpu(lambda: guard.masked(messages), long=is_long(messages))
+    return await run_cpu(lambda: guard.mask_messages(messages), long=is_long(messages))
 
 
 async def as_kept(guard: Guard | None, read: Imported) -> Imported:
@@ -241,19 +241,21 @@ async def as_kept(guard: Guard | None, read: Imported) -> Imported:
     sweep = guard.sweep()
 
     def looked() -> Imported:
-        messages = tuple(sweep.message(message, f"messages[{at}]") for at, message in enumerate(read.messages))
-        fields = [{**own, "metadata": sweep.value(own.get("metadata"), "metadata", sent=False)} for own in read.fields]
+        messages = tuple(sweep.clean_message(message, f"messages[{at}]") for at, message in enumerate(read.messages))
+        fields = [
+            {**own, "metadata": sweep.clean_value(own.get("metadata"), "metadata", sent=False)} for own in read.fields
+        ]
         return msgspec.structs.replace(
             read,
             system_messages=_system(sweep, read.system_messages),
-            state=sweep.value(read.state, "state", sent=True),
-            metadata=sweep.value(read.metadata, "metadata", sent=True),
+            state=sweep.clean_value(read.state, "state", sent=True),
+            metadata=sweep.clean_value(read.metadata, "metadata", sent=True),
             messages=messages,
             fields=tuple(fields),
         )
 
     told = await run_cpu(looked, long=is_long(read.messages))
-    sweep.refuse()
+    sweep.raise_if_blocked()
     return told
 
 
@@ -265,14 +267,14 @@ def _session(sweep: Sweep, new: NewSession) -> NewSession:
         new,
         system_messages=_system(sweep, new.system_messages),
         state=_changes(sweep, new.state, sent=True),
-        metadata=sweep.value(new.metadata, "metadata", sent=True),
+        metadata=sweep.clean_value(new.metadata, "metadata", sent=True),
     )
 
 
 def _changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
     """Changes of the state without secrets; the same object when there are none."""
     plain = {key: list(change.values) if isinstance(change, Extend) else change for key, change in delta.items()}
-    told = sweep.value(plain, "state", sent=sent)
+    told = sweep.clean_value(plain, "state", sent=sent)
     if told is plain:
         return delta
     pairs = zip(told.items(), delta.values(), strict=True)
@@ -284,7 +286,7 @@ def _patch(sweep: Sweep, patch: SessionPatch) -> SessionPatch:
     if isinstance(patch.state, Mapping):
         changed["state"] = _changes(sweep, patch.state, sent=True)
     if isinstance(patch.metadata, Mapping):
-        changed["metadata"] = sweep.value(patch.metadata, "metadata", sent=True)
+        changed["metadata"] = sweep.clean_value(patch.metadata, "metadata", sent=True)
     if isinstance(patch.system_messages, tuple):
         changed["system_messages"] = _system(sweep, patch.system_messages)
     return msgspec.structs.replace(patch, **changed) if changed else patch
@@ -313,18 +315,18 @@ def _memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
     sent = memory.origin == "user" and memory.agent is None and not memory.number
     return msgspec.structs.replace(
         memory,
-        content=sweep.text(memory.content, f"{place}.content", sent=sent),
-        tags=tuple(sweep.text(tag, f"{place}.tags", sent=sent)[:MEMORY_TAG_CHARS] for tag in memory.tags),
-        metadata=sweep.value(memory.metadata, f"{place}.metadata", sent=sent),
+        content=sweep.clean_text(memory.content, f"{place}.content", sent=sent),
+        tags=tuple(sweep.clean_text(tag, f"{place}.tags", sent=sent)[:MEMORY_TAG_CHARS] for tag in memory.tags),
+        metadata=sweep.clean_value(memory.metadata, f"{place}.metadata", sent=sent),
     )
 
 
 def _diary_entry(sweep: Sweep, entry: DiaryEntry, place: str) -> DiaryEntry:
-    return msgspec.structs.replace(entry, report=sweep.value(entry.report, f"{place}.report", sent=False))
+    return msgspec.structs.replace(entry, report=sweep.clean_value(entry.report, f"{place}.report", sent=False))
 
 
 def _system(sweep: Sweep, messages: Sequence[Message]) -> tuple[Message, ...]:
-    return tuple(sweep.message(message, f"system_messages[{at}]") for at, message in enumerate(messages))
+    return tuple(sweep.clean_message(message, f"system_messages[{at}]") for at, message in enumerate(messages))
 
 
 def _entries(sweep: Sweep, entries: Sequence[NewEntry]) -> list[NewEntry]:
@@ -332,8 +334,8 @@ def _entries(sweep: Sweep, entries: Sequence[NewEntry]) -> list[NewEntry]:
 
 
 def _entry(sweep: Sweep, entry: NewEntry, place: str) -> NewEntry:
-    message = sweep.message(entry.message, place)
-    metadata = sweep.value(entry.metadata, f"{place}.metadata", sent=sweep.refusable(entry.message))
+    message = sweep.clean_message(entry.message, place)
+    metadata = sweep.clean_value(entry.metadata, f"{place}.metadata", sent=sweep.can_block(entry.message))
     if message is entry.message and metadata is entry.metadata:
         return entry
     tokens = entry.tokens if message is entry.message else STORED.message(message)
@@ -343,7 +345,7 @@ def _entry(sweep: Sweep, entry: NewEntry, place: str) -> NewEntry:
 def _compaction(sweep: Sweep, new: NewCompaction, place: str) -> NewCompaction:
     return msgspec.structs.replace(
         new,
-        text=sweep.text(new.text, f"{place}.text", sent=False),
-        report=sweep.value(new.report, f"{place}.report", sent=False),
-        error=new.error and sweep.text(new.error, f"{place}.error", sent=False),
+        text=sweep.clean_text(new.text, f"{place}.text", sent=False),
+        report=sweep.clean_value(new.report, f"{place}.report", sent=False),
+        error=new.error and sweep.clean_text(new.error, f"{place}.error", sent=False),
     )

@@ -609,12 +609,12 @@ class Memories(Forgetting):
         sent = memory.origin == "user" and memory.agent is None and not memory.number
         made = msgspec.structs.replace(
             memory,
-            content=sweep.text(memory.content, "content", sent=sent),
-            tags=tuple(sweep.text(tag, "tags", sent=sent)[:MEMORY_TAG_CHARS] for tag in memory.tags),
-            metadata=sweep.value(memory.metadata, "metadata", sent=sent),
+            content=sweep.clean_text(memory.content, "content", sent=sent),
+            tags=tuple(sweep.clean_text(tag, "tags", sent=sent)[:MEMORY_TAG_CHARS] for tag in memory.tags),
+            metadata=sweep.clean_value(memory.metadata, "metadata", sent=sent),
         )
-        sweep.refuse()
-        self._guard.note(sweep.findings, "")
+        sweep.raise_if_blocked()
+        self._guard.record(sweep.findings, "")
         return made
 
 

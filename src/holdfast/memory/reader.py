@@ -230,7 +230,7 @@ class Recollection:
         check_text(session, "session")
         if now is not None:
             check_whole(now, "now", -MOST)
-        told = query if self._guard is None else self._guard.told(query)
+        told = query if self._guard is None else self._guard.mask_text(query)
         at = self.clock() if now is None else now
         found = await self._recaller.recall(told, owners, mode, wanted, at, strict=strict, patience=patience)
         if signal and found.found:

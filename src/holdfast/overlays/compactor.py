@@ -370,7 +370,9 @@ class Compactor:
         """Redact secrets in a draft: its text is also stored in the view, whose contents the store cannot inspect."""
         if self._guard is None:
             return draft
-        return msgspec.structs.replace(draft, text=self._guard.said(draft.text, "compaction.text", job.ref.id))
+        return msgspec.structs.replace(
+            draft, text=self._guard.mask_model_text(draft.text, "compaction.text", job.ref.id)
+        )
 
     async def _find_source(self, job: Job) -> Source | str:
         """Return the source of the next summary, or a word that says why there is none."""

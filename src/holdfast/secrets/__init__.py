@@ -1,21 +1,21 @@
-"""Secrets in text: found by rules, taken out before the text goes anywhere. Text in, text out: no store, no clock.
+"""Find secrets in text by rules, and replace them before the text is stored or sent. Pure: no store, no clock.
 
-    redactor = redactor_of(config.redaction)        # None: redaction is off
+    redactor = make_redactor_for(config.redaction)  # None: redaction is off
     redactor.redacted("key sk-ant-…")               # "key [REDACTED:anthropic_key]"
-    redactor.redacted_value({"note": ["…", 1]})     # any JSON value, walked; keys too
+    redactor.redacted_value({"note": ["…", 1]})     # any JSON value, including keys
     redactor.redacted_json('{"key":"…"}')           # JSON as text, which stays valid JSON
-    redactor.hits                                   # Counter: what was replaced so far, by rule
+    redactor.hits                                   # Counter: replaced secrets, by rule
 
-A `Guard` does that to whole messages, with what the configuration's `redaction` and `secret_guard` say; `guard_of` makes it.
-All three `redacted…` methods change nothing in what they have changed before.
+A `Guard` does this to whole messages, as configured by `redaction` and `secret_guard`; `make_guard` creates it. All three `redacted…`
+methods leave text unchanged that they have processed before.
 
-rules     what is looked for: a library's patterns, a few of our own, the user's
-redactor  where it is in a text, and what replaces it
-guard     messages, and what happens to them
+rules     patterns: a library's, Holdfast's own, and the user's
+redactor  finding and replacing secrets in a text
+guard     messages, and the action for secrets
 """
 
-from holdfast.secrets.guard import Action, Finding, Guard, Sweep, guard_of
-from holdfast.secrets.redactor import Hit, Redactor, make_redactor, redactor_of
+from holdfast.secrets.guard import Action, Finding, Guard, Sweep, make_guard
+from holdfast.secrets.redactor import Hit, Redactor, make_redactor, make_redactor_for
 from holdfast.secrets.rules import CREDENTIALS, PRIVATE, RULES, Pattern
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "Pattern",
     "Redactor",
     "Sweep",
-    "guard_of",
+    "make_guard",
     "make_redactor",
-    "redactor_of",
+    "make_redactor_for",
 ]

@@ -1,8 +1,8 @@
-"""Where secrets are in a text, and what stands there instead: `[REDACTED:label]`.
+"""Find secrets in a text, and replace them with `[REDACTED:label]`.
 
-All that any rule finds goes, to the last character: hits that overlap or touch become one, under the name of the one that
-begins first (the longest of these). What stands there already is no part of a hit, and texts are looked at again until nothing
-is found, so that redacting twice is redacting once.
+Everything that any rule finds is removed, to the last character. Overlapping and adjacent hits are merged under the name of the one that
+starts first (the longest of these). Existing markers are never part of a hit, and a text is searched again until nothing is found, so
+redacting twice has the same result as redacting once.
 """
 
 from __future__ import annotations
@@ -15,26 +15,35 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.secrets.rules import ALL, RULES, Pattern, Rule, builtin_rules, check, chosen, own_rule
+from holdfast.secrets.rules import (
+    ALL,
+    RULES,
+    Pattern,
+    Rule,
+    check_patterns,
+    choose_rules,
+    load_builtin_rules,
+    make_rule,
+)
 
 _ROUNDS: Final = 16
-"""Times that a text is looked at again because something was replaced in it."""
-_LEAST: Final = 7
-"""Characters that a text with a hit of a built-in rule has at least."""
+"""Maximum number of times that a text is searched again after a replacement."""
+_MIN_CHARS: Final = 7
+"""Minimum characters of a text in which a built-in rule can match."""
 _NAMED_CHARS: Final = 4
-"""Characters from which a value may be a secret by its name: not `on` and `12`."""
+"""Minimum characters of a value that may be a secret because of its name: not `on` and `12`."""
 _NUMBER_CHARS: Final = 8
-"""Characters from which a number may be a secret."""
-_TELLING: Final = re.compile(r"key|pwd|pw|pass|token|secret", re.IGNORECASE)
-"""What stands in the names by which built-in rules know a secret."""
+"""Minimum characters of a number that may be a secret."""
+_SECRET_NAMES: Final = re.compile(r"key|pwd|pw|pass|token|secret", re.IGNORECASE)
+"""Words in names by which built-in rules recognize a secret."""
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]{7,}+', re.DOTALL)
-"""In JSON: a string, or a number of at least eight characters."""
+"""A string, or a number of at least eight characters, in JSON."""
 _COLON: Final = re.compile(r"\s*+:")
 _DATA_URL: Final = re.compile(r"(?i:data:[^,\s]{0,200}?;base64,)[A-Za-z0-9+/=]*+")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=\r\n]{256,}+")
-"""Media, which are not looked at: nobody reads them as text."""
+"""Media, which are not searched because they are not read as text."""
 _MEDIA_NAMES: Final = frozenset({"data", "file_data", "b64_json"})
-"""Fields of parts in which media stand without a URL around them."""
+"""Fields of parts that contain media without a URL around them."""
 
 
 class Hit(NamedTuple):
@@ -46,81 +55,81 @@ class Hit(NamedTuple):
 
 
 class Settings(Protocol):
-    """What the configuration says of redaction; see docs/secrets.md."""
+    """Settings of redaction in the configuration; see docs/secrets.md."""
 
     @property
     def enabled(self) -> bool:
-        """False: nothing is looked for."""
+        """False: nothing is searched."""
 
     @property
     def use_builtins(self) -> bool:
-        """Whether the built-in rules hold too."""
+        """Use the built-in rules, too."""
 
     @property
     def patterns(self) -> Sequence[Any]:
-        """The user's own, each with `regex` and `label`."""
+        """The user's own patterns, each with `regex` and `label`."""
 
     @property
     def rules(self) -> Sequence[str]:
-        """Built-in rules, or `all`."""
+        """Ids of built-in rules, or `all`."""
 
     @property
     def exclude_rules(self) -> Sequence[str]:
-        """Built-in rules that do not hold."""
+        """Ids of built-in rules that are not used."""
 
 
 class Redactor:
-    """Finds and replaces what some rules look for.
+    """Finds and replaces secrets by rules.
 
     Attributes:
-        hits: what was replaced so far, by label.
+        hits: number of replacements so far, by label.
 
     Args:
-        rules: what is looked for.
+        rules: what to search for.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.hits: Counter[str] = Counter()
         self._rules = tuple(rules)
-        # Not any word in such brackets: else a secret could be hidden there.
+        # Only known labels: otherwise a secret could be hidden in such brackets.
         labels = "|".join(re.escape(name) for name in sorted({*RULES, *(rule.id for rule in rules)}))
         self._marker = re.compile(rf"\[REDACTED:(?:{labels})\]")
-        self._blind = any(not rule.signs and not rule.word for rule in rules)
-        """Whether there is a rule of which nothing is known."""
-        self._least = 1 if self._blind else _LEAST
+        self._has_unknown_rule = any(not rule.signs and not rule.word for rule in rules)
+        """True if a rule has neither signs nor a minimum word length."""
+        self._min_chars = 1 if self._has_unknown_rule else _MIN_CHARS
 
     def find(self, text: str) -> list[Hit]:
-        """The secrets in a text, in order, none overlapping; what was replaced before is none."""
-        merged = _merged(self._found(text))
+        """Return the secrets in a text, in order and without overlaps. Existing markers are not included."""
+        merged = _merge(self._find_all(text))
         if not merged:
             return []
         if "[REDACTED:" in text:
-            merged = _without(merged, [match.span() for match in self._marker.finditer(text)])
+            merged = _exclude_markers(merged, [match.span() for match in self._marker.finditer(text)])
         return merged
 
     def redacted(self, text: str, found: Counter[str] | None = None) -> str:
-        """The text with `[REDACTED:label]` in place of every secret.
+        """Replace every secret in a text with `[REDACTED:label]`.
 
         Args:
-            text: any; what is a data URL in base64 stays as it is.
-            found: counts what was replaced, by label; `hits` does in any case.
+            text: any text. The data of a base64 data URL is unchanged.
+            found: counts replacements by label, in addition to `hits`.
         """
         if is_media(text):
             head, comma, data = text.partition(",")
-            told = self.redacted(head, found)
-            return text if told == head else told + comma + data
+            redacted = self.redacted(head, found)
+            return text if redacted == head else redacted + comma + data
         for _ in range(_ROUNDS):
             hits = self.find(text)
             if not hits:
                 break
             self._count(hits, found)
-            text = _replaced(text, hits)
+            text = _insert_markers(text, hits)
         return text
 
     def redacted_json(self, text: str, found: Counter[str] | None = None) -> str:
-        """A JSON text with its secrets replaced, still JSON and otherwise byte for byte as it was; other text as text.
+        """Replace the secrets in a JSON text. It stays valid JSON and is otherwise unchanged byte for byte. Other text is redacted as text.
 
-        Each string and number is looked at by itself, and together with the name that it stands under.
+        Each string and number is searched alone, and together with its name.
         """
         try:
             msgspec.json.decode(text)
@@ -129,42 +138,42 @@ class Redactor:
         taken: set[str] = set()
         name = ""
 
-        def told(token: re.Match[str]) -> str:
+        def redact_token(token: re.Match[str]) -> str:
             nonlocal name
-            said = json.loads(token[0]) if token[0][0] == '"' else token[0]
+            original = json.loads(token[0]) if token[0][0] == '"' else token[0]
             if _COLON.match(text, token.end()):
-                name = said
-                kept = _apart(self.redacted(said, found), said, taken)
+                name = original
+                kept = _make_unique(self.redacted(original, found), original, taken)
             else:
-                kept = self._named(said, name, found)
-            return token[0] if kept == said else _quoted(kept)
+                kept = self._redact_named(original, name, found)
+            return token[0] if kept == original else _encode_string(kept)
 
-        whole = _TOKEN.sub(told, text)
+        whole = _TOKEN.sub(redact_token, text)
         return text if whole == text else whole
 
     def redacted_value(
         self, value: Any, found: Counter[str] | None = None, *, name: str = "", media: bool = False
     ) -> Any:
-        """A JSON value with its secrets replaced, in keys too; the same object when there is none.
+        """Replace the secrets in a JSON value, including keys. Return the same object if there are none.
 
-        Keys that become equal are numbered, so that none of their values is lost.
+        Keys that become equal are numbered, so that no value is lost.
 
         Args:
-            value: what JSON can say, at most as deep as Python's stack; anything else stays as it is.
+            value: a JSON value, at most as deep as Python's stack. Other types are unchanged.
             found: see `redacted`.
-            name: what it stands under, which may give it away.
-            media: whether it may hold media in base64, as the parts of a message do; those are not looked at.
+            name: name of the value, which may identify it as a secret.
+            media: True if it may contain base64 media, as message parts do. Media are not searched.
         """
         if isinstance(value, str):
             if media and name in _MEDIA_NAMES and _BASE64.fullmatch(value):
                 return value
-            return self._named(value, name, found)
+            return self._redact_named(value, name, found)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            said = repr(value)
-            told = self._named(said, name, found) if len(said) >= _NUMBER_CHARS else said
-            return value if told == said else told
+            original = repr(value)
+            redacted = self._redact_named(original, name, found) if len(original) >= _NUMBER_CHARS else original
+            return value if redacted == original else redacted
         if isinstance(value, Mapping):
-            return self._mapping(value, found, media=media)
+            return self._redact_mapping(value, found, media=media)
         if isinstance(value, list | tuple):
             items = [self.redacted_value(item, found, name=name, media=media) for item in value]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
@@ -172,34 +181,34 @@ class Redactor:
 
     # -- inside ------------------------------------------------------------
 
-    def _mapping(self, value: Mapping[Any, Any], found: Counter[str] | None, *, media: bool) -> Any:
+    def _redact_mapping(self, value: Mapping[Any, Any], found: Counter[str] | None, *, media: bool) -> Any:
         taken: set[Any] = set(value)
-        told = {}
+        redacted = {}
         for key, item in value.items():
-            kept = _apart(self.redacted(key, found), key, taken) if isinstance(key, str) else key
+            kept = _make_unique(self.redacted(key, found), key, taken) if isinstance(key, str) else key
             name = key if isinstance(key, str) else ""
-            told[kept] = self.redacted_value(item, found, name=name, media=media)
-        same = all(new is old and told[new] is value[old] for new, old in zip(told, value, strict=True))
-        return value if same else told
+            redacted[kept] = self.redacted_value(item, found, name=name, media=media)
+        same = all(new is old and redacted[new] is value[old] for new, old in zip(redacted, value, strict=True))
+        return value if same else redacted
 
-    def _named(self, text: str, name: str, found: Counter[str] | None) -> str:
-        """A text that stands under a name: where the two together give a secret away, all of the text goes."""
-        told = self.redacted(text, found)
-        if told != text or not name or len(text) < _NAMED_CHARS or is_media(text):
-            return told
-        if not self._blind and not _TELLING.search(name):
-            return told
+    def _redact_named(self, text: str, name: str, found: Counter[str] | None) -> str:
+        """Redact a text that has a name. If only both together match a rule, the whole text is replaced."""
+        redacted = self.redacted(text, found)
+        if redacted != text or not name or len(text) < _NAMED_CHARS or is_media(text):
+            return redacted
+        if not self._has_unknown_rule and not _SECRET_NAMES.search(name):
+            return redacted
         begin = len(name) + 3
         end = begin + len(text)
         hits = [hit for hit in self.find(f'{name}: "{text}"') if hit.start < end and hit.end > begin]
         if not hits:
             return text
         self._count(hits[:1], found)
-        return marker(hits[0].rule)
+        return make_marker(hits[0].rule)
 
-    def _found(self, text: str) -> list[Hit]:
-        """What the rules find, each for itself."""
-        if len(text) < self._least:
+    def _find_all(self, text: str) -> list[Hit]:
+        """Return the hits of all rules, unmerged."""
+        if len(text) < self._min_chars:
             return []
         folded = text.lower()
         longest = max(map(len, folded.split()), default=0)
@@ -217,17 +226,17 @@ class Redactor:
 
 
 def is_media(text: str) -> bool:
-    """Whether a text is a data URL in base64 and nothing else."""
+    """Return True if a text is exactly one base64 data URL."""
     return _DATA_URL.fullmatch(text) is not None
 
 
-def marker(label: str) -> str:
-    """What stands in place of a secret."""
+def make_marker(label: str) -> str:
+    """Return the marker that replaces a secret."""
     return f"[REDACTED:{label}]"
 
 
-def _merged(found: Iterable[Hit]) -> list[Hit]:
-    """Hits in order, those that overlap or touch as one."""
+def _merge(found: Iterable[Hit]) -> list[Hit]:
+    """Return hits in order, with overlapping and adjacent ones merged."""
     merged: list[Hit] = []
     for hit in sorted(found, key=lambda hit: (hit.start, -hit.end)):
         if merged and hit.start <= merged[-1].end:
@@ -237,8 +246,8 @@ def _merged(found: Iterable[Hit]) -> list[Hit]:
     return merged
 
 
-def _without(hits: Sequence[Hit], markers: Sequence[tuple[int, int]]) -> list[Hit]:
-    """What of the hits lies outside of markers; both are in order."""
+def _exclude_markers(hits: Sequence[Hit], markers: Sequence[tuple[int, int]]) -> list[Hit]:
+    """Return the parts of hits outside of markers. Both arguments are in order."""
     left: list[Hit] = []
     at = 0
     for hit in hits:
@@ -256,36 +265,36 @@ def _without(hits: Sequence[Hit], markers: Sequence[tuple[int, int]]) -> list[Hi
     return left
 
 
-def _replaced(text: str, hits: Sequence[Hit]) -> str:
+def _insert_markers(text: str, hits: Sequence[Hit]) -> str:
     pieces, at = [], 0
     for hit in hits:
-        pieces += [text[at : hit.start], marker(hit.rule)]
+        pieces += [text[at : hit.start], make_marker(hit.rule)]
         at = hit.end
     return "".join([*pieces, text[at:]])
 
 
-def _apart(key: str, was: str, taken: set[str]) -> str:
-    """A key that holds a marker now, numbered where another one reads the same."""
-    if key == was:
+def _make_unique(key: str, original: str, taken: set[str]) -> str:
+    """Return a key that contains a marker, numbered if the same key exists already."""
+    if key == original:
         return key
-    told, number = key, 1
-    while told in taken:
+    unique, number = key, 1
+    while unique in taken:
         number += 1
-        told = f"{key} ({number})"
-    taken.add(told)
-    return told
+        unique = f"{key} ({number})"
+    taken.add(unique)
+    return unique
 
 
-def _quoted(text: str) -> str:
-    """A string as JSON writes it."""
+def _encode_string(text: str) -> str:
+    """Encode a string as JSON."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which stands in JSON as an escape only
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can only contain as an escape
         return json.dumps(text)
     return json.dumps(text, ensure_ascii=False)
 
 
-# -- made ----------------------------------------------------------------------
+# -- creating --------------------------------------------------------------------
 
 
 def make_redactor(
@@ -295,25 +304,25 @@ def make_redactor(
     exclude_rules: Sequence[str] = (),
     everything: Sequence[str] = RULES,
 ) -> Redactor:
-    """A redactor of some built-in rules and the user's own.
+    """Create a redactor from built-in rules and the user's own patterns.
 
     Args:
-        patterns: the user's own; they hold whatever `rules` says.
+        patterns: the user's own, used regardless of `rules`.
         rules: ids of built-in rules, or `all`; an empty list: none.
-        exclude_rules: ids of those that do not hold.
-        everything: what `all` stands for.
+        exclude_rules: ids of built-in rules that are not used.
+        everything: the ids that `all` includes.
 
     Raises:
-        InvalidRequest: an unknown id, or a pattern that cannot be used; says which.
+        InvalidRequest: an id is unknown, or a pattern is not valid; the message says which.
         MissingExtra: built-in rules need the extra `secrets`.
     """
-    check(patterns)
-    wanted = chosen(rules, exclude_rules, everything=everything)
-    return Redactor([*builtin_rules(wanted), *map(own_rule, patterns)])
+    check_patterns(patterns)
+    wanted = choose_rules(rules, exclude_rules, everything=everything)
+    return Redactor([*load_builtin_rules(wanted), *map(make_rule, patterns)])
 
 
-def redactor_of(settings: Settings | None) -> Redactor | None:
-    """The redactor that the configuration's `redaction` asks for; None where that is off. Raises as `make_redactor` does."""
+def make_redactor_for(settings: Settings | None) -> Redactor | None:
+    """Create the redactor for the configuration's `redaction`. Return None if it is off. Raise as `make_redactor`."""
     if settings is None or not settings.enabled:
         return None
     rules = settings.rules if settings.use_builtins else ()

@@ -1,16 +1,17 @@
-"""What is looked for: patterns of `detect-secrets`, ours where that library has none or only finds where a secret begins, and the user's.
+"""Define the rules: patterns of `detect-secrets`, Holdfast's own, and the user's.
 
-The library's patterns are made to say *that* a file holds a secret. Removing one needs more: all of it has to be found,
-in time that grows with the text and no faster. So of its pattern lists those are used of which both is true (a test checks
-each), a hit is widened to the end of the word it is in, and for the rest (JSON web tokens, private keys, OpenAI's and
-npm's keys) patterns of our own are used under the names that people know. Its guesses by entropy and by names of variables
-are left out: in a conversation they are wrong more often than not. A public IP address is no secret.
+Holdfast's own patterns are used where that library has none, or finds only the start of a secret. The library's patterns are made to say
+*that* a file contains a secret. Removing a secret requires more: it must be found completely, in time that is linear to the length of the
+text. So only those of its patterns are used for which both is true (a test checks each), and a hit is extended to the end of its word. For
+the rest (JSON web tokens, private keys, OpenAI's and npm's keys) Holdfast uses its own patterns under well-known names. The library's
+guesses by entropy and by names of variables are not used: in conversations they are wrong more often than not. A public IP address is not a
+secret.
 
-No pattern is tried on a text that has none of its rule's `signs`: that keeps searching cheap.
+To keep the search cheap, no pattern is tried on a text that contains none of its rule's `signs`.
 
-A user's pattern is checked when a process starts. It runs in the `regex` module, which can be stopped, since nobody can tell how long an
-expression may search. One that is slow on a handful of simple texts is refused at once; one that is slow later on some text is stopped,
-and then all of that text counts as a hit, since nothing is known of it.
+A user's pattern is checked when a process starts. It runs in the `regex` module, which can be stopped, because the running time of an
+expression cannot be predicted. A pattern that is slow on a handful of simple texts is rejected at once. If it is slow later on some text,
+it is stopped, and the whole text counts as a hit, because its content is unknown.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ EXTRA: Final = "secrets"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One kind of secret."""
+    """A kind of secret."""
 
     id: str
-    """Its name, and the label of what stands in its place."""
+    """Name of the rule, and label in its marker."""
     spans: Callable[[str], Iterator[Span]]
-    """Where it is in a text: none of them empty, in no certain order."""
+    """Returns the places of secrets in a text: not empty, in any order."""
     signs: tuple[str, ...] = ()
-    """In lower case; a text without any of them has no hit. Empty: every text is looked at."""
+    """Lowercase strings, one of which occurs in every text with a hit. Empty: every text is searched."""
     word: int = 0
-    """Characters that the longest run without white space has at least, in a text with a hit."""
+    """Minimum length of the longest run without white space in a text with a hit."""
 
 
 # -- our own -------------------------------------------------------------------
@@ -52,12 +53,12 @@ _OPENAI: Final = (
     rf"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[{_TOKEN}]{{20,}}+|[A-Za-z0-9]{{20,}}+)"
     rf"|(?<![{_TOKEN}])sk-[{_TOKEN}]*?T3BlbkFJ[{_TOKEN}]{{20,}}+"
 )
-# As it stands in a shell; the library knows it in quotes only.
+# The format of shells; the library only recognizes it in quotes.
 _AWS: Final = (
     r"(?i:aws[_-]?secret[_-]?access[_-]?key)[\"']?\s{0,8}+[:=]\s{0,8}+[\"']?"
     r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
 )
-# A key between its lines; without the last line, what looks like base64 behind the first.
+# A key between its lines; without the last line, what looks like base64 after the first.
 _PEM: Final = r"""
     -----BEGIN[ ](?:[A-Z0-9]{1,12}[ ]){0,4}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
     (?:
@@ -93,7 +94,7 @@ _OWN: Final[tuple[tuple[str, str, tuple[str, ...], int], ...]] = (
         0,
     ),
 )
-"""Id, pattern, signs, word. What a group `secret` holds is the secret, else all that matches."""
+"""Id, pattern, signs, word. The secret is the group `secret`, or else the whole match."""
 
 # -- the library's ---------------------------------------------------------------
 
@@ -119,157 +120,157 @@ LIBRARY_RULES: Final[tuple[tuple[str, str, tuple[int, ...], tuple[str, ...], int
     ("telegram_bot_token", "telegram_token.TelegramBotTokenDetector", (0,), (":",), 44),
     ("twilio_key", "twilio.TwilioKeyDetector", (0, 1), ("ac", "sk"), 34),
 )
-"""Id, where its patterns are, which of them, signs, word."""
+"""Id, module and class of its patterns, their indices, signs, word."""
 
 RULES: Final[tuple[str, ...]] = tuple(sorted({*(row[0] for row in _OWN), *(row[0] for row in LIBRARY_RULES)}))
 """Ids of all built-in rules."""
 PRIVATE: Final[tuple[str, ...]] = ("hex_token_64", "home_path")
-"""Of those the ones whose hits need not be secrets: a directory's name, a hash."""
+"""Ids of rules whose hits may not be secrets: a directory's name, a hash."""
 CREDENTIALS: Final[tuple[str, ...]] = tuple(name for name in RULES if name not in PRIVATE)
-"""The others."""
+"""Ids of all other rules."""
 
 
-def installed() -> bool:
-    """Whether the library is there that the built-in rules need."""
+def is_library_installed() -> bool:
+    """Return True if the library for built-in rules is installed."""
     return find_spec("detect_secrets") is not None
 
 
-def builtin_rules(ids: tuple[str, ...]) -> list[Rule]:
-    """The built-in rules of these ids. Raises `MissingExtra` where the library is needed and not there."""
-    own = [_own(*row) for row in _OWN if row[0] in ids]
-    return own + [_borrowed(*row) for row in LIBRARY_RULES if row[0] in ids]
+def load_builtin_rules(ids: tuple[str, ...]) -> list[Rule]:
+    """Return the built-in rules with these ids. Raise `MissingExtra` if the library is needed and not installed."""
+    own = [_make_own_rule(*row) for row in _OWN if row[0] in ids]
+    return own + [_load_library_rule(*row) for row in LIBRARY_RULES if row[0] in ids]
 
 
-def _own(name: str, pattern: str, signs: tuple[str, ...], word: int) -> Rule:
+def _make_own_rule(name: str, pattern: str, signs: tuple[str, ...], word: int) -> Rule:
     compiled = re.compile(pattern)
-    return Rule(name, lambda text: _widened([compiled], text), signs, word)
+    return Rule(name, lambda text: _find_whole_words([compiled], text), signs, word)
 
 
-def _borrowed(name: str, place: str, which: tuple[int, ...], signs: tuple[str, ...], word: int) -> Rule:
+def _load_library_rule(name: str, place: str, which: tuple[int, ...], signs: tuple[str, ...], word: int) -> Rule:
     module, _, plugin = place.partition(".")
     try:
         found = getattr(import_module(f"detect_secrets.plugins.{module}"), plugin)
     except ImportError as exc:
-        raise MissingExtra("looking for secrets with the built-in rules", EXTRA) from exc
-    patterns = [_bounded(tuple(found.denylist)[at]) for at in which]
-    return Rule(name, lambda text: _widened(patterns, text), signs, word)
+        raise MissingExtra("the search for secrets with built-in rules", EXTRA) from exc
+    patterns = [_limit_spaces(tuple(found.denylist)[at]) for at in which]
+    return Rule(name, lambda text: _find_whole_words(patterns, text), signs, word)
 
 
-def _bounded(pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """The library's `name = value` patterns try every split of a run of spaces, three times over: eight spaces will do."""
+def _limit_spaces(pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """Limit runs of spaces to eight. The library's `name = value` patterns try every split of such a run, three times over."""
     text = pattern.pattern.replace("(?: *)", "(?: {0,8})").replace("| +|", "| {1,8}|")
     return re.compile(text, pattern.flags)
 
 
 _BEFORE: Final = " \t\r\n=:\"'"
-_BEHIND: Final = " \t\r\n\"'"
-"""What patterns take along with a secret."""
+_AFTER: Final = " \t\r\n\"'"
+"""Characters that patterns match next to a secret."""
 _WORD_END: Final = re.compile(rf"[{_TOKEN}]*+")
 
 
-def _widened(patterns: list[re.Pattern[str]], text: str) -> Iterator[Span]:
-    """Hits without what only surrounds them, up to the end of their word: formats get longer over the years."""
+def _find_whole_words(patterns: list[re.Pattern[str]], text: str) -> Iterator[Span]:
+    """Yield hits without surrounding characters, extended to the end of their word, because key formats get longer over the years."""
     for pattern in patterns:
-        behind = 0
+        previous_end = 0
         for match in pattern.finditer(text):
-            start, end = _secret_of(match)
+            start, end = _get_secret_span(match)
             while start < end and text[start] in _BEFORE:
                 start += 1
-            while start < end and text[end - 1] in _BEHIND:
+            while start < end and text[end - 1] in _AFTER:
                 end -= 1
-            if behind < end > start:
-                behind = _end_of_word(text, end)
-                yield start, behind
+            if previous_end < end > start:
+                previous_end = _find_word_end(text, end)
+                yield start, previous_end
 
 
-def _secret_of(match: re.Match[str]) -> Span:
-    """The secret in a match: its own group where there is one, else the last that is no mere prefix, else all."""
+def _get_secret_span(match: re.Match[str]) -> Span:
+    """Return the secret in a match: its own group, or the last group that is not merely a prefix, or the whole match."""
     names: Any = match.re.groupindex
     if "secret" in names:
         found = match.span("secret")
         return found if found[0] >= 0 else match.span()
     groups = [match.span(at) for at in range(1, match.re.groups + 1)]
-    values = [(start, end) for start, end in groups if end - start >= _LEAST_GROUP or 0 <= match.end() - end <= 1]
+    values = [(start, end) for start, end in groups if end - start >= _MIN_GROUP_CHARS or 0 <= match.end() - end <= 1]
     return values[-1] if values else match.span()
 
 
-_LEAST_GROUP: Final = 16
-"""Characters from which a group of a library's pattern is the secret wherever it stands; a shorter one has to stand last."""
+_MIN_GROUP_CHARS: Final = 16
+"""Minimum characters of a group that is the secret at any position. A shorter group must be the last."""
 
 
-def _end_of_word(text: str, at: int) -> int:
+def _find_word_end(text: str, at: int) -> int:
     found = _WORD_END.match(text, at)
     return found.end() if found else at
 
 
 ALL: Final = "all"
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_PROBE: Final = 1_000
-"""Characters of a text that a new pattern is tried on: enough for a search that is worse than quadratic to show."""
-_PROBES_MOST: Final = 24
+_PROBE_CHARS: Final = 1_000
+"""Characters of a text on which a new pattern is tried: enough to detect a search that is worse than quadratic."""
+_MAX_PROBE_CHARS: Final = 24
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A rule of the user's: what matches is a secret; only its group `secret`, where there is one."""
+    """A user's rule. The secret is its group `secret`, or else the whole match."""
 
     regex: str
     label: str
     """Letters, digits, `_`, `.`, `-`; at most 64."""
 
 
-def trouble(pattern: str, label: str) -> list[tuple[str, str]]:
-    """What is wrong with a pattern of the user's, as (field, message); empty when nothing is."""
+def find_problems(pattern: str, label: str) -> list[tuple[str, str]]:
+    """Return the problems of a user's pattern as (field, message)."""
     found = []
     if not _LABEL.fullmatch(label):
         found.append(("label", "must be 1 to 64 letters, digits, '_', '.' or '-'"))
     elif label in RULES:
-        found.append(("label", f"{label!r} is a built-in rule; give it another name"))
-    reason = _wrong(pattern)
+        found.append(("label", f"{label!r} is the name of a built-in rule; choose another one"))
+    reason = _find_regex_problem(pattern)
     return [*found, ("regex", reason)] if reason else found
 
 
-def _wrong(pattern: str) -> str | None:
+def _find_regex_problem(pattern: str) -> str | None:
     import regex
 
     if len(pattern) > PATTERN_CHARS:
-        return f"has {len(pattern)} characters; a pattern may have {PATTERN_CHARS}"
+        return f"has {len(pattern)} characters; at most {PATTERN_CHARS} are allowed"
     try:
         compiled = regex.compile(pattern)
     except (regex.error, ValueError, OverflowError, RecursionError) as exc:
-        return f"is no regular expression: {exc}"
-    for probe in _probes(pattern):
+        return f"is not a valid regular expression: {exc}"
+    for probe in _make_probes(pattern):
         try:
             if any(match.end() == match.start() for match in compiled.finditer(probe, timeout=PATTERN_PROBE_SECONDS)):
-                return "matches nothing at all: what is replaced must have a character"
+                return "matches the empty string; a match must have at least one character"
         except TimeoutError:
             return (
-                f"took more than {PATTERN_PROBE_SECONDS:g} s on {len(probe)} characters: write it so that it does not try"
-                " a text in every way, with fixed lengths or possessive repeats such as a++"
+                f"took more than {PATTERN_PROBE_SECONDS:g} s on {len(probe)} characters: avoid backtracking,"
+                " for example with fixed lengths or possessive repeats such as a++"
             )
     return None
 
 
-def _probes(pattern: str) -> Iterator[str]:
-    """Texts that a pattern which backtracks too much is slow on: its own characters, again and again."""
+def _make_probes(pattern: str) -> Iterator[str]:
+    """Yield texts that are slow for patterns with excessive backtracking: the pattern's own characters, repeated."""
     yield ""
     yield "Word one, two: 3.14 /a-b_c@d.example \n\t \"x\" 'y' {z}"
     own = list(dict.fromkeys(char for char in pattern if char.isprintable()))
-    for char in list(dict.fromkeys(["a", "0", " ", "-", *own]))[:_PROBES_MOST]:
-        yield char * _PROBE + "\x00"
+    for char in list(dict.fromkeys(["a", "0", " ", "-", *own]))[:_MAX_PROBE_CHARS]:
+        yield char * _PROBE_CHARS + "\x00"
     words = "".join(own)
-    yield (words * _PROBE)[:_PROBE] + "\x00"
+    yield (words * _PROBE_CHARS)[:_PROBE_CHARS] + "\x00"
 
 
-def check(patterns: Sequence[Any], key: str = "patterns") -> None:
-    """Refuse patterns that cannot be used; the error names the place of the first. Raises `InvalidRequest`."""
+def check_patterns(patterns: Sequence[Any], key: str = "patterns") -> None:
+    """Reject patterns that are not valid. Raise `InvalidRequest`, which names the first."""
     for at, pattern in enumerate(patterns):
-        for field, message in trouble(pattern.regex, pattern.label):
+        for field, message in find_problems(pattern.regex, pattern.label):
             place = f"{key}[{at}].{field}"
             raise InvalidRequest(f"{place}: {message}", param=place)
 
 
-def own_rule(pattern: Any) -> Rule:
-    """The rule that a pattern of the user's is; it was checked before."""
+def make_rule(pattern: Any) -> Rule:
+    """Create the rule of a user's pattern that has been checked."""
     import regex
 
     compiled = regex.compile(pattern.regex)
@@ -277,7 +278,7 @@ def own_rule(pattern: Any) -> Rule:
 
 
 def find_matches(compiled: Any, text: str) -> Iterator[Span]:
-    """Where it is. A search that takes too long is begun once more: the machine may have been busy."""
+    """Yield the places of matches. A search that takes too long is repeated once, because the machine may have been busy."""
     group = "secret" if "secret" in compiled.groupindex else 0
     seconds = PATTERN_SECONDS + PATTERN_SECONDS_A_MIB * len(text) / (1 << 20)
     for _ in range(2):
@@ -290,32 +291,32 @@ def find_matches(compiled: Any, text: str) -> Iterator[Span]:
     yield 0, len(text)
 
 
-# -- which of the built-in ones ----------------------------------------------------
+# -- choosing built-in rules -------------------------------------------------------
 
 
-def unknown(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Names that are no built-in rule's, each with what to say of it."""
-    return [(name, _meant(name)) for name in names if name not in RULES and name != ALL]
+def find_unknown(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names that are not built-in rules, each with an error message."""
+    return [(name, _describe_unknown(name)) for name in names if name not in RULES and name != ALL]
 
 
-def _meant(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     near = difflib.get_close_matches(name.lower().replace("-", "_"), RULES, n=1)
-    return f"no rule {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(RULES)}")
+    return f"unknown rule {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(RULES)}")
 
 
-def chosen(
+def choose_rules(
     rules: Sequence[str] | str, exclude: Sequence[str] = (), *, everything: Sequence[str] = CREDENTIALS
 ) -> tuple[str, ...]:
-    """Ids of the built-in rules that are wanted. Raises `InvalidRequest` for one that there is not.
+    """Return the ids of the chosen built-in rules. Raise `InvalidRequest` if one does not exist.
 
     Args:
         rules: ids, or `all`.
-        exclude: those that are not wanted all the same.
-        everything: what `all` stands for.
+        exclude: ids to exclude.
+        everything: the ids that `all` includes.
     """
     wanted = (rules,) if isinstance(rules, str) else tuple(rules)
     for key, names in (("rules", wanted), ("exclude_rules", exclude)):
-        for _, message in unknown(names):
+        for _, message in find_unknown(names):
             raise InvalidRequest(f"{key}: {message}", param=key)
     named = everything if ALL in wanted else wanted
     return tuple(name for name in RULES if (name in named or name in wanted) and name not in exclude)

@@ -276,7 +276,7 @@ async def without_secrets(
         messages: the parsed messages of the body.
         hashed: False if the result is not hashed: then messages are only checked.
     """
-    if hf.guard is None or not (hashed or hf.guard.refuses):
+    if hf.guard is None or not (hashed or hf.guard.is_blocking):
         return body
     clean = await mask_messages(hf.guard, messages)
     if all(new is old for new, old in zip(clean, messages, strict=True)):

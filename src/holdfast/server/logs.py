@@ -42,7 +42,7 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         if self._guard is not None:
-            line = self._guard.told_value(line)
+            line = self._guard.mask_value(line)
         return json.dumps(line, ensure_ascii=False, default=str)
 
 

@@ -85,7 +85,7 @@ def failure(exc: Exception, guard: Guard | None = None) -> Reply:
     Unexpected exceptions are logged with traceback; the client gets no details.
     """
     reply = _failure(exc)
-    return reply if guard is None else msgspec.structs.replace(reply, body=guard.told_value(reply.body))
+    return reply if guard is None else msgspec.structs.replace(reply, body=guard.mask_value(reply.body))
 
 
 def _failure(exc: Exception) -> Reply:

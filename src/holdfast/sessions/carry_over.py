@@ -185,7 +185,7 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, re
         return CarriedOver((), {**origin, "form": None})
     form, text = made
     if engine.guard is not None:
-        text = engine.guard.said(text, "carry_over", ref.id)
+        text = engine.guard.mask_model_text(text, "carry_over", ref.id)
     text = _frame(how.prefix, form, text)
     tail = session.tail
     origin |= {"turn": tail.turn_id, "seq": tail.last_seq, "form": form, "mark": _mark(text)}
@@ -195,8 +195,8 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, re
 def _check_prefix(engine: Engine, prefix: str) -> None:
     if engine.guard is not None:
         sweep = engine.guard.sweep()
-        sweep.text(prefix, "carry_over.prefix", sent=True)
-        sweep.refuse()
+        sweep.clean_text(prefix, "carry_over.prefix", sent=True)
+        sweep.raise_if_blocked()
 
 
 def _frame(prefix: str, form: str, text: str) -> str:

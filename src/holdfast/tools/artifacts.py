@@ -106,7 +106,7 @@ class ArtifactTools:
         text = None if self._guard is None else text_in(data, kind)
         if self._guard is None or text is None:
             return data
-        masked = self._guard.said(text, "artifact", context.session_id)
+        masked = self._guard.mask_model_text(text, "artifact", context.session_id)
         return data if masked == text else masked.encode(charset_of(kind), "replace")
 
     # -- loading -----------------------------------------------------------

@@ -118,7 +118,9 @@ class OpenTurn:
         with engine.hushed():
             made = message_of(message, "message", text_role="assistant")
         if engine.guard is not None:
-            engine.guard.masked([made], place="added")  # what cannot be written must not come to the end of the turn
+            engine.guard.mask_messages(
+                [made], place="added"
+            )  # what cannot be written must not come to the end of the turn
         self._added.append(made)
         if usage is not None:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage

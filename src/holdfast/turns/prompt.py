@@ -365,8 +365,8 @@ def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
     if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
         return value
     sweep = engine.guard.sweep()
-    told = sweep.value(value, key, sent=False)
-    engine.guard.note(sweep.findings, ref.id)
+    told = sweep.clean_value(value, key, sent=False)
+    engine.guard.record(sweep.findings, ref.id)
     return told
 
 

@@ -131,5 +131,5 @@ def read_failure(entry: Entry) -> dict[str, str] | None:
 def _make_error_text(turn: Turn, words: str) -> str:
     """Return an error's message without secrets, cut to the longest that is allowed."""
     guard = turn.engine.guard
-    told = words if guard is None else guard.told(words)
+    told = words if guard is None else guard.mask_text(words)
     return told if len(told) <= ERROR_CHARS else told[:ERROR_CHARS] + "…"
