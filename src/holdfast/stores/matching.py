@@ -1,10 +1,10 @@
 """The part of the store contract about matching: which sessions have a message, and which share entries.
 
-**Digests.** `sightings` finds the digest of every visible entry, and every `Entry.alias`, those of retired entries too, in the
-sessions of a user; withdrawn sessions are left out. Erasing an entry removes its alias, and leaves its digest.
+**Digests.** `sightings` finds the digest of every visible entry, and every `Entry.alias`, including those of retired entries, in the
+sessions of a user; withdrawn sessions are left out. Erasing an entry removes its alias, but not its digest.
 
-**Origins** say which entries of a session are copies of another session's, see `holdfast.domain.origins`. `NewSession.origins`
-brings those of a copy. They go with their session, by `remove` and `replace`.
+**Origins** say which entries of a session are copies of another session's, see `holdfast.domain.origins`. `NewSession.origins` has those
+of a copy. `remove` and `replace` delete the origins of a session.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from holdfast.domain.origins import Origin
 from holdfast.domain.session import SessionRef
 
 _SIZE = 8
-"""Bytes of a key: what a B-tree holds best. Places whose keys meet by chance are told apart by the owner of their session."""
+"""Bytes of a key, the size that a B-tree handles best. Where keys collide, the owner of the session tells places apart."""
 
 
 class Sighting(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A place in a log at which a digest stands."""
+    """A place of a digest in a log."""
 
     ref: SessionRef
     identity: str
     mark: int
-    """Which of the digests that were looked for, by its index."""
+    """Index, among the digests that were searched for, of the one found."""
     seq: int
     digest: bytes
-    """The entry's own: the chain up to and with it."""
+    """The entry's own digest: of the chain up to and including it."""
     live: bool
-    """Whether the entry is on the live path."""
+    """True if the entry is on the live path."""
     last: bool
-    """Whether it is the last visible message of the live path."""
+    """True if it is the last visible message of the live path."""
     updated_at: int
-    """The session's, milliseconds since the epoch."""
+    """The session's, in milliseconds since the epoch."""
 
 
 class MatchingStore(Protocol):
-    """Find messages and copies of them in the sessions of a user. The module says what all methods promise."""
+    """Find messages, and copies of them, in the sessions of a user. The module describes what all methods promise."""
 
     async def sightings(
         self,
@@ -54,50 +54,50 @@ class MatchingStore(Protocol):
         limit: int = 16,
         ends: bool = False,
     ) -> tuple[Sighting, ...]:
-        """Return the places of the last one of `marks` that is in any log; nothing when none is.
+        """Return the places of the last one of `marks` that is in any log; empty if none is.
 
-        The places are of that one mark alone: those in the newest sessions first, and in a session the newest entries first. Costs
-        what is looked for, whatever the number of sessions, of places and of entries.
+        All places are of that one mark: those in the newest sessions first, and in a session the newest entries first. The cost depends on what
+        is searched for, not on the number of sessions, places or entries.
 
         Args:
-            user_id: in the logs of whose sessions.
-            marks: digests, from the least wanted to the most; at most `MARKS`, else `TooLarge`.
-            alias: look for `Entry.alias`, not for the digest of visible entries.
-            session: in this one alone, which is the user's; one that is not there has nothing.
+            user_id: search the logs of this user's sessions.
+            marks: digests, the most wanted one last; at most `MARKS`, else `TooLarge`.
+            alias: search for `Entry.alias` instead of the digests of visible entries.
+            session: search only this session of the user; a session that does not exist has no places.
             limit: 1 to `SIGHTINGS`.
-            ends: find only sessions whose live path ends with the digest, most recently used first, however many other
-                sessions have it somewhere before their end. Not with `alias` or `session`.
+            ends: find only sessions whose live path ends with the digest, the most recently used first, however many other
+                sessions contain it before their end. Not with `alias` or `session`.
         """
         ...
 
     async def share(self, ref: SessionRef, identity: str) -> None:
         """Record that copies of a session are about to be made, so that `sharing` finds it as well.
 
-        Changes neither the session's version nor its times; one that has origins is left unchanged. Raises `SessionNotFound`.
+        Changes neither the session's version nor its times. A session that has origins is left unchanged. Raises `SessionNotFound`.
 
         Args:
-            ref: which session.
-            identity: its identity; another one of its name is `SessionNotFound`.
+            ref: the session.
+            identity: the identity that the session must have, else `SessionNotFound`.
         """
         ...
 
     async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
-        """Return the origins of some sessions of a user by id, in order of `first`. Those that share nothing are left out."""
+        """Return the origins of some sessions of a user by id, in order of `first`, without sessions that share nothing."""
         ...
 
     async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """Return the origins of all sessions of a user that have entries of the session with the identity `source`, by id.
+        """Return, by id, the origins of all sessions of a user that have entries of the session with the identity `source`.
 
-        Costs what is returned, whatever the number of other sessions. Withdrawn sessions are left out.
+        The cost depends on what is returned, not on the number of other sessions. Withdrawn sessions are left out.
         """
         ...
 
 
 @lru_cache(4096)
 def make_scope(tenant: str, user_id: str) -> bytes:
-    """What makes the keys of one user different from those of all others, so that no look-up goes through another's logs."""
-    said = msgspec.json.encode([tenant, user_id])
-    return hashlib.blake2b(said, digest_size=32, person=b"marks").digest()
+    """Return the value that makes one user's keys differ from all others', so that a look-up never reads another user's logs."""
+    data = msgspec.json.encode([tenant, user_id])
+    return hashlib.blake2b(data, digest_size=32, person=b"marks").digest()
 
 
 def make_end_key(scope: bytes, digest: bytes) -> int:
@@ -106,5 +106,5 @@ def make_end_key(scope: bytes, digest: bytes) -> int:
 
 
 def make_key(scope: bytes, mark: bytes) -> int:
-    """A digest as it is indexed: a signed number of 64 bits."""
+    """Return the key under which a digest is indexed: a signed 64-bit number."""
     return int.from_bytes(hashlib.blake2b(mark, digest_size=_SIZE, key=scope).digest(), signed=True)

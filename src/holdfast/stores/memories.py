@@ -1,27 +1,30 @@
-"""The part of the store contract that is about memories: records of what was learned, signals of their recalls, and a diary.
+"""The part of the store contract about memories: records of what was learned, signals of their recalls, and a diary.
 
-A `MemoryStore` is a handle of one tenant, like a store, and every `Store` is one; it may also stand alone (`Holdfast(memory_store=…)`).
+A `MemoryStore` is a handle of one tenant, like a store. Every `Store` is one; a separate one can be given as `Holdfast(memory_store=…)`.
 
-**Owners.** Memories belong to an `Owner`: a user, an agent or, with an empty id, the tenant itself. Nothing of another owner is seen
-or changed by a method that is given one. An owner that nothing was ever written for has version 0 and no memories.
+**Owners.** Memories belong to an `Owner`: a user, an agent or, with an empty id, the tenant itself. A method with an owner reads and
+changes only what belongs to that owner. An owner that nothing was ever written for has version 0 and no memories.
 
-**Writing.** `change_memories` is one transaction, all or nothing, durable as `append` is. Each one that puts a memory, or forgets one that
-was there, adds one to the owner's version; what it wrote has that version. Signals and diary entries alone change no version; what
-changes nothing at all is no write. Numbers go up with every memory that is put first, and are never given again. With `expect` one
-of several writers wins, the others get `StaleMemories`; without, they come one after the other, and none is lost.
+**Writing.** `change_memories` is one transaction, all or nothing, as durable as `append`. Each write that puts a memory, or forgets one
+that existed, adds one to the owner's version; what it wrote has that version. Signals and diary entries alone do not change the
+version, and a change without effect writes nothing. Every new memory gets a higher number than those before it; numbers are never
+reused. Of several writers with the same `expect` one succeeds, and the others get `StaleMemories`; without `expect` they come one
+after the other, and none is lost.
 
-**Dropping** takes all of an owner, the owner's name too: it is as one that nothing was ever written for. What is written for it later has a
-version and numbers above those that it had, so that nobody who knew them takes the one for the other.
+**Dropping** deletes everything of an owner, its name too; afterwards it is like an owner that nothing was ever written for. If
+something is written for it later, versions and numbers continue above the earlier ones, so that callers that remember the earlier
+ones never confuse the two.
 
-**Forgetting** takes a memory's row and its signals, off the disk as `Store.erase` does; a memory that is put in place of what it was
-takes that off the disk too. Diary entries stay: they quote nothing. Readers who go by `since` are not told what was forgotten:
-`total`, or asking for the numbers that they know, says it.
+**Forgetting** deletes a memory's row and its signals, from the disk too as `Store.erase` does; replacing a memory removes the old
+content from the disk too. Diary entries stay: they quote nothing. Readers that use `since` are not notified of forgotten memories;
+they see it in `total`, or by asking for the numbers that they know.
 
-**Bounds** are those of `holdfast.limits`: a memory as JSON (`MEMORY_BYTES`), memories of an owner (`MEMORIES`), put or forgotten at once
-(`MEMORIES_AT_ONCE`), ids, numbers and signals at once (`PAGE`), a diary entry's report (`METADATA_BYTES`), else `TooLarge`. Of a memory the newest `SIGNALS_KEPT` signals are kept, of an owner the newest `DIARY_KEPT`
-diary entries: those that were written last. What can be no memory, by `holdfast.stores.memory_checks`, is `InvalidRequest`.
+**Limits** are those of `holdfast.limits`: a memory as JSON (`MEMORY_BYTES`), memories of an owner (`MEMORIES`), memories put or forgotten
+per call (`MEMORIES_AT_ONCE`), ids, numbers and signals per call (`PAGE`), a diary entry's report (`METADATA_BYTES`); beyond them a
+call raises `TooLarge`. The newest `SIGNALS_KEPT` signals of a memory and the newest `DIARY_KEPT` diary entries of an owner are kept, in
+the order in which they were written. An invalid memory, by `holdfast.stores.memory_checks`, is `InvalidRequest`.
 
-**Order** is that of numbers; of signals and the diary, that in which they were written. Reads cost what they return.
+**Order** is that of numbers; signals and diary entries are in the order in which they were written. Reads cost what they return.
 """
 
 from __future__ import annotations
@@ -38,18 +41,18 @@ class OwnedMemories(msgspec.Struct, frozen=True):
     """Some memories of an owner."""
 
     version: int
-    """Of the owner; 0: nothing was ever written."""
+    """The owner's version; 0: nothing was ever written."""
     memories: tuple[Memory, ...]
     """In order of `number`."""
     total: int = 0
-    """How many the owner has, whatever their status."""
+    """Number of memories that the owner has, whatever their status."""
     has_more: bool = False
     damaged: tuple[int, ...] = ()
-    """Numbers of memories that cannot be decoded; they are left out."""
+    """Numbers of memories that cannot be decoded and are left out."""
 
 
 class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which memories of an owner are asked for: the arguments of `MemoryStore.memories`."""
+    """Which memories of an owner to read: the arguments of `MemoryStore.memories`."""
 
     ids: Collection[str] | None = None
     numbers: Collection[int] | None = None
@@ -61,7 +64,7 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStore(Protocol):
-    """Memories of a tenant. See the module for what all methods promise."""
+    """Memories of a tenant. The module describes what all methods promise."""
 
     async def memories(
         self,
@@ -75,41 +78,41 @@ class MemoryStore(Protocol):
         limit: int = 100,
         descending: bool = False,
     ) -> OwnedMemories:
-        """Memories of an owner, all seen at one moment.
+        """Return memories of an owner, all from one moment.
 
-        What is asked for in several ways at once has to fit all of them.
+        Filters are combined: a memory has to match all of them.
 
         Args:
-            owner: whose.
-            ids: only these; unknown ones are left out.
+            owner: whose memories.
+            ids: only these; unknown ones are ignored.
             numbers: only these.
-            since: only those that were changed behind this version of the owner.
-            status: only those.
-            after: continue behind this number.
+            since: only memories changed after this version of the owner.
+            status: only memories with this status.
+            after: continue after this number.
             limit: 1 to `PAGE`.
             descending: the newest number first.
         """
         ...
 
     async def find_memory(self, memory_id: str) -> Memory:
-        """The memory of that id, whoever's it is. Raises `MemoryNotFound`."""
+        """Return the memory with that id, of any owner. Raises `MemoryNotFound`."""
         ...
 
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
-        """Change memories of an owner; those put, as they are stored now, with the owner's version after it.
+        """Change memories of an owner; return those put, as stored, with the owner's new version.
 
         Args:
-            owner: whose; every memory in `delta` is of it.
-            delta: what changes.
+            owner: whose memories; every memory in `delta` must belong to it.
+            delta: the changes.
             timestamp: milliseconds since the epoch.
             expect: the version that the owner must be at; None: any.
 
         Raises:
             StaleMemories: the owner is at another version.
-            MemoryNotFound: a memory that is put has a number, and is not there, of this owner and with this number.
-            InvalidRequest: one has none, and its id is taken; or it can be no memory, signal, or diary entry.
+            MemoryNotFound: a memory to put has a number, but this owner has no such memory with that number.
+            InvalidRequest: a memory to put has no number, but its id is taken; or a memory, signal or diary entry is invalid.
             TooLarge: a limit would be passed.
         """
         ...
@@ -117,26 +120,26 @@ class MemoryStore(Protocol):
     async def signals(
         self, owner: Owner, *, memory_ids: Collection[str] | None = None, since: int | None = None
     ) -> tuple[Signal, ...]:
-        """Signals of an owner's memories, in the order in which they were written.
+        """Return signals of an owner's memories, in the order in which they were written.
 
         Args:
-            owner: whose.
-            memory_ids: only of these; None: of all.
-            since: only from then on, milliseconds since the epoch.
+            owner: whose memories.
+            memory_ids: only signals of these memories; None: of all.
+            since: only signals from then on, milliseconds since the epoch.
         """
         ...
 
     async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
-        """The newest diary entries of an owner, newest first."""
+        """Return the newest diary entries of an owner, newest first."""
         ...
 
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
-        """Owners for whom something was ever written, with the times (ms) of their last writes, in order of kind and id.
+        """Return owners that something was ever written for, with the times (ms) of their last writes, in order of kind and id.
 
-        One whose memories were all forgotten is among them; one that was dropped is not.
+        An owner whose memories were all forgotten is included; one that was dropped is not.
         """
         ...
 
     async def drop_memories(self, owner: Owner) -> int:
-        """Delete all memories, signals and diary entries of an owner, and its name, off the disk too; how many memories there were."""
+        """Delete all of an owner's memories, signals and diary entries, and its name, from the disk too; return how many memories there were."""
         ...

@@ -1,14 +1,13 @@
 """The part of the store contract about sessions: their names and their own fields.
 
-A session is named by (tenant, user, id): two users may both have a `support-42`. Each session that is created has an `identity`
-of its own, as `NewSession` gives it. What is meant for one session (`Append.identity`, an artifact, an `Ending`) never reaches
-another session of the same name.
+A session is named by (tenant, user, id): two users may both have a `support-42`. Each created session has its own `identity`, which
+`NewSession` sets. What is meant for one session (`Append.identity`, an artifact, an `Ending`) never reaches another session of the
+same name.
 
 **Version.** Every write to a session adds one to its `version`, except where `holdfast.stores.log` says otherwise.
 
-**Replacing and removing.** `replace` and `remove` take all that belongs to a session with it: the log, its media and its
-origins, views, compactions, model calls, idempotency keys and artifacts. State that sessions share and memories belong to no
-session and stay.
+**Replacing and removing.** `replace` and `remove` delete all that belongs to a session: its log, media, origins, views,
+compactions, model calls, idempotency keys and artifacts. State that sessions share, and memories, belong to no session and stay.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> SessionRef:
-        """Return the reference that the session will have."""
+        """The reference that the session will have."""
         return SessionRef(self.user_id, self.id)
 
 
@@ -66,14 +65,14 @@ class SessionPatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """Some sessions, and whether there are more."""
+    """A page of sessions."""
 
     sessions: tuple[Session, ...]
     has_more: bool
 
 
 class SessionStore(Protocol):
-    """Create, read, list, change, replace and remove sessions. The module says what all methods promise."""
+    """Create, read, list, change, replace and remove sessions. The module describes what all methods promise."""
 
     async def create(self, new: NewSession) -> Session:
         """Create a session with an empty log. Raises `SessionExists`."""
@@ -86,7 +85,7 @@ class SessionStore(Protocol):
     async def find(self, session_id: str) -> Session:
         """Return the one session of that id among all users of the tenant.
 
-        Raises `SessionNotFound`, or `AmbiguousSession` when several users have one.
+        Raises `SessionNotFound`, or `AmbiguousSession` if several users have one.
         """
         ...
 
@@ -107,12 +106,12 @@ class SessionStore(Protocol):
         Args:
             user_id: only sessions of this user.
             agent: only sessions of this agent.
-            status: `active` or `closed`. With `now` and `ttl`, an active session that has expired counts as closed, see
-                `Session.expired`; its row still says `active`.
+            status: `active` or `closed`. With `now` and `ttl`, an active session that has expired counts as closed (`Session.expired`),
+                although its row still says `active`.
             now: milliseconds since the epoch.
             ttl: milliseconds.
             limit: 1 to `PAGE`.
-            after: continue after this session, wherever it is listed now; `SessionNotFound` when it is gone.
+            after: continue after this session, at its present position in the list; `SessionNotFound` if it is gone.
             descending: newest first.
         """
         ...
@@ -126,12 +125,12 @@ class SessionStore(Protocol):
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> Removed | None:
-        """Delete a session and all that belongs to it; return what there was, None when there was no such session.
+        """Delete a session and all that belongs to it; return the counts of what was deleted, None if there was no such session.
 
         Args:
-            ref: which session.
+            ref: the session.
             expect: the version it must be at, else `StaleSession`; None: any.
-            artifacts: how many versions of artifacts it must have, else `Conflict`; None: any number.
+            artifacts: the number of artifact versions it must have, else `Conflict`; None: any.
         """
         ...
 
@@ -146,17 +145,17 @@ class SessionStore(Protocol):
     ) -> Appended:
         """Install a whole session, in place of the one of the same name if there is one.
 
-        Nothing of the old session stays, except that its version goes on by one: a caller that expects the old version is stale.
+        Nothing of the old session stays, except that its version continues, so a caller that expects the old version gets `StaleSession`.
 
         Args:
             new: with a `past`, its times, end, usage and calls are those of the past; it counts as used at `timestamp`.
-            entries: the log from its beginning; an `OldEntry` may be retired or erased in it.
-            fresh: raise `SessionExists` when there is a session of that name.
+            entries: the whole log; an `OldEntry` may be retired or erased.
+            fresh: raise `SessionExists` if there is a session of that name.
             ending: withdraw the old session with this ending instead of deleting it, unless it was used since `ended_at`.
-            media: contents that the entries name, by their SHA-256.
+            media: contents that the entries name, by SHA-256.
         """
         ...
 
     async def want(self, ref: SessionRef, holder: str) -> None:
-        """Ask the holder of the session's claim to stop; does nothing when another holder has it. Raises `SessionNotFound`."""
+        """Ask the holder of the session's claim to stop; do nothing if another holder has it. Raises `SessionNotFound`."""
         ...

@@ -109,14 +109,16 @@ class MemoryMethods(Handle):
             if memory.number and here.get(memory.id) != memory.number:
                 raise MemoryNotFound(memory.id)
             if not memory.number and (memory.id in here or memory.id in elsewhere):
-                raise InvalidRequest(f"there is a memory {memory.id} already; what changes has its number", param="put")
+                raise InvalidRequest(
+                    f"memory {memory.id} exists already: to change it, put it with its number", param="put"
+                )
         gone = {id_: here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here}
         first = held.next_memory if held.version else max(held.next_memory, floor + 1)
         fresh = count(first)
         numbers = [memory.number or next(fresh) for memory in delta.put]
         new = next(fresh) - first
         if new and held.held + new - len(gone) > MEMORIES:
-            raise TooLarge(f"there are {held.held} memories; there may be {MEMORIES}", param="put")
+            raise TooLarge(f"the owner has {held.held} memories; the limit is {MEMORIES}", param="put")
         version = (held.version or floor) + 1 if delta.put or gone else held.version
         statuses = await _read_statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
         for memory, body, number in zip(delta.put, payloads, numbers, strict=True):

@@ -143,7 +143,7 @@ class SessionMethods(Handle):
         held = [decode_member(member) for member in members]
         if artifacts not in {None, len(held)}:
             raise Conflict(
-                f"session {session.id!r} has {len(held)} versions of artifacts, not {artifacts}: read them again"
+                f"session {session.id!r} has {len(held)} artifact versions, not {artifacts}: read them again"
             )
         media_count, media_bytes = compute_totals(uses)
         delete_session(tx, members)
