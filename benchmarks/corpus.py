@@ -131,7 +131,9 @@ async def wait_for_index(hf: Holdfast) -> None:
 def make_request(strategy: str, budget: int) -> Request:
     """Return the request that working sets of a table are built for."""
     settings = make_settings(strategy, budget)
-    return Request(strategy=make_strategy(settings), count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
+    return Request(
+        strategy=make_strategy(settings), count=STORED, input_budget=LLM.compute_budget().input, system=(SYSTEM,)
+    )
 
 
 def make_settings(strategy: str, budget: int) -> ContextSettings:

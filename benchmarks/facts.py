@@ -33,7 +33,7 @@ _STATEMENTS = (
 async def measure(run: Run) -> list[Table]:
     """Measure `digest` with and without standing facts."""
     found: Cells = {}
-    for length in run.lengths(LENGTHS):
+    for length in run.select_lengths(LENGTHS):
         report(f"facts: {length:,} messages")
         entries = _make_log(length + 2_000)
         blocks = {

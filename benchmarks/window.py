@@ -262,7 +262,7 @@ _AT = (("short", ENDS[0]), ("long", ENDS[1]))
 def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
     """Return a strategy's view, built from the task and the newest entries."""
     strategy = spec_of(name).policy(SMALL, written=True)
-    request = Request(strategy=strategy, count=STORED, input_budget=LLM.budget().input, system=(SYSTEM,))
+    request = Request(strategy=strategy, count=STORED, input_budget=LLM.compute_budget().input, system=(SYSTEM,))
     log = sample.entries[:length]
     if strategy.summarizer is not None:
         state = _add_summary(request, log)

@@ -324,7 +324,7 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, how: str) -> No
             await served.hf.sweep()
         await dead(pid)
         assert served.hf.tool_registry.kernels is not None
-        await served.hf.tool_registry.kernels.idle()
+        await served.hf.tool_registry.kernels.wait_until_ended()
         assert folders(tmp_path) == []
         (after,) = await run(served, "'x' in globals()")
         assert after["result"] == "False"

@@ -86,7 +86,7 @@ async def test_headers_and_betas_are_added_up() -> None:
 )
 def test_a_clients_own_key_goes_alone(host: str, handed: dict[str, str], sent: dict[str, str]) -> None:
     """As the host takes it, and never beside ours; blotted out of errors like ours."""
-    call = AnthropicModel(f"https://{host}", KEY)._call(HI, handed)
+    call = AnthropicModel(f"https://{host}", KEY)._build_request(HI, handed)
     assert {name: call.headers[name] for name in ("x-api-key", "authorization") if name in call.headers} == sent
     assert all(value.rpartition(" ")[2] in call.secrets for value in sent.values())
 

@@ -181,7 +181,7 @@ async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> No
         clock.now += 1_000
         await at.talk(6)
         assert len(at.pen.prompts) == 1
-        told = await at.compactor.describe(REF, (await at.session()).responder.view_key)
+        told = await at.compactor.report(REF, (await at.session()).responder.view_key)
         assert told["failed"] == {
             "id": 2,
             "error": "the summary is empty",
@@ -195,7 +195,7 @@ async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> No
         clock.now += 1_000
         await at.talk(4)
         assert [one.status for one in await at.found()] == ["failed", "failed", "live"]
-        told = await at.compactor.describe(REF, (await at.session()).responder.view_key)
+        told = await at.compactor.report(REF, (await at.session()).responder.view_key)
         assert told == {"live": 3, "failed": None}
 
 
@@ -203,7 +203,7 @@ async def test_the_pause_that_the_provider_asks_for_is_kept() -> None:
     async with desk(lambda _: [ModelUnavailable("busy", retry_after=600)]) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
-        told = await at.compactor.describe(REF, (await at.session()).responder.view_key)
+        told = await at.compactor.report(REF, (await at.session()).responder.view_key)
         assert told["failed"]["retry_at"] == at.clock.now + 600_000
 
 

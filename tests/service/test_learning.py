@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.agents import Llm
 from holdfast.domain.calibration import Learned, decode_learned
-from holdfast.engine import learning as module
+from holdfast.engine import model_calibration as module
 from holdfast.engine.model_calibration import Learning
 from holdfast.limits import MODELS_LEARNED
 

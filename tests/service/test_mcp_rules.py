@@ -86,7 +86,7 @@ async def test_a_body_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MCP_MESSAGE_BYTES", 10)
     for kind, fits in (("application/json", False), ("text/event-stream", True)):
         response = httpx2.Response(200, headers={"content-type": kind}, stream=httpx2.ByteStream(b"x" * 11))
-        await http._bound(response)
+        await http._limit_body(response)
         if fits:
             assert len(await response.aread()) == 11
         else:

@@ -92,9 +92,9 @@ def test_what_is_configured_as_before_keeps_its_client() -> None:
     turn = roster.copy()
     old, other = roster.llms["default"].client, roster.llms["b"].client
     roster.find_upstream(roster.llms["b"]).calls = 5
-    assert roster.take(build_roster(configured(temperature=0.5, max_tokens=7), clients)) == []
+    assert roster.replace_agents(build_roster(configured(temperature=0.5, max_tokens=7), clients)) == []
     assert (roster.llms["default"].client, roster.llms["default"].max_tokens) == (old, 7)
-    assert roster.take(build_roster(configured(api_key="k"), clients)) == [old]
+    assert roster.replace_agents(build_roster(configured(api_key="k"), clients)) == [old]
     assert roster.llms["default"].client is not old
     assert roster.llms["b"].client is other
     assert roster.find_upstream(roster.llms["b"]).calls == 5

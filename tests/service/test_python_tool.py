@@ -115,7 +115,7 @@ async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
     async with pythonic([code("x"), said("Later.")], tmp_path, python={"max_sessions": 1}) as (desk, stage):
         kernels = desk.hf.tool_registry.kernels
         assert kernels is not None
-        async with kernels.using(("default", "default", "other"), "1"):
+        async with kernels.acquire(("default", "default", "other"), "1"):
             assert content(await desk.ask("go")) == "Later."
         (found,) = await results(desk)
         assert found["status"] == "not_run"

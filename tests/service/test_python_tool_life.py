@@ -128,7 +128,7 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how
                     pass
         assert hf.tool_registry.kernels is not None
         assert len(hf.tool_registry.kernels) == 0
-        await hf.tool_registry.kernels.idle()
+        await hf.tool_registry.kernels.wait_until_ended()
         assert stage.alive == 0
         assert not stage.processes[0].folder.exists()
 
@@ -181,7 +181,7 @@ async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
             assert desk.hf.tool_registry.kernels is hf.tool_registry.kernels
             await session.close()
             assert hf.tool_registry.kernels is not None
-            await hf.tool_registry.kernels.idle()
+            await hf.tool_registry.kernels.wait_until_ended()
         assert [process.closed for process in stage.processes] == [False, True]
 
 
@@ -199,5 +199,5 @@ async def test_the_session_of_a_tenant_that_nobody_serves(tmp_path: Path) -> Non
         assert (len(tenants), len(kernels)) == (0, 1)
         clock.now += 60_000
         await desk.hf.sweep()
-        await kernels.idle()
+        await kernels.wait_until_ended()
         assert [process.closed for process in stage.processes] == [True]

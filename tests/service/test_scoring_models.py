@@ -85,7 +85,7 @@ async def test_a_models_prompt_is_bounded_however_long_the_messages(window: int)
     assert isinstance(rater.client, ToldModel)
     for body in rater.client.bodies:
         tokens = sum(STORED.text(message["content"]) for message in body["messages"])
-        assert tokens <= min(PROMPT_TOKENS, rater.budget(tools=False).input)
+        assert tokens <= min(PROMPT_TOKENS, rater.compute_budget(tools=False).input)
 
 
 async def test_a_message_cannot_pass_for_another_one() -> None:

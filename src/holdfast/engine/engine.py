@@ -131,7 +131,7 @@ class Engine:
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.indexing = Indexing(indexer)
         self.index = index
-        self.scoring = Scoring(self.store, roster.scorer, clock, self.warm.rate)
+        self.scoring = Scoring(self.store, roster.find_scorer, clock, self.warm.rate)
         if of is not None:  # figures are the server's, not a tenant's
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
             self.scoring.counts = of.scoring.counts
@@ -324,16 +324,16 @@ class Indexing:
         self._again: dict[SessionRef, Session] = {}
         self._closed = False
 
-    def soon(self, ref: SessionRef, session: Session) -> None:
+    def schedule(self, ref: SessionRef, session: Session) -> None:
         """Have it told of a session, in the background; while it is at that one, once more behind that."""
         if self._indexer is None or self._closed:
             return
         if ref in self._tasks:
             self._again[ref] = session
             return
-        self._tasks[ref] = asyncio.create_task(self._told(self._indexer, ref, session), name=f"indexing {ref.id}")
+        self._tasks[ref] = asyncio.create_task(self._index(self._indexer, ref, session), name=f"indexing {ref.id}")
 
-    async def _told(self, indexer: Indexer, ref: SessionRef, session: Session) -> None:
+    async def _index(self, indexer: Indexer, ref: SessionRef, session: Session) -> None:
         newest: Session | None = session
         try:
             while newest is not None:

@@ -88,7 +88,7 @@ class Leases:
         """The lease while the block runs, as what tells whether it still is; None: another process has it."""
         name = f"{what} {await self.name()}"
         async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
-            yield lease.kept if lease is not None else None
+            yield lease.keep if lease is not None else None
 
     def renewed(self) -> None:
         """The index is another one: it has a name of its own."""

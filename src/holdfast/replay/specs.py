@@ -60,7 +60,7 @@ class Spec(msgspec.Struct, frozen=True):
         return self.has_summaries and self.options.get(_SUMMARIZER) not in NOBODY
 
     @property
-    def find_summarizer(self) -> str | None:
+    def summarizer(self) -> str | None:
         """Who writes its summaries; None where it does not say."""
         named = self.options.get(_SUMMARIZER)
         return str(named) if self.summarizes and named is not None else None

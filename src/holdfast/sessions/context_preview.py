@@ -176,7 +176,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
     if look.explain and found.built.request.strategy.summarizer is not None:
-        found = found._replace(summaries=await engine.compactor.describe(ref, responder.view_key))
+        found = found._replace(summaries=await engine.compactor.report(ref, responder.view_key))
     return found._replace(departures=log.found)
 
 
