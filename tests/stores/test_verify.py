@@ -50,7 +50,7 @@ SAYS = {
     "a count": "message 1 has a wrong running total",
     "a total": "message 5 has a wrong running total",
     "a unit": "message 2 is in a wrong unit",
-    "a turn": "message 2 is in a turn before the one before it",
+    "a turn": "message 2 is in an earlier turn than the message before it",
     "revived": "message 5 has a wrong running total",
     "retired": "message 5 has a wrong running total",
     "retired alone": "message 2 is retired by the wrong entry",
@@ -78,5 +78,5 @@ async def test_verify_finds(database: Path, what: str) -> None:
     if what == "no JSON":
         assert "message 1 is damaged" in str(told.value)
     else:
-        assert str(told.value) == f"session 's1': {SAYS.get(what, 'its counters are not those of its log')}"
+        assert str(told.value) == f"session 's1': {SAYS.get(what, 'its counters do not match its log')}"
     await store.close()

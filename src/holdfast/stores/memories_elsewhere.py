@@ -1,4 +1,4 @@
-"""A store whose memories are kept elsewhere: by a `MemoryStore` of somebody's own, one a tenant."""
+"""A store whose memories are kept in a separate `MemoryStore`, one per tenant."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _METHODS: Final = frozenset(name for name in vars(MemoryStore) if not name.start
 
 
 class SeparateMemoryStore(StoreWrapper):
-    """Passes on to the memory store what is its, and everything else to the store.
+    """Passes methods of `MemoryStore` on to a separate memory store, and all others to the store.
 
     Args:
         inner: the store.
-        opened: gives a tenant's memory store; whoever opened that closes it.
+        opened: returns a tenant's memory store; the caller that opened that store closes it.
     """
 
     def __init__(self, inner: Store, opened: Callable[[str], MemoryStore]) -> None:
@@ -26,16 +26,16 @@ class SeparateMemoryStore(StoreWrapper):
         self._memories = opened(inner.tenant)
 
     def wrap(self, inner: Store) -> Self:
-        """The same of another tenant."""
+        """Return the same wrapper for another tenant."""
         return type(self)(inner, self._opened)
 
     def __getattribute__(self, name: str) -> Any:
-        """What is the memory store's comes from there."""
+        """Look up methods of `MemoryStore` in the separate memory store."""
         if name in _METHODS:
             return getattr(self._memories, name)
         return super().__getattribute__(name)
 
 
 def separate_memories(store: Store, opened: Callable[[str], MemoryStore] | None) -> Store:
-    """`store`, with memories where `opened` says; None: in the store itself."""
+    """Return `store` with its memories in the stores that `opened` returns; None: `store` itself."""
     return store if opened is None else SeparateMemoryStore(store, opened)  # type: ignore[abstract]  # the rest is passed on

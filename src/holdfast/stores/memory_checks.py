@@ -1,4 +1,4 @@
-"""What every store of memories refuses before it begins: what can be no memory, no owner, no signal, no diary entry."""
+"""Checks that every memory store makes before it begins: of owners, memories, signals and diary entries."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from holdfast.stores.checks import check_id, check_json, check_kind, check_limit
 from holdfast.stores.memories import MemoryQuery
 
 DIGEST_BYTES: Final = 64
-"""Longest digest of a question."""
+"""Maximum size of a question's digest."""
 _KINDS: Final = get_args(OwnerKind)
 _TIMES: Final = ("created_at", "updated_at", "valid_from", "valid_until", "promoted_at", "reviewed_at")
 _NUMBERS: Final = 2**62
-"""Above all numbers and times that a database is asked for."""
+"""An exclusive upper bound for numbers and times in a database."""
 _ID: Final = re.compile("mem_[0-9a-f]{32}")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOBODY: Final = Owner("app")
@@ -39,78 +39,78 @@ _decode = msgspec.json.Decoder(Memory).decode
 
 
 def check_owner(owner: Owner) -> None:
-    """Refuse what can have no memories."""
+    """Refuse an invalid owner."""
     check_kind(owner, "owner", Owner, "an Owner")
     kind, id_ = owner
     if kind not in _KINDS:
-        raise InvalidRequest(f"an owner is a {', '.join(_KINDS)}, not {kind!r:.80}", param="owner")
+        raise InvalidRequest(f"an owner's kind must be one of {', '.join(_KINDS)}, not {kind!r:.80}", param="owner")
     if kind != "app":
         check_id(id_, "owner")
     elif id_:
-        raise InvalidRequest("the tenant's own memories have an owner without an id", param="owner")
+        raise InvalidRequest(f"an owner of kind app must have an empty id, not {id_!r:.80}", param="owner")
 
 
 def keep_possible_ids(ids: Iterable[str]) -> list[str]:
-    """Those that can be ids of memories, each once: a store need not be asked for others."""
+    """Return those of some texts that can be ids of memories, each once. A store need not be asked for the others."""
     return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
 
 
 def check_ids(ids: Collection[str] | None, param: str) -> None:
-    """Refuse ids that are none, or too many at once."""
+    """Refuse invalid ids, and too many at once."""
     if len(ids or ()) > PAGE:
-        raise TooLarge(f"{len(ids or ())} ids at once; there may be {PAGE}", param=param)
+        raise TooLarge(f"{len(ids or ())} ids at once; at most {PAGE} are allowed", param=param)
     for id_ in ids or ():
         check_id(id_, param)
 
 
 def check_query(owner: Owner, asked: MemoryQuery) -> None:
-    """Refuse to look for memories that cannot be."""
+    """Refuse an invalid query for memories."""
     check_owner(owner)
     check_limit(asked.limit)
     check_ids(asked.ids, "ids")
     if len(asked.numbers or ()) > PAGE:
-        raise TooLarge(f"{len(asked.numbers or ())} numbers at once; there may be {PAGE}", param="numbers")
+        raise TooLarge(f"{len(asked.numbers or ())} numbers at once; at most {PAGE} are allowed", param="numbers")
     if asked.status is not None and asked.status not in get_args(Status):
         raise InvalidRequest(f"status must be one of {', '.join(get_args(Status))}", param="status")
 
 
 def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
-    """The bytes to store for the memories that are put, see `decode_memory`; refuses what cannot be written."""
+    """Return the bytes to store for the memories that are put, see `decode_memory`. Raises `InvalidRequest`, `TooLarge`."""
     check_owner(owner)
     many = len(delta.put) + len(delta.forget)
     if many > MEMORIES_AT_ONCE:
-        raise TooLarge(f"{many} memories at once; there may be {MEMORIES_AT_ONCE}", param="put")
+        raise TooLarge(f"{many} memories at once; at most {MEMORIES_AT_ONCE} are allowed", param="put")
     put = {memory.id for memory in delta.put}
     if len(put) < len(delta.put) or not put.isdisjoint(delta.forget):
-        raise InvalidRequest("one write puts a memory once, and does not forget it", param="put")
+        raise InvalidRequest("one write can put a memory only once, and cannot forget it as well", param="put")
     check_ids(delta.forget, "forget")
     if len(delta.signals) > PAGE:
-        raise TooLarge(f"{len(delta.signals)} signals at once; there may be {PAGE}", param="signals")
+        raise TooLarge(f"{len(delta.signals)} signals at once; at most {PAGE} are allowed", param="signals")
     for at, signal in enumerate(delta.signals):
         _check_signal(signal, f"signals[{at}]")
     _check_number(delta.signals_before, "signals_before")
     if len(delta.diary) > DIARY_KEPT:
-        raise TooLarge(f"{len(delta.diary)} diary entries at once; there may be {DIARY_KEPT}", param="diary")
+        raise TooLarge(f"{len(delta.diary)} diary entries at once; at most {DIARY_KEPT} are allowed", param="diary")
     for at, entry in enumerate(delta.diary):
         _check_entry(entry, f"diary[{at}]")
     return [_encode_memory(owner, memory, f"put[{at}]") for at, memory in enumerate(delta.put)]
 
 
 def check_change(timestamp: int, expect: int | None) -> None:
-    """Refuse a time or a version that is none."""
+    """Refuse an invalid time or version."""
     _check_number(timestamp, "timestamp")
     _check_number(expect, "expect")
 
 
 def decode_memory(data: bytes, owner: Owner, number: int, version: int) -> Memory:
-    """A memory from the bytes that a store keeps of it, and what it keeps beside them."""
+    """Return a memory from its stored bytes, and from the owner, number and version that are stored next to them."""
     return msgspec.structs.replace(_decode(data), owner=owner, number=number, version=version)
 
 
 def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
-    """A memory as JSON, without what a store keeps beside it."""
+    """Return a memory as JSON, without the fields that are stored next to it. Raises `InvalidRequest`, `TooLarge`."""
     if memory.owner != owner:
-        raise InvalidRequest(f"{param} is a memory of another owner", param=f"{param}.owner")
+        raise InvalidRequest(f"{param} belongs to another owner", param=f"{param}.owner")
     if not _ID.fullmatch(memory.id):
         raise InvalidRequest(f"{param}.id must be mem_ and 32 hexadecimal digits", param=f"{param}.id")
     for name in ("importance", "trust"):
@@ -129,21 +129,21 @@ def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
     try:
         read = _decode(data)
     except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"{param} has a field that is not of its type: {exc}", param=param) from exc
+        raise InvalidRequest(f"{param} has a field of the wrong type: {exc}", param=param) from exc
     _check_fields(read, param)
     return data
 
 
 def _check_fields(memory: Memory, param: str) -> None:
-    """Refuse texts and names that a memory cannot have."""
+    """Refuse invalid texts and names of a memory."""
     if not memory.content.strip():
-        raise InvalidRequest(f"{param}.content is empty: a memory says something", param=f"{param}.content")
+        raise InvalidRequest(f"{param}.content is empty: a memory needs a text", param=f"{param}.content")
     if len(memory.tags) > MEMORY_TAGS:
         raise TooLarge(f"{param} has {len(memory.tags)} tags; it may have {MEMORY_TAGS}", param=f"{param}.tags")
     for tag in memory.tags:
         if not tag.strip() or len(tag) > MEMORY_TAG_CHARS or _CONTROL.search(tag):
-            rule = f"1 to {MEMORY_TAG_CHARS} characters, none of them a line's end or another control character"
-            raise InvalidRequest(f"{param}.tags has one that is no tag: {rule}", param=f"{param}.tags")
+            rule = f"it must have 1 to {MEMORY_TAG_CHARS} characters, without line breaks or other control characters"
+            raise InvalidRequest(f"{param}.tags has an invalid tag: {rule}", param=f"{param}.tags")
     if memory.agent is not None:
         check_id(memory.agent, f"{param}.agent")
     for source in memory.sources:
@@ -151,7 +151,7 @@ def _check_fields(memory: Memory, param: str) -> None:
         check_id(source.user_id, f"{param}.sources")
     others = (*memory.supersedes, *(() if memory.superseded_by is None else (memory.superseded_by,)))
     if len(keep_possible_ids(others)) < len(set(others)):
-        raise InvalidRequest(f"{param} names another memory by what is no id", param=f"{param}.supersedes")
+        raise InvalidRequest(f"{param} refers to another memory by an invalid id", param=f"{param}.supersedes")
 
 
 def _check_signal(signal: Signal, param: str) -> None:
@@ -174,6 +174,6 @@ def _check_entry(entry: DiaryEntry, param: str) -> None:
 
 
 def _check_number(value: Any, param: str) -> None:
-    """Refuse a time, or a version, that does not fit into what databases keep; None is none."""
+    """Refuse a time or version that does not fit into a database's columns; None is allowed."""
     if value is not None and (not isinstance(value, int) or abs(value) >= _NUMBERS):
-        raise InvalidRequest(f"{param} must be a whole number below 2 to the 62nd", param=param)
+        raise InvalidRequest(f"{param} must be a whole number below 2**62", param=param)

@@ -1,4 +1,4 @@
-"""Work out what a write makes of a scope's state and artifacts. Pure; every store uses it."""
+"""Compute how a write changes a scope's state and artifacts. Pure functions that every store uses."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decode_value(key: str, data: bytes) -> Any:
-    """Decode what is stored under a key of the state. Raises `StoreCorrupt`."""
+    """Decode the stored value of a state key. Raises `StoreCorrupt`."""
     try:
         return _decode(data)
     except msgspec.MsgspecError as exc:
-        raise StoreCorrupt(f"the value of the state key {key!r:.80} is damaged; set it again ({exc})") from exc
+        raise StoreCorrupt(f"the value of the state key {key!r:.80} is damaged ({exc}): set it again") from exc
 
 
 def change_values(
     scope: Scope, stored: Mapping[str, bytes], delta: Mapping[str, Change], *, keys: int, size: int
 ) -> tuple[dict[str, bytes | None], int, int]:
-    """Return what is under each changed key afterwards, as JSON, and how many keys and bytes the scope has then.
+    """Return the new value of each changed key as JSON, and the scope's numbers of keys and bytes afterwards.
 
-    Setting or deleting a key needs no old value.
+    Setting or deleting a key does not need the old value.
 
     Raises:
         InvalidRequest: see `holdfast.domain.state.apply_change`.
         TooLarge: a limit would be passed.
-        StoreCorrupt: a value that is added to cannot be decoded.
+        StoreCorrupt: a value to increment or extend cannot be decoded.
     """
     keys_before, size_before, after = keys, size, dict[str, bytes | None]()
     for name, change in delta.items():
@@ -49,7 +49,7 @@ def change_values(
 
 
 class KnownName(NamedTuple):
-    """A name of artifacts that is in use; without a name one that is free."""
+    """An artifact name in use and its versions; with an empty name, one that is free."""
 
     name: str = ""
     next_version: int = 0
@@ -59,39 +59,39 @@ class KnownName(NamedTuple):
 
 
 def check_name(known: KnownName, new: NewArtifact) -> None:
-    """Refuse a name that differs from one in use in case or Unicode form alone. Raises `Conflict`."""
+    """Refuse a name that differs from one in use only in case or Unicode form. Raises `Conflict`."""
     if known.name not in ("", new.name):
         raise Conflict(
-            f"{new.name!r} differs from the artifact {known.name!r} in case or Unicode form alone:"
-            " save it under that name, or under one that is more different"
+            f"{new.name!r} differs from the artifact {known.name!r} only in case or Unicode form:"
+            " use exactly that name, or a clearly different one"
         )
 
 
 def check_artifact_room(
     known: KnownName, new: NewArtifact, *, names: int, versions: int, size: int, room: int | None
 ) -> None:
-    """Refuse one name, version or byte too many; the scope has so many now. Raises `TooLarge`."""
+    """Refuse a version that exceeds a limit on names, versions or bytes, given the scope's present totals. Raises `TooLarge`."""
     where = "the user" if new.name.startswith("user:") else "the session"
     if known.versions >= ARTIFACT_VERSIONS:
-        raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, as many as there may be", param="name")
+        raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, which is the limit", param="name")
     if not known.name and names >= ARTIFACT_NAMES:
-        raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, as many as there may be", param="name")
+        raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, which is the limit", param="name")
     if versions >= ARTIFACTS:
-        raise TooLarge(f"{where} has {ARTIFACTS} versions of artifacts, as many as there may be", param="name")
+        raise TooLarge(f"{where} has {ARTIFACTS} artifact versions, which is the limit", param="name")
     if room is not None and size + new.size > room:
         raise TooLarge(
-            f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; it may have {room}",
+            f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; the limit is {room}",
             param="data",
         )
 
 
 def add_version(known: KnownName, new: NewArtifact) -> tuple[Artifact, KnownName]:
-    """Return the next version of a name, and what is known of the name then."""
+    """Return the next version of a name, and the name's totals with it."""
     version, size = known.next_version, known.bytes + new.size
     fields = {name: getattr(new, name) for name in new.__struct_fields__}
     return Artifact(version=version, **fields), KnownName(new.name, version + 1, version, known.versions + 1, size)
 
 
 def is_same_content(found: Artifact, new: NewArtifact) -> bool:
-    """Return True if a version is what is to be saved: it was saved by an attempt before."""
+    """Return True if a stored version equals the one to save, because an earlier attempt saved it."""
     return (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type)

@@ -1,4 +1,4 @@
-"""Work out what a write makes of a session. Pure; every store uses it."""
+"""Compute how a write changes a session. Pure functions that every store uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 STALLED: Final = 25_000
-"""Milliseconds that an expired claim still holds if its process is running on this host."""
+"""Milliseconds for which an expired claim still holds if its process is running on this host."""
 
 
 def new_session(tenant: str, new: NewSession) -> Session:
@@ -54,7 +54,7 @@ def new_session(tenant: str, new: NewSession) -> Session:
 def install_session(
     tenant: str, new: NewSession, past: Past, before: Session | None, tail: Tail, *, live: int, size: int
 ) -> Session:
-    """Return a session that takes the place of `before`, with `live` of its entries on the live path and `size` bytes."""
+    """Return a session that replaces `before`, with `live` entries on the live path and `size` bytes."""
     session = new_session(tenant, new)
     return evolve(
         session,
@@ -74,7 +74,7 @@ def install_session(
 
 
 def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
-    """Return the session after `patch`. Raises `StoreCorrupt` unless it replaces every damaged field."""
+    """Return the session after `patch`. Raises `StoreCorrupt` unless the patch replaces every damaged field."""
     given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}
     evolve(old, damaged=tuple(name for name in old.damaged if name not in given)).require_intact()
     delta = {} if isinstance(patch.state, UnsetType) else patch.state
@@ -95,14 +95,14 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
 
 
 def is_use(write: Append) -> bool:
-    """Return True if a write uses the session: not if it only saves what was derived from it."""
+    """Return True if a write counts as use of the session; saving only what was derived from it does not."""
     if write.entries or write.calls or write.state_delta or write.retire_from is not None:
         return True
     return not (write.views or write.compactions or write.claim or write.release)
 
 
 def refuse_stale(session: Session, write: Append) -> None:
-    """Refuse a write that expects something else than the session is. Raises `StaleSession`, `SessionExpired`, `StaleState`."""
+    """Refuse a write whose expectations the session does not meet. Raises `StaleSession`, `SessionExpired`, `StaleState`."""
     check_version(session, write.expect)
     if write.ttl is not None and is_use(write) and session.expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
@@ -114,7 +114,7 @@ def advance_session(
 ) -> Session:
     """Return the session after a write that grows its live path by `live` entries and its log by `size` bytes.
 
-    It is the same object when the write only saves views and failed compactions.
+    Returns the same object if the write only saves views and failed compactions.
     """
     if claim != session.claim:
         session = evolve(session, claim=claim)
@@ -144,7 +144,7 @@ def advance_session(
 
 
 def resolve_claim(session: Session, write: Append) -> Claim | None:
-    """Return the session's claim after `write`. Raises `SessionBusy`."""
+    """Return the session's claim after `write`; None if it has none. Raises `SessionBusy`."""
     claim = session.claim if write.claim is None else _take_claim(session, write.claim, write.timestamp)
     return None if claim is not None and claim.holder == write.release else claim
 
@@ -155,15 +155,15 @@ def _take_claim(session: Session, new: Claim, timestamp: int) -> Claim:
         if old is not None and (until := compute_claim_end(old, timestamp)) > timestamp:
             raise SessionBusy(session.id, until=until)
         return new
-    # A holder that renews may not have heard yet that the claim is wanted.
+    # A holder that renews may not have seen yet that the claim is wanted.
     return Claim(new.holder, new.until, new.wanted or old.wanted)
 
 
 def compute_claim_end(claim: Claim, now: int) -> int:
-    """Return until when a claim keeps other turns out, as far as is known now; milliseconds since the epoch.
+    """Return until when a claim keeps other turns out, as far as is known now, in milliseconds since the epoch.
 
-    Its holder may be slow: a blocked event loop, or a process that was stopped for a moment, renews nothing. On its own host
-    that can be told from a dead one, so its turn keeps the session for longer.
+    A slow holder, for example with a blocked event loop or in a process that was stopped for a moment, does not renew its claim.
+    On its own host such a process can be told from a dead one, so its turn keeps the session for longer.
     """
     is_slow = claim.until <= now < claim.until + STALLED and is_alive(claim.holder)
     return claim.until + STALLED if is_slow else claim.until
@@ -180,20 +180,22 @@ def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any],
 
     Args:
         expected: the values that some keys must have, None: no value.
-        state: the values of the same keys, prefix included.
+        state: the present values of the same keys, prefix included.
         version: of the scope, or of the session for its own state.
 
     Raises:
-        StaleState: names the key, and not the value.
+        StaleState: names the key, but not its value.
     """
     for key, value in (expected or {}).items():
         if not same(state.get(key), value):
-            stands = "nothing" if state.get(key) is None else "something else"
-            raise StaleState(f"under {key!r:.80} there is {stands}, not what is expected", version=version, key=key)
+            actual = "none" if state.get(key) is None else "another one"
+            raise StaleState(
+                f"the state key {key!r:.80} does not have the expected value: it has {actual}", version=version, key=key
+            )
 
 
 def unless_unset(value: Any, old: Any) -> Any:
-    """Return `value`, or `old` where it is UNSET."""
+    """Return `value`, or `old` if it is UNSET."""
     return old if isinstance(value, UnsetType) else value
 
 
@@ -201,28 +203,28 @@ def unless_unset(value: Any, old: Any) -> Any:
 
 
 def list_media(entry: NewEntry) -> tuple[bytes, ...]:
-    """Return the contents that `entry` names: an erased one none."""
+    """Return the hashes of the contents that `entry` names; none for an erased entry."""
     return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
 
 
 def refuse_missing_media(new: Sequence[NewEntry], there: Collection[bytes]) -> None:
-    """Refuse entries that name contents which are neither stored nor brought. Raises `InvalidMessage`."""
+    """Refuse entries that name contents which are neither stored nor part of the write. Raises `InvalidMessage`."""
     for at, entry in enumerate(new):
         for sha256 in list_media(entry):
             if sha256 not in there:
                 raise InvalidMessage(
-                    f"messages[{at}] names the content {sha256.hex()}, which the session does not have: bring it too",
+                    f"messages[{at}] names the content {sha256.hex()}, which the session does not have: send it with the write",
                     param=f"messages[{at}]",
                 )
 
 
 def is_late(new: NewCompaction, compactions_from: int) -> bool:
-    """Return True for a compaction that may quote what was erased or dropped while it was made."""
+    """Return True for a compaction that may quote something that was erased or dropped while it was made."""
     return new.built_at is not None and new.built_at < compactions_from
 
 
 def make_stored_compaction(id_: int, new: NewCompaction, *, late: bool, holds: bool) -> StoredCompaction:
-    """Return a compaction as it is stored: `live` only if log and view are still as they were when it was made."""
+    """Return a compaction as it is stored: `live` only if log and view are unchanged since it was made."""
     fields = asdict(new)
     del fields["built_at"]
     if late:

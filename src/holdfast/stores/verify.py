@@ -1,4 +1,4 @@
-"""Whether a log is what it says: order, totals, units and digest chain worked out anew, through any store."""
+"""Verify a log: recompute order, totals, units and digest chain, through any store."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from holdfast.stores.base import Store
 
 
 async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
-    """Re-derive a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
+    """Recompute a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
 
     Returns:
-        How many entries were read.
+        The number of entries read.
 
     Raises:
-        StoreCorrupt: something does not fit; says the session and `seq`.
+        StoreCorrupt: something does not match; names the session and `seq`.
         SessionNotFound: no such session.
     """
     while True:
         session = (await store.get(ref)).require_intact()
         try:
             return await _verify_at(store, session, page)
-        except TypeError as exc:  # SQLite gives what a damaged row holds, whatever its column's type
+        except TypeError as exc:  # SQLite returns whatever a damaged row holds, of any type
             raise StoreCorrupt(f"session {ref.id!r}: a row is damaged: {exc}") from exc
         except StoreCorrupt:
-            # What was read page by page need not fit together when somebody wrote in between.
+            # Pages may not fit together if another client wrote to the session in between.
             if (await store.get(ref)).version == session.version:
                 raise
 
@@ -47,7 +47,7 @@ async def _verify_at(store: Store, session: Session, page: int) -> int:
 
 
 class _LogReplay:
-    """The live path as it was at each entry of a log, read in order and compared."""
+    """Replays a log in order and compares each entry with the live path at that point."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,7 +55,7 @@ class _LogReplay:
         self.read = 0
 
     def grow(self, entry: Entry) -> None:
-        """The next entry of the log."""
+        """Check the next entry of the log."""
         leaves = math.inf if entry.retired_by is None else entry.retired_by
         self._check(entry.seq == self.read, "is missing")
         self._path.leave(entry.seq)
@@ -65,16 +65,16 @@ class _LogReplay:
         self.read += 1
 
     def finish(self) -> None:
-        """The end of the log: the session's own counters have to agree."""
+        """Check the session's own counters after the last entry."""
         self._check(self.read == self._session.tail.next_seq, "is missing")
         self._path.leave(math.inf)
         tail = msgspec.structs.replace(self._path.tail, next_seq=self.read)
         if tail != self._session.tail or self._path.live != self._session.messages:
-            raise StoreCorrupt(f"session {self._session.id!r}: its counters are not those of its log")
+            raise StoreCorrupt(f"session {self._session.id!r}: its counters do not match its log")
 
     def _derive_tail(self, tail: Tail, entry: Entry) -> Tail:
-        """The tail after `entry`, worked out anew; what is stored has to be the same."""
-        self._check(entry.turn_id >= max(tail.turn_id, 0), "is in a turn before the one before it")
+        """Return the recomputed tail after `entry`; check the stored values against it."""
+        self._check(entry.turn_id >= max(tail.turn_id, 0), "is in an earlier turn than the message before it")
         new = NewEntry(
             message=entry.message,
             tokens=entry.tokens,
@@ -85,7 +85,7 @@ class _LogReplay:
         (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
         self._check(again.total == entry.total, "has a wrong running total")
         self._check(again.unit == entry.unit, "is in a wrong unit")
-        if entry.erased or _has_former_digest(again, entry, tail):  # its stored digest stands for what it said
+        if entry.erased or _has_former_digest(again, entry, tail):  # its stored digest is that of its original content
             return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
         self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
         return after
@@ -96,7 +96,7 @@ class _LogReplay:
 
 
 def _has_former_digest(again: Entry, entry: Entry, tail: Tail) -> bool:
-    """Whether it was written when messages counted otherwise, and says what it said then."""
+    """Return True if the entry has a digest that an earlier version of Holdfast computed from the same content."""
     if again.digest == entry.digest:
         return False
     return entry.digest in former_chains(tail.digest, as_sent(entry.message, entry.metadata))

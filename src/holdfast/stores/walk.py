@@ -1,4 +1,4 @@
-"""All of something, however much, in pages and while others write: tenants, owners of memories, sessions, a log up to an entry."""
+"""Iterate over everything of a kind, in pages and while other clients write: tenants, owners of memories, sessions, a log's entries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.stores.memories import MemoryStore
 from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100
-"""Tenants, or owners, that are read at a time."""
+"""Tenants or owners per page."""
 ENTRIES: Final = 32
-"""Entries that are read at a time."""
+"""Entries per page."""
 
 
 async def iterate_tenants(store: Store) -> AsyncIterator[str]:
-    """All tenants of a store's database that have anything, in order; its own too."""
+    """Yield all tenants of a store's database that have any data, in order, including the store's own."""
     last = ""
     while page := await store.tenants(after=last, limit=_PAGE):
         for tenant in page:
@@ -31,7 +31,7 @@ async def iterate_tenants(store: Store) -> AsyncIterator[str]:
 
 
 async def iterate_owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]:
-    """Owners of a tenant's memories for whom something was ever written, in order, each with when (ms) that last was."""
+    """Yield owners that something was ever written for, in order, each with the time (ms) of its last write."""
     after: Owner | None = None
     while True:
         page = await store.memory_owners(after=after, limit=_PAGE)
@@ -45,14 +45,14 @@ async def iterate_owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]
 async def iterate_session_pages(
     store: Store, *, size: int | None = None, descending: bool = False, **filters: Any
 ) -> AsyncIterator[tuple[Session, ...]]:
-    """Sessions by `updated_at`, oldest first, in pages; one that is written to meanwhile may come again, none is missed.
+    """Yield sessions by `updated_at`, oldest first, in pages. One that is written to in the meantime may come twice; none is missed.
 
-    A page is read before the one before it is done with, so whoever gets one may delete what it holds.
+    The next page is read before a page is yielded, so the caller may delete the sessions of a page.
 
     Args:
         store: of the tenant.
-        size: sessions of a page, at most `PAGE`; None: that many.
-        descending: newest first; then one that is written to before its turn came is missed.
+        size: sessions per page, at most `PAGE`; None: `PAGE`.
+        descending: newest first; then a session that is written to before its turn is missed.
         filters: see `Store.list`.
     """
     asked = {**filters, "limit": size or PAGE, "descending": descending}
@@ -66,7 +66,7 @@ async def iterate_session_pages(
 
 
 async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str, Any]) -> SessionPage:
-    """The page behind the last session of a page that still stands where it stood: behind one that moved others are missed."""
+    """Return the page after the last session that has not moved since it was read, since a moved one would skip others."""
     for session in reversed(last):
         try:
             page = await store.list(**asked, after=session.ref)
@@ -80,9 +80,9 @@ async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str
 async def iterate_unchanged_sessions(
     store: Store, until: int, *, status: str | None = None, user_id: str | None = None
 ) -> AsyncIterator[Session]:
-    """Sessions that were not changed, used or ended after `until`, milliseconds since the epoch; the longest unchanged first.
+    """Yield sessions not changed, used or ended after `until` (milliseconds since the epoch), the longest unchanged first.
 
-    Whoever is given one may delete it before the next. Of a closed session what counts is its end, not its use.
+    The caller may delete a session before it asks for the next one. For a closed session the time of its end counts, not its last use.
     """
     async for page in iterate_session_pages(store, status=status, user_id=user_id):
         for session in page:
@@ -94,7 +94,7 @@ async def iterate_unchanged_sessions(
 
 
 async def is_unchanged(store: Store, session: Session) -> bool:
-    """Whether nobody has changed, ended, opened or used a session since it was read."""
+    """Return True if a session still exists and was not changed, ended, reopened or used since it was read."""
     try:
         now = await store.get(session.ref)
     except SessionNotFound:
@@ -113,14 +113,17 @@ async def read_entries_until(
     descending: bool = False,
     retired: bool = False,
 ) -> tuple[list[Entry], Entry | None]:
-    """A log's entries, in small pages, to the first one with which it `ends`: those before it, and that one if there is one.
+    """Read a log's entries, in small pages, up to the first one for which `ends` is true.
 
     Args:
-        store: where it is.
-        ref: whose log.
-        ends: asked of each entry once, in order.
-        keep: which of those before it are wanted.
+        store: where the log is.
+        ref: the session.
+        ends: called for each entry once, in order.
+        keep: selects the entries to return.
         start: as in `Store.entries`, and so are the rest.
+
+    Returns:
+        The selected entries before the one that ends the search, and that one, or None if there is none.
     """
     found: list[Entry] = []
     while stop is None or start < stop:
@@ -140,11 +143,11 @@ async def read_entries_until(
 
 
 def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
-    """Group places of a log into ranges to be read at once, each from its first place until before its stop.
+    """Group places of a log into ranges to read at once, each from its first place to before its stop.
 
     Args:
         seqs: the places, ascending.
-        gap: how far two neighbours may be apart to be in one range; what lies between them is read with them.
+        gap: how far apart two neighbours of one range may be; what is between them is read as well.
     """
     ranges: list[tuple[int, int]] = []
     for seq in seqs:
@@ -174,13 +177,13 @@ async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterat
 
 
 class SessionDeduplicator:
-    """Which sessions came by already: a few bytes for each, so that a million of them may."""
+    """Remembers which sessions were seen, in a few bytes each, so that it works for millions of sessions."""
 
     def __init__(self) -> None:
         self._marks: set[int] = set()
 
     def add(self, ref: SessionRef) -> bool:
-        """Whether `ref` comes for the first time."""
+        """Remember `ref`; return True if it is new."""
         name = f"{len(ref.user_id)} {ref.user_id}{ref.id}"
         mark = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
         if mark in self._marks:

@@ -1,4 +1,4 @@
-"""A store around another one: whoever adds something to a few operations passes the others on."""
+"""A base class for stores that change a few operations of another store and pass on the rest."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from holdfast.stores.base import Store
 if TYPE_CHECKING:
     _Store = Store
 else:
-    _Store = object  # a protocol's own methods would stand before `__getattr__`
+    _Store = object  # a protocol's own methods would take precedence over `__getattr__`
 
 
 class StoreWrapper(_Store):
-    """Passes on what a subclass does not define. Handles of other tenants are wrapped as well."""
+    """Passes on all methods that a subclass does not define. Handles of other tenants are wrapped as well."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.tenant = inner.tenant
 
     def for_tenant(self, tenant: str) -> Store:
-        """See `Store.for_tenant`."""
         return self.wrap(self.inner.for_tenant(tenant))
 
     def wrap(self, inner: Store) -> Self:
-        """The same around another handle: what a subclass was made with besides is its to hand on."""
+        """Wrap another handle in the same way. A subclass with further arguments overrides this to pass them on."""
         return type(self)(inner)
 
     if not TYPE_CHECKING:
