@@ -112,7 +112,7 @@ def _read_learned(tenant: str, model: str) -> Steps[bytes | None]:
 
 def _add_key(tenant: str, key: ApiKey) -> Steps[None]:
     if (yield Query("key_get", (tenant, key.id))) or (yield Query("key_of_hash", (tenant, key.hash))):
-        raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
+        raise InvalidRequest(f"an API key with the id {key.id!r} or the same hash exists already", param="id")
     yield Query("key_insert", encode_key(tenant, key))
 
 

@@ -1,9 +1,9 @@
-"""Run operations on Redis: a read is of one moment, a write is one script.
+"""Run operations on Redis: a read sees one snapshot, a write is one script.
 
-A write works on what it read, or remembers from the write before, and commits with a script that does nothing unless the
-session's guard is still the one that was read. Every write sets a guard that was never there before: the number of the user's
-write, and a mark of the attempt. So an attempt is done once at most, however late it arrives, and the guard afterwards shows
-whether it was. If others have written since, only an idempotency key can show it; without one the outcome is unknown.
+A write works on what it read, or on what is remembered from the previous write. It commits with a script that does nothing unless
+the session's guard is still the one that was read. Every write sets a new guard that never existed before: the number of the user's
+write and a mark of the attempt. So an attempt is executed at most once, however late it arrives, and the guard shows afterwards
+whether it was. If another process has written since, only an idempotency key can show it; without one the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -46,33 +46,33 @@ from holdfast.stores.redis.records import (
 
 T = TypeVar("T")
 MAX_ARGUMENTS: Final = 1000
-"""Arguments that one command has at most: a script takes several thousand."""
+"""Most arguments of one command; a script accepts several thousand."""
 MOST_TENANTS: Final = 10_000
-"""Tenants that are known to be noted."""
+"""Most tenants that a process remembers as listed."""
 _STALE: Final = -1
-"""Answer of the commit if the guard is another one."""
+"""Reply of the commit script if the guard has changed."""
 _COMMIT = load_script("live", "news", "commit")
 _COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
-"""The same if state that sessions share is changed."""
+"""The commit script for writes that change state that sessions share."""
 _FETCH = load_script("live", "fetch")
 _DISCARD = load_script("discard")
 _SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"sighted", b"placed", b"standing")
-"""Reads that only a script does."""
+"""Reads that are not Redis commands but functions of the script."""
 _SORTED: Final = frozenset(
     b"x m r a z d mp mv mr ms md recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
     b" api_ids memory_owners tenants".split()
 )
-"""Parts of names of keys that are sorted sets; `log` is a list, all others are hashes."""
+"""Name parts of keys that are sorted sets; `log` is a list, all others are hashes."""
 Head = Sequence[Any]
-"""Guard, record and profile of what is guarded; the record as bytes, or decoded when it is remembered."""
+"""Guard, record and profile of what is guarded. The record is bytes as read, and decoded if it is remembered."""
 
 
 class _Undecidable(Exception):  # not an error: an outcome
-    """Others have written since an attempt whose outcome is not known."""
+    """Another process has written since an attempt with an unknown outcome, so the outcome cannot be found out."""
 
 
 class _AttemptSucceeded(Exception):  # not an error: an outcome
-    """That attempt was done."""
+    """An attempt with an unknown outcome has turned out to be successful."""
 
     def __init__(self, number: bytes, result: Any, news: Sequence[News]) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def make_head_command(keys: ScopeKeys) -> Command:
 
 
 class Job:
-    """One operation over several attempts."""
+    """An operation, with its state across several attempts."""
 
     __slots__ = (
         "assumes_new_key",
@@ -113,32 +113,32 @@ class Job:
         """Its idempotency key."""
         self.head: Head | None = None
         self.is_remembered = False
-        """Whether the head is remembered from the write before, not read."""
+        """True if the head is remembered from the previous write, not read."""
         self.assumes_new_key = True
-        """Whether to assume that the idempotency key was not used: the commit checks it."""
+        """True to assume that the idempotency key was not used before; the commit checks it."""
         self.committing = False
-        """Whether anything may have been written."""
+        """True once something may have been written."""
         self.give_up = monotonic() + PATIENCE
         self.attempts: dict[bytes, tuple[Any, Sequence[News]]] = {}
-        """Attempts whose outcome is not known, by mark, with their result and news."""
+        """Result and news of attempts with an unknown outcome, by mark."""
         self.seen: set[bytes | None] = set()
-        """The guards that they saw."""
+        """The guards that these attempts read."""
 
     def reset(self) -> None:
-        """Begin the next attempt with nothing but what is read then."""
+        """Make the next attempt read everything again."""
         self.head, self.is_remembered, self.assumes_new_key = None, False, False
 
 
 class Transaction:
-    """One attempt at an operation: what it has read, and what it is going to change.
+    """One attempt at an operation: what it has read and what it will write.
 
     Attributes:
-        keys: of what is guarded: a session, an owner of memories, or a user or tenant with artifacts or state.
-        commands: what is to be changed, in order; the first one is refused where a server is full.
-        checks: what has to be as it was read: key, field, value.
-        news: what the tenant's indexes have to know: kind, name, arguments.
-        before: commands for the tenant's slot that precede the commit.
-        behind: ids of memories, and whose they were, that the tenant need not know any more after the commit.
+        keys: keys of what is guarded: a session, an owner of memories, or a user or tenant with artifacts or state.
+        commands: the writes, in order. The first one fails if the server is full.
+        checks: key, field and value of hash fields that must not have changed.
+        news: changes for the tenant's indexes: kind, name, arguments.
+        tenant_commands: commands for the tenant's slot that are sent before the commit.
+        obsolete: fields and values that can be removed from the tenant's hash of memory ids after the commit.
     """
 
     def __init__(self, database: Database, job: Job) -> None:
@@ -151,9 +151,9 @@ class Transaction:
         self.tenant_commands: list[Command] = []
         self.obsolete: list[Argument] = []
         self.marks: list[Argument] = []
-        """By what new entries are found, see `matching`."""
+        """Index entries of new log entries; see `matching`."""
         self.tenant: TenantKeys | None = None
-        """Whose indexes a write without a guard changes."""
+        """The tenant whose indexes a write without a guard changes."""
         self.rounds = 0
         self.guard: bytes | None = None
         self.base: Record | None = None
@@ -161,30 +161,30 @@ class Transaction:
         self.record: Record | None = None
         self.profile: bytes | None = None
         self.is_new = False
-        """Whether a new session takes the place of the one that was read."""
+        """True if a new session replaces the one that was read."""
         self.moved_to: SessionKeys | None = None
         if job.head is not None:
             self._open(job.head)
 
     @property
     def is_cluster(self) -> bool:
-        """Whether users and their tenant may be on different servers."""
+        """True in a cluster, where users and their tenant may be on different servers."""
         return self.database.nodes.is_cluster
 
     @property
     def is_guess(self) -> bool:
-        """Whether it relies on what is only remembered, or hoped for."""
+        """True if the attempt relies on a remembered head, or on an unchecked assumption about the idempotency key."""
         return self.job.is_remembered or (self.job.assumes_new_key and bool(self.checks))
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is anything to write."""
+        """True if there is anything to write."""
         return bool(self.commands or self.news) or self.record is not self.base
 
     # -- reading ---------------------------------------------------------------
 
     async def read(self, *commands: Command) -> list[Any]:
-        """Return the answers to some commands, and load the head if that was not done yet."""
+        """Return the replies to commands, and load the head if it is not loaded yet."""
         if self.keys is None or self.job.head is not None:
             self.rounds += 1
             return await self.database.fetch(commands) if commands else []
@@ -196,7 +196,7 @@ class Transaction:
         return answers
 
     async def read_fields(self, key: bytes, names: Sequence[Argument]) -> dict[Any, bytes]:
-        """Return those of some fields of a hash that are there, by name and in that order."""
+        """Return the existing ones of some fields of a hash, by name and in the order of `names`."""
         values = [value for some in await self.read(*split_command(b"HMGET", key, names)) for value in some]
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
@@ -205,14 +205,14 @@ class Transaction:
         self.base = self.record = decode_record(self.keys, record) if type(record) is bytes else record
 
     async def read_session(self, *commands: Command) -> tuple[Session, list[Any]]:
-        """Return the session, and the answers to some commands. Raises `SessionNotFound`."""
+        """Return the session and the replies to commands. Raises `SessionNotFound`."""
         answers = await self.read(*commands) if commands or self.job.head is None else []
         if self.record is None:
             raise SessionNotFound(self.keys.id)
         return build_session(self.record, self.profile), answers
 
     async def is_consistent(self) -> bool:
-        """Return True if what several reads gave is of one moment: the guard is still the same."""
+        """Return True if all reads belong to one snapshot, because the guard has not changed."""
         if self.rounds == 0 or self.keys is None:
             return True
         (guard,) = await self.database.fetch(((b"HGET", self.keys.head, b"g"),))
@@ -221,26 +221,26 @@ class Transaction:
     # -- writing ---------------------------------------------------------------
 
     def queue(self, name: str | bytes, key: bytes, *arguments: Argument) -> None:
-        """Add a command."""
+        """Queue a write command for the commit."""
         self.commands.append((name, key, *arguments))
 
     def check(self, key: bytes, field: Argument, value: bytes | None) -> None:
-        """Require a field of a hash to be as it was read."""
+        """Require that a field of a hash still has the value that was read; None means that it does not exist."""
         self.checks.append((key, field, value))
 
     def add_news(self, kind: bytes, name: bytes, *arguments: bytes | int) -> None:
-        """Add news for the tenant's indexes. Of the same kind and name the last one counts."""
+        """Add a change of the tenant's indexes. It replaces an earlier one of the same kind and name."""
         self.news.append((kind, name, arguments))
 
     def update_record(self, **fields: Any) -> None:
-        """Set fields of the session's record. Raises `StoreCorrupt` for one that could not be decoded."""
+        """Set fields of the session's record. Raises `StoreCorrupt` if the record could not be decoded."""
         assert self.record is not None
         if self.record.session.damaged:
             raise StoreCorrupt("its record is damaged and cannot be decoded")
         self.record = msgspec.structs.replace(self.record, **fields)
 
     def save_session(self, session: Session, *, profile: bool = False) -> None:
-        """Write the session's own fields; the large ones only with `profile`."""
+        """Write the session's fields; the large ones only if `profile` is True."""
         encoded = encode_profile(session) if profile else self.profile
         if encoded != self.profile:
             self.profile = encoded
@@ -250,14 +250,17 @@ class Transaction:
         self.update_record(session=strip_profile(session))
 
     def insert_session(self, session: Session) -> None:
-        """Write a new session under the name that is guarded."""
+        """Write a new session under the guarded keys."""
         if self.moved_to is not None:
             self._detach_moved()
         self.is_new, self.profile, self.record = True, None, Record(strip_profile(session))
         self.save_session(session, profile=True)
 
     def _detach_moved(self) -> None:
-        """Give a session that was withdrawn a guard of its own where it is now: a new one takes its old place."""
+        """Complete the move of a withdrawn session, because a new one takes its old keys.
+
+        The withdrawn session gets its own guard under its new keys.
+        """
         moved, self.moved_to = self.moved_to, None
         assert moved is not None
         assert self.record is not None
@@ -265,7 +268,7 @@ class Transaction:
         self._add_session_news(moved, self.record, b"-", b"w")
 
     def complete(self) -> bytes:
-        """Add what is written once, however often it was changed; return the record, empty if it stays as it is."""
+        """Queue the writes that are done once per transaction, and return the encoded record; empty if it is unchanged."""
         if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.is_new):
             return b""
         record = b""
@@ -288,7 +291,7 @@ class Transaction:
         return record
 
     def _update_indexes(self) -> None:
-        """Keep up the indexes of the user and the tenant."""
+        """Queue the changes of the user's and the tenant's indexes of sessions."""
         keys, base, record, moved = self.keys, self.base, self.record, self.moved_to
         before, after = _compute_flag(base, keys.withdrawn), _compute_flag(record, keys.withdrawn)
         if moved is not None:
@@ -316,7 +319,7 @@ def _get_times(record: Record) -> tuple[int, int, int | None]:
 
 
 def _compute_flag(record: Record | None, withdrawn: str) -> bytes:
-    """Return which of the tenant's indexes have a session, as `told.s` in `told.lua` takes it."""
+    """Return the flag that says which of the tenant's indexes contain a session, as `news.s` in `news.lua` expects it."""
     if record is None:
         return b"-"
     if withdrawn:
@@ -329,20 +332,20 @@ def _compute_flag(record: Record | None, withdrawn: str) -> bytes:
 
 
 def encode_identity(keys: SessionKeys) -> bytes:
-    """Return what the head of a session says of whose it is, after its number."""
+    """Encode tenant, user, id and withdrawal of a session, as stored in its head after its number."""
     return pack((keys.tenant, keys.user_id, keys.id, keys.withdrawn))
 
 
 def split_command(name: bytes, key: bytes, fields: Sequence[Argument]) -> list[Command]:
-    """Return a command with many fields as several."""
+    """Split a command with many fields into commands of at most `MAX_ARGUMENTS` fields."""
     return [(name, key, *fields[at : at + MAX_ARGUMENTS]) for at in range(0, len(fields), MAX_ARGUMENTS)]
 
 
 class Database:
-    """Run reads and writes of all handles of an opened store."""
+    """An open store: runs the reads and writes of all its handles."""
 
     _closed = True
-    """Until it is made."""
+    """True until `__init__` has finished."""
 
     def __init__(self, nodes: Nodes, keys: Keys, remembered: SessionCache[Head]) -> None:
         self.keys = keys
@@ -362,7 +365,7 @@ class Database:
     # -- reading -----------------------------------------------------------------
 
     async def read(self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Return what `work` gives, all of it seen at one moment."""
+        """Return the result of `work`, with all reads on one snapshot."""
         self._enter()
         try:
             give_up = monotonic() + PATIENCE
@@ -378,12 +381,14 @@ class Database:
                 else:
                     if await transaction.is_consistent():
                         return result  # type: ignore[no-any-return]  # of this work
-            raise StoreUnavailable(f"{self.nodes.name}: what this reads was changed for {PATIENCE:.0f} seconds")
+            raise StoreUnavailable(
+                f"{self.nodes.name}: the data kept changing during this read for {PATIENCE:.0f} seconds"
+            )
         finally:
             self._leave()
 
     async def fetch(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the answers to some commands; those of one slot are of one moment."""
+        """Return the replies to commands; commands of one slot read the same snapshot."""
         if len(commands) == 1 or not self.nodes.is_cluster:
             return await self._fetch_slot(commands)
         groups: dict[bytes, list[int]] = {}
@@ -407,16 +412,16 @@ class Database:
         return answers
 
     async def _run_work(self, transaction: Transaction) -> Any:
-        """Return what the transaction's work gives, with errors of encoding and decoding translated."""
+        """Run the transaction's work, and translate errors of encoding and decoding."""
         try:
             return await transaction.job.work(transaction)
         except OverflowError as exc:
             raise InvalidRequest("a number does not fit into 64 bits") from exc
         except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as exc:
-            raise StoreCorrupt(f"{self.nodes.name}: what is stored is damaged: {exc}") from exc
+            raise StoreCorrupt(f"{self.nodes.name}: the stored data are damaged: {exc}") from exc
 
     async def tidy(self, tenant: str) -> None:
-        """Apply what dead processes left in outboxes of the tenant. On one server there is nothing to do."""
+        """Deliver what crashed processes left in the tenant's outboxes. A single server has no outboxes."""
         if self.nodes.is_cluster:
             await self.outbox.tidy(tenant)
 
@@ -425,12 +430,12 @@ class Database:
     async def write(
         self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]], *, key: str | None = None
     ) -> T:
-        """Return what `work` gives, when what it changed is durable as the server has it.
+        """Run `work`, commit, and return its result. The changes are as durable as the server is configured to be.
 
         Args:
-            keys: what is guarded; None: the work guards what it changes by its checks.
-            work: what it does; it is called again with another transaction if another writer was faster.
-            key: its idempotency key.
+            keys: keys of what is guarded; None if `work` protects its changes with checks.
+            work: the operation. It is called again with a new transaction if another writer was faster.
+            key: idempotency key of the operation.
         """
         self._enter()
         job = Job(keys, work, key)
@@ -439,7 +444,7 @@ class Database:
                 return await self._run_in_turn(job)  # type: ignore[no-any-return]
             finally:
                 self._leave()
-        # What follows the commit has to be carried through also when the caller gives up.
+        # The steps after the commit must be done even if the caller is cancelled.
         task = self._loop.create_task(self._run_in_turn(job))
         self._jobs.add(task)
         task.add_done_callback(self._finish_job)
@@ -454,10 +459,10 @@ class Database:
         self._jobs.discard(task)
         self._leave()
         if not task.cancelled():
-            task.exception()  # its caller may have gone
+            task.exception()  # marked as retrieved: the caller may have been cancelled
 
     async def _run_in_turn(self, job: Job) -> Any:
-        """Run the job when it is its turn: writers of one session would only get into each other's way."""
+        """Run the job when its turn comes, because concurrent writers of one session would only conflict."""
         if job.keys is None:
             return await self._run(job)
         await self._turnstile.enter(job.keys.head)
@@ -469,13 +474,15 @@ class Database:
             self._turnstile.leave(job.keys.head)
 
     async def _run(self, job: Job) -> Any:
-        """Run attempts at the job until it is done or refused."""
+        """Make attempts at the job until one succeeds or fails for good."""
         while True:
             try:
                 return await self._attempt(job)
             except _Conflict:
                 if monotonic() > job.give_up:
-                    message = f"{self.nodes.name}: others wrote to the session for {PATIENCE:.0f} seconds"
+                    message = (
+                        f"{self.nodes.name}: other processes kept writing to the session for {PATIENCE:.0f} seconds"
+                    )
                     raise StoreUnavailable(message) from None
             except _AttemptSucceeded as done:
                 await self._deliver(job.keys, done.number, done.news)
@@ -506,11 +513,16 @@ class Database:
         return result
 
     async def resolve_attempts(self, job: Job, guard: bytes | None) -> None:
-        """Find out whether an attempt with an unknown outcome was done, by the guard that is there now."""
+        """Find out from the current guard whether one of the attempts with an unknown outcome succeeded.
+
+        Raises:
+            _AttemptSucceeded: one did.
+            _Undecidable: another process has written since, and the job has no idempotency key.
+        """
         number, _, mark = (guard or b"").rpartition(b".")
         if mark in job.attempts:
             raise _AttemptSucceeded(number, *job.attempts[mark])
-        if guard in job.seen:  # and a late attempt is refused by the guard of the next one
+        if guard in job.seen:  # none succeeded; a late one will be refused because the next attempt sets a new guard
             return
         if job.key is None:
             raise _Undecidable
@@ -518,7 +530,7 @@ class Database:
             job.attempts.clear()
 
     async def _commit(self, job: Job, transaction: Transaction, result: Any) -> None:
-        """Write all of it. Raises `_Conflict` if something has changed and the job is to be run again."""
+        """Commit a transaction. Raises `_Conflict` if something has changed and the job must be run again."""
         mark = next(self._marks)
         record = transaction.complete()
         guarded = job.keys is not None
@@ -549,23 +561,23 @@ class Database:
             job.head, job.assumes_new_key = answer[1], True
 
     async def _deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
-        """Tell the tenant's indexes what a write did, where that was not part of it."""
+        """Deliver the news of a write to the tenant's indexes in a cluster, where the commit cannot include them."""
         if self.nodes.is_cluster and news:
             await self.outbox.deliver(scope, number, news)
 
     async def _discard(self, tenant: str, known: Sequence[Argument]) -> None:
-        """Tell the tenant which memories and owners it need not know any more."""
+        """Remove obsolete memory ids and owners from the tenant's keys."""
         keys = self.keys.tenant(tenant)
         for at in range(0, len(known), MAX_ARGUMENTS):
             try:
                 await self.nodes.run(
                     _DISCARD, [keys.memory_ids, keys.memory_owners], known[at : at + MAX_ARGUMENTS], once=False
                 )
-            except StoreError:  # readers check whether they are there
+            except StoreError:  # readers check whether the memories exist
                 return
 
     async def _prepare(self, transaction: Transaction) -> None:
-        """Tell the tenant what has to be known of a session before it is written to."""
+        """Write what the tenant's slot must know before the commit."""
         await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in transaction.tenant_commands))
         tenant = transaction.keys.tenant
         if transaction.is_new and tenant not in self._tenants:
@@ -579,7 +591,7 @@ class Database:
     def _encode_commit(
         self, transaction: Transaction, record: bytes, mark: bytes
     ) -> tuple[list[bytes], list[Argument]]:
-        """Return keys and arguments of the commit, see `commit.lua`."""
+        """Return the keys and arguments of the commit script; see `commit.lua`."""
         keys, places, checks, commands = transaction.keys, dict[bytes, int](), transaction.checks, transaction.commands
         base, first, guarded = "", 0, 0
         if keys is not None:
@@ -599,7 +611,7 @@ class Database:
         for key, field, value in checks:
             checked += (places.setdefault(key, len(places) + 1), field, b"-" if value is None else b"=" + value)
         flat = flatten(commands, places)
-        # Keys whose types were right when this process wrote to them last are not looked at again.
+        # The types of these keys were checked by this process's previous write.
         types = "" if transaction.job.is_remembered else "".join(map(_get_key_type, places))
         listed = list(places)
         if transaction.tenant is not None:
@@ -609,12 +621,12 @@ class Database:
         return listed, [*head, types, record, len(checks), *checked, *flat]
 
     def _remember(self, transaction: Transaction, guard: bytes) -> None:
-        """Keep what the session is now, for its next write."""
+        """Remember the session's head for its next write."""
         if isinstance(transaction.keys, SessionKeys) and transaction.record and transaction.moved_to is None:
             head = (guard, transaction.record, transaction.profile)
             self._remembered.put(transaction.keys.head, head, len(transaction.profile or b""))
 
-    # -- life --------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------
 
     def _enter(self) -> None:
         if self._closed:
@@ -628,7 +640,7 @@ class Database:
             self._quiet.set()
 
     async def close(self) -> None:
-        """Finish what was accepted, then close the connections."""
+        """Finish the accepted operations, then close the connections."""
         if not self._closed:
             self._closed = True
             self._quiet.clear()
@@ -642,20 +654,20 @@ class Database:
         await self.nodes.close()
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        """Say that the database was forgotten."""
+        """Warn that the database was never closed."""
         if not self._closed:
             _warn(f"unclosed store {NAME}", ResourceWarning, source=self)
             self.nodes.kill()
 
 
 def get_key(command: Command) -> bytes:
-    """Return the key that a command is about."""
+    """Return the key of a command."""
     key = command[1]
     assert isinstance(key, bytes)
     return key
 
 
 def _get_key_type(key: bytes) -> str:
-    """Return the letter of the type that a key has."""
+    """Return the letter of a key's type: list, sorted set or hash."""
     part = key.rpartition(b"}:")[2].partition(b":")[0] if b"}:" in key else key.rpartition(b":")[2]
     return "l" if part == b"log" else "z" if part in _SORTED else "h"

@@ -1,4 +1,4 @@
-"""What all parts of a handle on a Redis place share: a tenant, and methods that run as transactions."""
+"""The base of a tenant's handle on Redis, and decorators that run its methods as transactions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 _Work = Callable[[Transaction], Awaitable[T]]
 _KeysOf = Callable[["Handle", Any], ScopeKeys | None]
-"""Return what is guarded, by the first argument of a method."""
+"""Returns the keys of what a method guards, from the method's first argument."""
 
 
 class Handle:
-    """A handle of one tenant; its parts are in the modules next to this one."""
+    """A handle of one tenant; subclasses in the modules next to this one implement the parts of the store."""
 
     tenant: str
     database: Database
@@ -33,7 +33,7 @@ class Handle:
         return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
     def _make_scope_keys(self, user_id: str | None) -> ScopeKeys:
-        """Return the keys of what a user's sessions share; of None, a tenant's."""
+        """Return the keys that a user's sessions share, or those that all sessions of the tenant share if `user_id` is None."""
         return self.database.keys.user(self.tenant, user_id or "")
 
     @property
@@ -41,7 +41,7 @@ class Handle:
         return self.database.keys.tenant(self.tenant)
 
     async def run(self, keys: ScopeKeys | None, work: _Work[T], *, write: bool, key: str | None = None) -> T:
-        """Return what `work` gives in a transaction, see `Database.read` and `Database.write`."""
+        """Run `work` in a transaction and return its result; see `Database.read` and `Database.write`."""
         if self._closed:
             raise StoreClosed
         database = self.database
@@ -53,7 +53,7 @@ class Handle:
             raise
 
     async def _tidy(self) -> TenantKeys:
-        """Return the tenant's keys, when its indexes include what dead processes wrote."""
+        """Bring the tenant's indexes up to date with what crashed processes wrote, and return the tenant's keys."""
         await self.database.tidy(self.tenant)
         return self._tenant_keys
 
@@ -63,13 +63,16 @@ def _resolve_no_keys(_handle: Handle, _subject: object) -> None:
 
 
 def resolve_session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
-    """Return the keys of the session that a method is about."""
+    """Return the keys of the session that a method is called for."""
     checks.check_ref(ref)
     return handle._make_session_keys(ref)  # noqa: SLF001 - of this module
 
 
 class _Transactional:
-    """Make a method run as a transaction, which is its first parameter, and which its callers leave out."""
+    """A decorator that runs a method as a transaction.
+
+    The transaction is the method's first parameter, which callers omit.
+    """
 
     def __init__(self, keys_of: _KeysOf, *, write: bool) -> None:
         self._keys_of = keys_of
@@ -92,17 +95,25 @@ class _Transactional:
 
 
 def read_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
-    """Return a decorator of methods that read at one moment; `keys_of` says of what, by the first argument."""
+    """Return a decorator for methods that read one snapshot.
+
+    Args:
+        keys_of: returns the keys of what is read, from the method's first argument.
+    """
     return _Transactional(keys_of, write=False)
 
 
 def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
-    """Return a decorator of methods that write. They are called again if another writer was faster."""
+    """Return a decorator for methods that write. They are called again if another writer was faster.
+
+    Args:
+        keys_of: returns the keys of what is guarded, from the method's first argument.
+    """
     return _Transactional(keys_of, write=True)
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
-    """Return the sessions that are there: another process may have deleted one a moment ago."""
+    """Return the existing ones of some sessions; another process may have deleted one a moment ago."""
     heads = await tx.database.fetch([make_head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
     return [build_session(decode_record(one, record), profile) for one, (_, record, profile) in found]

@@ -1,4 +1,4 @@
-"""The lifecycle of sessions: use without a write, ends, and the hooks that are notified of them."""
+"""The lifecycle of sessions: use without a write, ends, and the notification of hooks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LifecycleMethods(Handle):
     async def endings_of(
         self, tx: Transaction, user_id: str, *, after: str = "", limit: int = 100
     ) -> tuple[Ending, ...]:
-        """Reads all of the tenant: there are few at any time."""
+        """Return ends of a user's sessions; reads all ends of the tenant, because there are few at any time."""
         checks.check_id(user_id, "user_id")
         checks.check_limit(limit)
         keys = await self._tidy()
@@ -144,7 +144,7 @@ class LifecycleMethods(Handle):
 
 
 def end_session(tx: Transaction, session: Session, ending: Ending) -> None:
-    """End a session, and record what hooks are to be notified of."""
+    """End a session, and record the end if hooks must be notified of it."""
     ended = {"status": "closed", "ended_at": ending.ended_at, "end_reason": ending.reason}
     withdrawn = ending.id if ending.withdrawn else session.withdrawn
     tx.save_session(evolve(session, version=session.version + 1, withdrawn=withdrawn, **ended))
@@ -155,7 +155,7 @@ def end_session(tx: Transaction, session: Session, ending: Ending) -> None:
 
 
 def _withdraw(tx: Transaction, ending: Ending) -> None:
-    """Take a session's name away: all that belongs to it moves to other keys."""
+    """Withdraw a session from its name: move all its keys to others, so that the name is free."""
     old = tx.keys
     new = tx.moved_to = tx.database.keys.session(old.tenant, old.user_id, old.id, ending.id)
     remove_marks(tx)
@@ -166,7 +166,7 @@ def _withdraw(tx: Transaction, ending: Ending) -> None:
 
 
 def remove_marks(tx: Transaction) -> None:
-    """Have nothing of the session found any more by what it said."""
+    """Remove all entries of the session from the index of digests."""
     if not tx.keys.withdrawn and tx.record is not None:
         tx.queue("unmark_all", tx.keys.marks, Key(tx.keys.numbers), tx.record.session.tail.next_seq)
 

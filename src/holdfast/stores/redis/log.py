@@ -1,4 +1,4 @@
-"""Append to logs and read them: the live path is a list, retired entries are a sorted set by `seq`."""
+"""Append to logs and read them. The live path is a list, and retired entries are a sorted set by `seq`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.session_changes import advance_session, refuse_stale, resolve_claim, unless_unset
 
 LOOKBACK: Final = 16
-"""Entries that are read at once where one is looked for from the end."""
+"""Entries that are read per round trip when searching from the end."""
 
 
 class LogMethods(Handle):
@@ -110,7 +110,7 @@ class LogMethods(Handle):
             tx.queue("ZADD", tx.keys.retired, seq, changed)
         matching.unmark_alias(tx, seq)
         if shift:
-            # What was written while the entry was on the live path counts it: up to the entry that retired it.
+            # Entries that were written while this one was live include it in their totals, up to the entry that retired it.
             end = -1 if old.retired_by is None else old.retired_by
             tx.queue("shift", tx.keys.log, seq, end, shift)
             tx.queue("shift_retired", tx.keys.retired, seq, end, shift)
@@ -161,7 +161,7 @@ class LogMethods(Handle):
             return WindowRows(session, None, (), tuple(map(records.decode_entry, found)))
         saved, laid, kept, entries = found
         stored = records.decode_view(saved)
-        if saved is not None and stored is None:  # damaged: it is built again from the whole log
+        if saved is not None and stored is None:  # the view is damaged and will be built again from the whole log
             (entries,) = await tx.read(make_live_range(keys))
         compaction = None if laid is None else records.decode_compaction(laid)[1]
         head, rest = tuple(map(records.decode_entry, kept)), tuple(map(records.decode_entry, entries))
@@ -178,7 +178,7 @@ class LogMethods(Handle):
             command = (b"ZREVRANGEBYSCORE", keys.calls, turn_id, turn_id, b"LIMIT", 0, limit)
         _, (found,) = await tx.read_session(command)
         if turn_id is None and tx.record is not None and tx.record.calls_mixed:
-            # One was recorded after one of a later turn: all are looked at.
+            # The calls are not in the order of their turns, so all of them must be sorted.
             (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
             found = sorted(found, reverse=True)[:limit]
         return tuple(records.decode_call(data) for data in found)
@@ -261,15 +261,22 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     changes.save()
     await _save_views(tx, write, views_from, laid)
     if write.idempotency_key is not None:
-        stands_for = (write.fingerprint, after.version, start, len(written))
-        tx.queue("HSET", tx.keys.keyed, write.idempotency_key, records.pack(stands_for))
+        result = (write.fingerprint, after.version, start, len(written))
+        tx.queue("HSET", tx.keys.keyed, write.idempotency_key, records.pack(result))
     reopened = session.status != after.status
-    told = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
-    return Appended(after, told, after.version, start, compactions=laid, reopened=reopened)
+    entries = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
+    return Appended(after, entries, after.version, start, compactions=laid, reopened=reopened)
 
 
 def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None:
-    """Return whether an entry is live after a write that retires from `cut` and adds those from `start`; None: as before it."""
+    """Return whether an entry is live after a write, or None if the write does not change that.
+
+    Args:
+        seq: the entry.
+        cut: the write retires live entries from here on; None if it retires none.
+        start: the first entry that the write appends.
+        stop: the end of the appended entries, exclusive.
+    """
     if seq >= start:
         return seq < stop
     return False if cut is not None and seq >= cut else None
@@ -298,7 +305,7 @@ async def _replay(tx: Transaction, session: Session, key: str, fingerprint: byte
 
 
 async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
-    """Return how many live entries retiring from `tenant_commands` retires, and the tail without them."""
+    """Return how many live entries are retired when retiring from `before` on, and the tail without them."""
     if before is None or tail.last_seq < before:
         return 0, tail
     start = max(before, 0)
@@ -319,7 +326,7 @@ async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int,
 
 
 async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
-    """Return the last live entry that is of none of some kinds; `page` has the last ones, newest first."""
+    """Return the last live entry that is of none of the kinds in `passed`; `page` has the last entries, newest first."""
     while True:
         for data in page:
             if records.decode_entry_head(data)[1] not in passed:
@@ -332,7 +339,7 @@ async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[
 
 
 def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[bytes]) -> None:
-    """Add entries to the log; those that are retired already to the retired ones."""
+    """Append entries to the log. Entries that are already retired, as in an import, are added to the retired ones."""
     live: list[bytes] = []
     for entry, payload in zip(written, payloads, strict=True):
         data = records.encode_entry(entry, payload)
@@ -346,7 +353,7 @@ def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[
 
 
 def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
-    """Record model calls, after those of their turns."""
+    """Record model calls, each after the earlier ones of its turn."""
     for call in calls:
         assert tx.record is not None
         record = tx.record
@@ -359,7 +366,7 @@ def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
 
 
 async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> None:
-    """Save the views that were built on what still holds, and know of their live compaction."""
+    """Save the views that are still valid: built after the last change of the log, and aware of their live compaction."""
     assert tx.record is not None
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     saved: dict[bytes, bytes] = {}
@@ -374,7 +381,7 @@ async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Seq
 
 
 async def _trim_views(tx: Transaction, saved: Mapping[bytes, bytes]) -> None:
-    """Keep the views that were saved last."""
+    """Evict the views that were saved the longest ago, beyond `VIEWS_KEPT`."""
     (number,) = await tx.read((b"HLEN", tx.keys.views))
     if number + len(saved) <= VIEWS_KEPT:
         return

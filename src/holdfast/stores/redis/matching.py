@@ -1,9 +1,10 @@
 """Find digests in the logs of a user.
 
-Each user has one sorted set of them. A member is a session's number and a place in its log; its score is the key of what was said
-there. So a look-up is a search in that set, whatever is in it, and a session leaves it by what its members begin with.
+Each user has a sorted set as the index of digests. A member consists of a session's number and a place in its log, and its score is
+the key of the digest of that entry. So the time of a look-up does not depend on what the set contains, and a session is removed by
+the prefix of its members.
 
-Each user also has a hash of the origins of entries: the ranges of a session as JSON under its name.
+Each user also has a hash of the origins of entries: the ranges of a session as JSON, by name of the session.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from holdfast.stores.redis.keys import ScopeKeys, decode_names
 from holdfast.stores.redis.records import HEAD_BYTES, decode_entry_head, decode_record
 
 USUAL: Final = 16
-"""Places that are read of a digest before it is known how many are wanted."""
+"""Places of a digest that are read first; more follow only if they are needed."""
 _PLACE_BYTES: Final = 6
 _DROPPED_BITS: Final = 12
-"""Of a key of 64: with one more that tells aliases from digests, the others are a whole number that a score holds exactly."""
+"""Bits that are dropped from a key of 64 bits. With one bit that marks aliases, the rest is an integer that a score holds exactly."""
 _END_PLACE: Final = b"\xff" * _PLACE_BYTES
-"""The end of a live path, after the session's number: a session has one such member, whose score moves."""
+"""Place of the member for the end of a live path. A session has one such member, whose score changes with the log."""
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]
 """Place in the log, and id of the session."""
@@ -66,7 +67,7 @@ class MatchingMethods(Handle):
                 at, found = await search.find_last(keys, wanted)
                 if found or at < 0:
                     return tuple(found[:limit])
-                del wanted[at:]  # its places were others' that meet it by chance
+                del wanted[at:]  # the places found belong to other digests with the same score
             return ()
 
         return await self.run(None if session is None else self._make_session_keys(session), work, write=False)
@@ -91,7 +92,7 @@ class MatchingMethods(Handle):
 
     @read_transaction()
     async def sharing(self, tx: Transaction, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """Reads what all forks of the user have."""
+        """Return the origins of sessions that have entries of `source`; reads the origins of all forks of the user."""
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
         shared = self._make_scope_keys(user_id).shared
@@ -103,18 +104,21 @@ class MatchingMethods(Handle):
 
 
 class _Search(NamedTuple):
-    """One look for places of digests."""
+    """A search for places of digests."""
 
     tx: Transaction
     keys: ScopeKeys
     head: bytes | None
-    """Of the one session in which to look."""
+    """Head key of the only session to search; None to search all sessions."""
     limit: int
     alias: bool
     ends: bool
 
     async def find_last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
-        """Return the index of the last key that is anywhere, with its places that are not there by chance; -1: none is."""
+        """Return the index of the last key that is found, and its sightings; -1 if none is found.
+
+        The sightings do not include other digests with the same score.
+        """
         at, places, more = await self._find_places(keys, min(USUAL, self.limit) if self.alias else USUAL)
         if at < 0:
             return at, []
@@ -125,7 +129,7 @@ class _Search(NamedTuple):
         return at, found
 
     async def _find_places(self, keys: Sequence[int], limit: int) -> tuple[int, list[_Place], bool]:
-        """Return the index of the last key that is anywhere, its newest places, and whether there may be more."""
+        """Return the index of the last key that is found, its newest places, and whether there may be more places."""
         scores = [compute_score(key, alias=self.alias) for key in reversed(keys)]
         head: Argument = 0 if self.head is None else Key(self.head)
         command: Command = (b"sighted", self.keys.marks, Key(self.keys.numbers), limit, head, *scores)
@@ -133,7 +137,7 @@ class _Search(NamedTuple):
         if not found:
             return -1, [], False
         rank, members, ids = found
-        # What was deleted while memory was full may have left a member.
+        # A session that was deleted while the server's memory was full may have left members.
         places = [
             (_decode_seq(member), id_.decode()) for member, id_ in zip(members, ids, strict=True) if id_ is not None
         ]
@@ -171,12 +175,12 @@ def _make_sighting(session: Session, mark: int, seq: int, digest: bytes, *, live
 
 
 def compute_score(key: int, *, alias: bool) -> int:
-    """Return the score of a digest, or of an alias; a few others may have it too."""
+    """Return the score of a digest or an alias. Other digests may have the same score."""
     return key >> _DROPPED_BITS << 1 | alias
 
 
 def _encode_place(seq: int, *, alias: bool) -> bytes:
-    """Return what follows the session's number in a member."""
+    """Encode the place in a log that follows the session's number in a member."""
     return (seq << 1 | alias).to_bytes(_PLACE_BYTES, "big")
 
 
@@ -188,7 +192,7 @@ def _decode_seq(member: bytes) -> int:
 
 
 def mark_entry(tx: Transaction, entry: Entry) -> None:
-    """Have an entry found by its digest and its alias, as far as it has them. Those of withdrawn sessions are not found."""
+    """Index an entry by its digest and its alias, if it has them. Entries of withdrawn sessions are not indexed."""
     if tx.keys.withdrawn:
         return
     scope = make_scope(tx.keys.tenant, tx.keys.user_id)
@@ -199,18 +203,18 @@ def mark_entry(tx: Transaction, entry: Entry) -> None:
 
 
 def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
-    """Index a session by the last visible message of its live path, in place of the one before."""
+    """Index a session by the last visible message of its live path; this replaces the previous one."""
     if not tx.keys.withdrawn and digest != before:
         key = make_end_key(make_scope(tx.keys.tenant, tx.keys.user_id), digest)
         tx.marks += (compute_score(key, alias=False), _END_PLACE)
 
 
 def unmark_alias(tx: Transaction, seq: int) -> None:
-    """Have an entry no longer found by its alias."""
+    """Remove an entry's alias from the index."""
     tx.queue("unmark", tx.keys.marks, _encode_place(seq, alias=True))
 
 
 def store_origins(tx: Transaction, origins: Sequence[Origin]) -> None:
-    """Note the origins of a session that has none."""
+    """Store the origins of a session that has none yet."""
     if origins:
         tx.queue("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))

@@ -1,7 +1,7 @@
-"""Media of a session: contents by SHA-256, and which entries name which.
+"""Media of a session: contents by SHA-256, and their uses by entries.
 
-The hash of uses has, under the `seq` of an entry, the SHA-256 of each content that it names, one after the other; under each
-SHA-256 how many entries name it, and its size.
+The hash of uses has two kinds of fields. The field `seq` of an entry contains the SHA-256 of each content that the entry refers to,
+concatenated. The field of each SHA-256 contains the number of entries that refer to the content, and its size.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 _HASH_BYTES: Final = 32
 Uses = dict[bytes, tuple[int, int]]
-"""How many entries name a content, and its size."""
+"""By SHA-256, the number of entries that refer to a content, and its size in bytes."""
 _decode_use = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 async def load_media_uses(
     tx: Transaction, new: Sequence[NewEntry], brought: Mapping[bytes, bytes], *, install: bool = False
 ) -> Uses:
-    """Return the uses of what the entries name, before the write.
+    """Return the stored uses of the contents that new entries refer to.
 
     Args:
         tx: the write.
-        new: entries that name contents.
-        brought: contents that come with them.
-        install: the session is new: it has none yet.
+        new: the new entries.
+        brought: contents that come with them, by SHA-256.
+        install: True if the session is new and has no contents yet.
 
     Raises:
-        InvalidMessage: an entry names what is neither there nor brought.
+        InvalidMessage: an entry refers to a content that is neither stored nor in `brought`.
     """
     named = sorted({sha256 for entry in new for sha256 in list_media(entry)})
     if not named:
@@ -48,7 +48,7 @@ async def load_media_uses(
 def store_media(
     tx: Transaction, new: Sequence[NewEntry], written: Sequence[Entry], uses: Uses, brought: Mapping[bytes, bytes]
 ) -> None:
-    """Keep contents that are new, and note which entries name which; `uses` is what `load_media_uses` returned."""
+    """Store new contents and the uses by the written entries; `uses` is the result of `load_media_uses`."""
     after = dict(uses)
     for came, entry in zip(new, written, strict=True):
         named = list(dict.fromkeys(list_media(came)))
@@ -64,7 +64,7 @@ def store_media(
 
 
 async def read_uses(tx: Transaction, seq: int) -> Uses:
-    """Return the uses of what an entry names."""
+    """Return the uses of the contents that an entry refers to."""
     (named,) = await tx.read((b"HGET", tx.keys.media_uses, seq))
     if not named:
         return {}
@@ -74,7 +74,7 @@ async def read_uses(tx: Transaction, seq: int) -> Uses:
 
 
 def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
-    """Let an entry name nothing any more, and delete what no other entry names; `uses` is what `read_uses` returned."""
+    """Remove an entry's references and delete contents without any other; `uses` is the result of `read_uses`."""
     if uses:
         tx.queue("HDEL", tx.keys.media_uses, seq)
     for sha256, (count, size) in uses.items():
@@ -86,6 +86,6 @@ def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
 
 
 def compute_totals(flat: Sequence[bytes]) -> tuple[int, int]:
-    """Return how many contents a session has and their bytes, from its whole hash of uses."""
+    """Return the number of a session's contents and their bytes, from its whole hash of uses."""
     known = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
     return len(known), sum(size for _, size in known)

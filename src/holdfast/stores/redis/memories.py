@@ -1,7 +1,8 @@
-"""Memories: those of an owner are together, guarded by the owner's head. The tenant knows whose each id is, and lists the owners.
+"""Memories: those of an owner are stored together, guarded by the owner's head. The tenant has the owner of each id, and all owners.
 
-A user's memories are in the user's slot, an agent's and the tenant's own in the tenant's. Where the tenant is on another server,
-it is told before a write, and of what went after it: so it may know of a memory that is not there, and readers check.
+A user's memories are in the user's slot; those of an agent and of the tenant are in the tenant's slot. If the tenant's slot is on
+another server, it gets new ids before the write, and deleted ones after it. So it may list memories that do not exist, and readers
+check for that.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from holdfast.stores.redis.records import ENDLESS, check_int64, decode_object, p
 _END: Final = b"\xff" * 9
 _TOKEN_BYTES: Final = 6
 _LISTED: Final = b"\0"
-"""Precedes an owner where a mark of its listing is kept among those of memories: no id begins with it."""
+"""Prefix of the fields, in the hash of memory ids, that mark owners as listed. No memory id begins with it."""
 
 
 class _OwnerTotals(NamedTuple):
-    """What an owner has, as it is stored."""
+    """The stored counters of an owner: version, number of memories, next numbers, and time of the last change."""
 
     version: int = 0
     held: int = 0
@@ -43,7 +44,7 @@ class _OwnerTotals(NamedTuple):
 
 
 def resolve_owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
-    """Return the keys of the owner that a method is about."""
+    """Return the keys of the owner that a method is called for."""
     memory_checks.check_owner(owner)
     return handle.database.keys.owner(handle.tenant, owner)
 
@@ -97,9 +98,8 @@ class MemoryMethods(Handle):
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
         stored, floor = await _load_totals(tx, expect)
-        if stored is None and not (
-            delta.put or delta.diary
-        ):  # there is nothing to forget, or that a signal could be of
+        if stored is None and not (delta.put or delta.diary):
+            # Without memories there is nothing to forget and nothing that was recalled.
             return OwnedMemories(0, ())
         held = stored or _OwnerTotals()
         if stored is None:
@@ -125,13 +125,13 @@ class MemoryMethods(Handle):
             _put_memory(tx, memory, number, version, body, statuses.get(number), known)
         here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
         await _forget_memories(tx, gone, statuses)
-        told = await _add_signals(tx, held, delta, here)
+        signals = await _add_signals(tx, held, delta, here)
         _add_diary_entries(tx, held, delta.diary)
         after = held._replace(
             version=version,
             held=held.held + new - len(gone),
             next_memory=first + new if new else held.next_memory,
-            next_signal=held.next_signal + told,
+            next_signal=held.next_signal + signals,
             next_entry=held.next_entry + len(delta.diary),
         )
         if after != held or delta.signals_before is not None:
@@ -182,7 +182,7 @@ class MemoryMethods(Handle):
     async def memory_owners(
         self, tx: Transaction, *, after: Owner | None = None, limit: int = 100
     ) -> tuple[tuple[Owner, int], ...]:
-        """Owners for whom nothing was written in the end are left out."""
+        """Return listed owners and the time of their last change, without owners whose first write was never completed."""
         if after is not None:
             memory_checks.check_owner(after)
         checks.check_limit(limit)
@@ -205,7 +205,10 @@ class MemoryMethods(Handle):
 
     @write_transaction(resolve_owner_keys)
     async def drop_memories(self, tx: Transaction, owner: Owner) -> int:
-        """What its versions and numbers came to stays, under a key that is a digest."""
+        """Delete all memories of an owner.
+
+        The floor of versions and numbers is kept, so that none is used again. Its key contains only a hash of the owner.
+        """
         held, floor = await _load_totals(tx)
         if held is None:
             return 0
@@ -221,7 +224,7 @@ class MemoryMethods(Handle):
         tx.queue("HDEL", keys.head, "m")
         if not _is_tenant_remote(tx):
             tx.queue("ZREM", tenants.memory_owners, member)
-        else:  # the tenant is told after the write, unless the owner was listed anew meanwhile
+        else:  # the owner is removed from the list after the write, unless it was listed again meanwhile
             (token,) = await tx.read((b"HGET", tenants.memory_ids, _LISTED + member))
             tx.obsolete += (_LISTED + member, token or b"")
         return held.held
@@ -231,7 +234,7 @@ class MemoryMethods(Handle):
 
 
 async def _find_numbers(tx: Transaction, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
-    """Return the owner's head, and in order the numbers of memories that are asked for."""
+    """Return the owner's head, and the numbers of the requested memories in order."""
     keys, after = tx.keys, asked.after
     head: Command = (b"HGET", keys.head, b"m")
     if asked.ids is not None or asked.numbers is not None or (asked.since or 0) > 0:
@@ -249,7 +252,7 @@ def _clamp(number: int) -> int:
 
 
 async def _select(tx: Transaction, head: Command, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
-    """Return those of some memories that fit all that is asked."""
+    """Return the owner's head, and the numbers of memories that match a query by ids, numbers or `since`, in order."""
     keys, since = tx.keys, min(asked.since or 0, ENDLESS)
     if asked.ids is not None:
         stored, *parts = await tx.read(head, *split_command(b"HMGET", keys.ids, keep_possible_ids(asked.ids)))
@@ -273,7 +276,7 @@ async def _select(tx: Transaction, head: Command, asked: MemoryQuery) -> tuple[b
 
 
 async def _read_rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
-    """Return number, version and body of those of some memories that are there."""
+    """Return number, version and body of the existing ones of some memories."""
     if not numbers:
         return []
     parts = (*split_command(b"HMGET", tx.keys.metas, numbers), *split_command(b"HMGET", tx.keys.bodies, numbers))
@@ -298,7 +301,11 @@ def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[
 
 
 async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_OwnerTotals | None, int]:
-    """Return what the owner has, None if nothing was ever written, and the floor of its numbers and versions."""
+    """Return the owner's counters, None if nothing is stored, and the floor of its numbers and versions.
+
+    Raises:
+        StaleMemories: the version is not `expect`.
+    """
     stored, floor = await tx.read((b"HGET", tx.keys.head, b"m"), (b"HGET", tx.keys.head, b"f"))
     held = None if stored is None else _OwnerTotals(*unpack_list(stored))
     version = 0 if held is None else held.version
@@ -308,7 +315,12 @@ async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_Own
 
 
 async def _find_owners(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
-    """Return the numbers of the owner's memories that a write names, ids that other owners have, and what the tenant knows."""
+    """Look up the memories that a write refers to.
+
+    Returns:
+        The numbers of the owner's memories by id, the ids that belong to other owners, and the tenant's fields of ids that the
+        owner does not have.
+    """
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
     here = {id_: int(number) for id_, number in (await tx.read_fields(tx.keys.ids, ids)).items()}
@@ -330,7 +342,7 @@ def _get_tenant_keys(tx: Transaction) -> TenantKeys:
 
 
 def _is_tenant_remote(tx: Transaction) -> bool:
-    """Whether the owner's memories and its tenant may be on different servers."""
+    """Return True if the owner's memories and its tenant may be on different servers."""
     return tx.is_cluster and bool(tx.keys.user_id)
 
 
@@ -339,15 +351,15 @@ def _encode_owner(owner: Owner) -> bytes:
 
 
 def _queue_for_tenant(tx: Transaction, *command: Any) -> None:
-    """Tell the tenant what is about to be written: with it, or where that cannot be, before it."""
+    """Queue a command for the tenant's slot: with the write, or before it if the tenant is on another server."""
     tx.tenant_commands.append(command) if _is_tenant_remote(tx) else tx.queue(*command)
 
 
 def _list_owner(tx: Transaction) -> None:
-    """Have the tenant list an owner, before it has anything."""
+    """List an owner in the tenant's keys, before it has any memories."""
     tenants, member = _get_tenant_keys(tx), _encode_owner(tx.keys.owner)
     tx.is_new = True
-    if _is_tenant_remote(tx):  # in this order: see `_drop`
+    if _is_tenant_remote(tx):  # the mark comes first: `drop_memories` reads it to see if the owner was listed again
         tx.tenant_commands.append(("HSET", tenants.memory_ids, _LISTED + member, secrets.token_bytes(_TOKEN_BYTES)))
     _queue_for_tenant(tx, b"ZADD", tenants.memory_owners, 0, member)
 
@@ -397,7 +409,7 @@ async def _forget_memories(tx: Transaction, gone: Mapping[str, int], statuses: M
 
 
 async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
-    """Tell the tenant that it need not know any more whose some ids are: with the write, or where that cannot be, after it."""
+    """Remove ids from the tenant's hash: with the write, or after it if the tenant is on another server."""
     key = _get_tenant_keys(tx).memory_ids
     if not _is_tenant_remote(tx):
         for command in split_command(b"HDEL", key, ids):
@@ -408,7 +420,7 @@ async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
 
 
 async def _add_signals(tx: Transaction, held: _OwnerTotals, delta: MemoryDelta, here: Mapping[str, int]) -> int:
-    """Write recalls of memories that are there, delete what is too old or too much; return how many were written."""
+    """Write recalls of existing memories, and delete old ones and those over the limit; return the number of written ones."""
     keys, before = tx.keys, delta.signals_before
     if before is not None:
         (found,) = await tx.read((b"ZRANGE", keys.recalled, 0, -1))
@@ -428,7 +440,7 @@ async def _add_signals(tx: Transaction, held: _OwnerTotals, delta: MemoryDelta, 
 
 
 def _add_diary_entries(tx: Transaction, held: _OwnerTotals, entries: Sequence[DiaryEntry]) -> None:
-    """Write diary entries, and delete what is too much."""
+    """Write diary entries, and delete those over the limit."""
     for seq, one in enumerate(entries, held.next_entry):
         tx.queue("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
     if entries:

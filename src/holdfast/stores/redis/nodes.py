@@ -1,7 +1,8 @@
-"""The servers: which one has a key, a few connections to each, and what is tried again.
+"""The servers of a store: routing by key, a few connections to each server, and retries.
 
-What was certainly not executed is: a server that cannot be reached, or is loading, is asked again for a while, a slot that
-has moved is asked for where it is now. What was sent when a connection broke is sent again only where that does no harm.
+Commands that were certainly not executed are sent again: for a while to a server that cannot be reached or is loading, and to the
+new server of a slot that has moved. Commands that may have been executed when a connection broke are sent again only if that does
+no harm.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from holdfast.stores.redis.connection import (
 from holdfast.stores.redis.keys import extract_hash_tag
 
 BUSY: Final = 64
-"""Commands without an answer, from which another connection is opened."""
+"""Number of commands without a reply from which another connection is opened."""
 MOST_REDIRECTS: Final = 8
-"""Times that one command follows a slot from server to server without a pause."""
+"""Number of redirects that one command follows without a pause."""
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script, and what servers that have seen it know it by."""
+    """A script and its SHA-1, by which servers remember it."""
 
     text: bytes
     sha: bytes
@@ -52,51 +53,56 @@ class Script(msgspec.Struct, frozen=True):
 
 @cache
 def load_script(*names: str) -> Script:
-    """The script that some files are one after the other."""
+    """Return the script that consists of some files, one after the other."""
     folder = Path(__file__).parent / "scripts"
     text = b"\n".join((folder / f"{name}.lua").read_bytes() for name in names)
-    return Script(text, sha1(text).hexdigest().encode())  # noqa: S324  # what Redis knows it by
+    return Script(text, sha1(text).hexdigest().encode())  # noqa: S324  # Redis identifies scripts by SHA-1
 
 
 class Nodes:
-    """One server, or those of a cluster."""
+    """One server, or the servers of a cluster.
+
+    Args:
+        address: the parsed URL.
+        remembered: heads of sessions; cleared whenever a connection is lost.
+    """
 
     def __init__(self, address: RedisAddress, remembered: SessionCache[Any]) -> None:
         self.is_cluster = address.is_cluster
         self.name = address.name
         self._login, self._seeds, self._size = address.login, address.endpoints, address.pool
-        # After a loss the server may be another one, whose past is not that of the first: nothing is believed of it.
+        # After a loss the server may have been replaced by one with other data, so nothing that is remembered can be trusted.
         self._forget_remembered = remembered.clear
         self._slots: list[Endpoint | None] = [None] * SLOTS if self.is_cluster else []
         self._connections: dict[Endpoint, list[PipelinedConnection]] = {}
         self._opening: dict[Endpoint, asyncio.Task[PipelinedConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._dead: dict[Endpoint, list[int]] = {}
-        """Connections that broke: what they may still bring is not to be executed any more."""
+        """Ids of broken connections by server. The server is asked to kill them, so that it executes no late commands of them."""
         self._closed = False
 
-    # -- asking ----------------------------------------------------------------
+    # -- commands --------------------------------------------------------------
 
     async def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, once: bool) -> Any:
-        """Return what a script answers. All keys are in one slot; `once` as with `call`."""
+        """Run a script and return its reply. All keys must be in one slot; see `call` for `once`."""
         rest = (len(keys), *keys, *arguments)
         try:
             return await self.call(keys[0], ("EVALSHA", script.sha, *rest), once=once)
-        except ErrorReply:  # the server does not know the script yet, or not any more
+        except ErrorReply:  # the server does not know the script, or has forgotten it
             return await self.call(keys[0], ("EVAL", script.text, *rest), once=once)
 
     async def call(self, key: bytes, command: Command, *, once: bool = False) -> Any:
-        """Return the answer to a command.
+        """Send a command and return its reply.
 
         Args:
-            key: where it goes.
-            command: its parts.
-            once: not to be sent again when it is not known whether it was executed.
+            key: key that determines the server.
+            command: the parts of the command.
+            once: do not send the command again if it may have been executed.
 
         Raises:
-            Unsure: with `once`, when that is not known.
-            Refused: the server does not know the script.
-            HoldfastError: the server refused it, or cannot be reached.
+            OutcomeUnknown: with `once`, if the command may have been executed.
+            ErrorReply: the server does not know the script.
+            HoldfastError: the server refused the command, or cannot be reached.
         """
         endpoint: Endpoint | None = None
         asking, attempt, moves, give_up = False, 0, 0, inf
@@ -122,7 +128,7 @@ class Nodes:
                 await self._refresh()
 
     def _raise_error_reply(self, exc: ErrorReply, *, late: bool) -> None:
-        """Raise what a server answered, unless another attempt may do better."""
+        """Raise the error of a reply, unless another attempt may succeed."""
         if exc.code == "NOSCRIPT":
             raise exc
         if late or exc.code not in TRANSIENT:
@@ -133,11 +139,11 @@ class Nodes:
             raise StoreUnavailable(f"{self.name} cannot be reached: {exc}") from exc.__cause__
 
     async def call_all(self, *command: Argument) -> dict[Endpoint, Any]:
-        """Return the answer of every server that has slots; a `ErrorReply` in endpoint of one that was none."""
+        """Send a command to every server that has slots and return the replies; an error is returned as an `ErrorReply`."""
         return {endpoint: await self._call_server(endpoint, command) for endpoint in await self._list_servers()}
 
     async def scan(self, pattern: str) -> AsyncIterator[bytes]:
-        """Yield the keys that match, of every server; a key may come twice."""
+        """Yield the matching keys of all servers. A key may be repeated."""
         for endpoint in await self._list_servers():
             cursor: bytes | int = 0
             while cursor != b"0":
@@ -159,10 +165,10 @@ class Nodes:
                 self._give_up(exc, give_up)
                 await asyncio.sleep(0.02)
 
-    # -- where -----------------------------------------------------------------
+    # -- routing ---------------------------------------------------------------
 
     async def _find_server(self, key: bytes) -> Endpoint:
-        """Return the server that has `key`; ask which one it is if that is not known."""
+        """Return the server that has `key`; load the map of slots if the server is not known."""
         if not self.is_cluster:
             return self._seeds[0]
         slot = compute_slot(extract_hash_tag(key))
@@ -174,7 +180,7 @@ class Nodes:
         return endpoint
 
     async def _list_servers(self) -> list[Endpoint]:
-        """Return all servers that have slots."""
+        """Return all servers that have slots, sorted."""
         if not self.is_cluster:
             return [self._seeds[0]]
         if not any(self._slots):
@@ -182,7 +188,7 @@ class Nodes:
         return sorted({one for one in self._slots if one}, key=str)
 
     def _follow_redirect(self, exc: ErrorReply) -> Endpoint:
-        """Return where a server says that a slot is, for good or for one command: `… 3999 10.0.0.7:6381`."""
+        """Return the server in a redirect such as `MOVED 3999 10.0.0.7:6381`. A `MOVED` updates the map of slots."""
         slot, address = str(exc).split()[-2:]
         host, _, port = address.rpartition(":")
         endpoint = Endpoint(host.strip("[]") or self._seeds[0].host, int(port))
@@ -192,7 +198,7 @@ class Nodes:
         return endpoint
 
     async def _refresh(self) -> None:
-        """Ask which server has which slots; several who need it ask once."""
+        """Load the map of slots; concurrent callers share one request."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._load_slots())
         await asyncio.shield(self._refreshing)
@@ -205,7 +211,7 @@ class Nodes:
             except ErrorReply as exc:
                 if exc.code in ("ERR", "NOPERM"):
                     raise StoreUnavailable(
-                        f"{self.name}: it is no cluster, or does not say what it has ({exc})"
+                        f"{self.name}: it is not a cluster, or this user may not run CLUSTER SLOTS ({exc})"
                     ) from exc
             except (NotExecuted, OutcomeUnknown):
                 continue
@@ -221,7 +227,7 @@ class Nodes:
     # -- connections -----------------------------------------------------------
 
     async def _get_connection(self, endpoint: Endpoint) -> PipelinedConnection:
-        """A connection to a server: the one with the least to do."""
+        """Return the least busy connection to a server; open one if there is none, and start another if all are busy."""
         connections = self._connections.get(endpoint)
         if not connections:
             return await asyncio.shield(self._start_opening(endpoint))
@@ -249,7 +255,7 @@ class Nodes:
         for number in self._dead.pop(endpoint, ()):
             try:
                 await connection.call(("CLIENT", "KILL", "ID", number))
-            except ErrorReply:  # it has gone by itself, or this user may not
+            except ErrorReply:  # the connection has ended by itself, or this user may not kill it
                 pass
         if self._closed:
             connection.kill(NotExecuted("the store is closed"))
@@ -268,17 +274,17 @@ class Nodes:
             self._forget_remembered()
 
     async def close(self) -> None:
-        """Wait for what was asked, then close the connections."""
+        """Wait for outstanding replies, then close the connections."""
         self._closed = True
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=PATIENCE)
         await asyncio.gather(*(one.close() for some in self._connections.values() for one in some))
 
     def kill(self) -> None:
-        """Let go of everything without a word, where there is no time for one."""
+        """Drop all connections at once."""
         self._closed = True
         for connection in [one for some in self._connections.values() for one in some]:
-            connection.kill(NotExecuted("the store was forgotten"))
+            connection.kill(NotExecuted("the store was never closed"))
 
 
 def _compute_load(connection: PipelinedConnection) -> int:
@@ -286,6 +292,6 @@ def _compute_load(connection: PipelinedConnection) -> int:
 
 
 def _ignore_failure(task: asyncio.Task[PipelinedConnection]) -> None:
-    """An attempt that nobody waits for any more may fail without a word."""
+    """Mark the exception of an opening as retrieved, because its caller may have been cancelled."""
     if not task.cancelled():
         task.exception()

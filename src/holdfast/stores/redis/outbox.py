@@ -1,9 +1,9 @@
-"""What follows a write in a cluster, where a user and the tenant lie on different servers.
+"""Delivery of changes to a tenant's indexes in a cluster, where a user and the tenant may be on different servers.
 
-The script that writes for a user puts what the tenant's indexes have to know into the user's outbox, with the number of the
-write. Then the indexes are told, which ignore what is older than what they know, and the outbox is emptied of it. A process
-that dies in between leaves it there. It is found because the tenant notes a user before the first write for that user, and
-forgets that only when the outbox is empty and nobody has noted the user anew for an hour.
+The script that writes for a user puts the changes of the tenant's indexes (news) into the user's outbox, with the number of the
+write. Then the news are applied to the indexes, which ignore news that are older than what they contain, and removed from the
+outbox. If a process crashes in between, the news stay in the outbox. Other processes find them, because the user is marked in the
+tenant's keys before the first write. The mark is removed only when the outbox is empty and has not been renewed for an hour.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from holdfast.stores.redis.nodes import Nodes, load_script
 from holdfast.stores.redis.records import pack, unpack_list
 
 NOTED: Final = 600.0
-"""Seconds for which a user that this process noted need not be noted again."""
+"""Seconds for which a process does not mark a user again."""
 KEPT: Final = 3600
-"""Seconds that the tenant keeps a user noted at least."""
+"""Seconds for which a user stays marked at least."""
 MOST: Final = 10_000
-"""Users that a process knows to be noted."""
+"""Most users that a process remembers as marked."""
 TIDYING: Final = 300.0
-"""Seconds between two looks at what others left behind."""
+"""Seconds between two checks for news that crashed processes left."""
 PAGE: Final = 200
 
 _MARK = load_script("mark")
 _UNMARK = load_script("unmark")
 _APPLY = load_script("news", "apply")
 _APPLY_WITH_STATE = load_script("news", "state", "apply")
-"""The same where a tenant's state is changed."""
+"""The script for news that change the tenant's state."""
 _DISCARD = load_script("discard")
 _SETTLE = load_script("settle")
 _STATE: Final = b"v"
-"""The kind of changes of the tenant's state: unlike the others they may be done only once, and each has a name of its own."""
+"""The kind of news that change the tenant's state. Unlike others they may be applied only once, and each has a unique name."""
 News = tuple[bytes, bytes, tuple[bytes | int, ...]]
-"""Kind, name and arguments, see `told.lua`."""
+"""Kind, name and arguments; see `news.lua`."""
 
 
 class Outbox:
-    """What one process does about outboxes."""
+    """Delivers news from users' outboxes to tenants' indexes."""
 
     def __init__(self, nodes: Nodes, keys: Keys) -> None:
         self._nodes = nodes
@@ -55,12 +55,12 @@ class Outbox:
         self._tidying: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        """What was last put off of changes of its state, by tenant."""
+        """By tenant, the last delayed delivery of changes of its state."""
 
     # -- a write -----------------------------------------------------------------
 
     async def note_user(self, scope: ScopeKeys) -> None:
-        """See that the tenant knows of the user, before a write."""
+        """Mark the user in the tenant's keys before a write, unless that was done recently."""
         name, now = (scope.tenant, scope.user_id), monotonic()
         if self._noted.get(name, 0.0) > now - NOTED:
             return
@@ -71,10 +71,10 @@ class Outbox:
             self._noted.popitem(last=False)
 
     async def deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
-        """Tell the tenant's indexes what a write did, until they know.
+        """Deliver the news of a write to the tenant's indexes.
 
-        The write stands, so this raises nothing: what cannot be told now is told when the tenant's server is back, changes of
-        the tenant's state behind those that wait already.
+        The write is already committed, so this raises nothing. If the tenant's server cannot be reached, a background task delivers
+        the news later. Changes of the tenant's state wait for those that are already delayed.
         """
         changes = any(kind == _STATE for kind, *_ in news)
         before = self._waiting.get(scope.tenant) if changes else None
@@ -98,7 +98,7 @@ class Outbox:
     async def _persist(
         self, scope: ScopeKeys, number: bytes, news: Sequence[News], before: asyncio.Task[None] | None
     ) -> None:
-        """Go on telling, behind what goes before. If this process ends before, somebody else finds it."""
+        """Deliver news later, after the delivery `before`. If this process ends first, another process finds them."""
         if before is not None:
             await asyncio.wait([before])
         try:
@@ -125,7 +125,7 @@ class Outbox:
             await self._nodes.run(_DISCARD, [scope.outbox], arguments, once=False)
             if changes:
                 await self._nodes.run(_SETTLE, [self._keys.tenant(scope.tenant).delivered], changes, once=False)
-        except StoreError:  # whoever looks at it next finds that it is known
+        except StoreError:  # the next process that finds the news applies them again, without effect
             return
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -135,14 +135,14 @@ class Outbox:
         return task
 
     async def close(self) -> None:
-        """Wait for what goes on behind answers."""
+        """Wait for the background tasks."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=PATIENCE)
 
-    # -- what others left behind ---------------------------------------------------
+    # -- news of crashed processes -------------------------------------------------
 
     async def tidy(self, tenant: str) -> None:
-        """Finish what processes that died have left in outboxes of the tenant, unless that was looked at just now."""
+        """Deliver the news that crashed processes left in the tenant's outboxes, unless that was checked recently."""
         if self._tidied.get(tenant, -TIDYING) > monotonic() - TIDYING:
             return
         if tenant not in self._tidying:
@@ -164,7 +164,7 @@ class Outbox:
         self._tidied[tenant] = monotonic()
 
     async def _empty_outboxes(self, tenant: str, users: Sequence[str]) -> list[str]:
-        """Tell what some users' outboxes hold; those that hold nothing."""
+        """Deliver the contents of some users' outboxes; return the users whose outbox was empty."""
         scopes = [self._keys.user(tenant, user) for user in users]
         found = await asyncio.gather(*(self._nodes.call(scope.outbox, (b"HGETALL", scope.outbox)) for scope in scopes))
         for scope, flat in zip(scopes, found, strict=True):
@@ -182,6 +182,6 @@ class Outbox:
 
 
 def encode_news(news: News) -> bytes:
-    """What an outbox keeps of one, behind the number of the write."""
+    """Encode news as stored in an outbox after the number of the write."""
     kind, name, rest = news
     return pack([kind, name, *rest])

@@ -1,4 +1,4 @@
-"""Encode what is stored under the keys, and decode it. What a script has to read comes first, in fixed width."""
+"""Encode and decode the stored values. Fields that scripts read come first, with a fixed width."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from holdfast.stores.log import SavedView
 from holdfast.stores.redis.keys import SessionKeys
 
 ENDLESS: Final = 2**62
-"""Stands for no upper bound."""
+"""Used as the upper bound if there is none."""
 _LONGEST: Final = (1 << 63) - 1
 pack = msgspec.msgpack.Encoder().encode
-"""Encode anything. Raises `OverflowError` for a number of more than 64 bits."""
+"""Encode any value as MessagePack. Raises `OverflowError` for a number of more than 64 bits."""
 _ids = msgspec.json.Decoder(tuple[str, ...]).decode
 unpack_list = msgspec.msgpack.Decoder(list[Any]).decode
 to_json = msgspec.json.Encoder().encode
@@ -37,14 +37,14 @@ _from_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def check_int64(number: int) -> int:
-    """Return the number. Raises `OverflowError` if it has more than 64 bits."""
+    """Return the number unchanged. Raises `OverflowError` if it has more than 64 bits."""
     if not -_LONGEST - 1 <= number <= _LONGEST:
         raise OverflowError(number)
     return number
 
 
 def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[str, Any] | None:
-    """Decode a JSON object; the default if there is none, or it is damaged."""
+    """Decode a JSON object; return the default if there is none, or it is damaged."""
     try:
         return default if data is None else _from_object(data)
     except msgspec.MsgspecError:
@@ -55,25 +55,25 @@ def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[st
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
-    """A session without its large fields, and what else nearly every write changes. Fields are added at the end."""
+    """A session without its large fields, and other values that nearly every write changes. New fields are added at the end."""
 
     session: Session
     compactions_from: int = 0
-    """Compactions that were built before this version are dead on arrival."""
+    """Compactions that were built before this version get the status "dead" when they are recorded."""
     next_compaction: int = 1
     live: dict[str, tuple[int, int]] = {}
-    """The live compaction of each view: id, and the version it was laid at."""
+    """The live compaction of each view: its id, and the session's version when it was recorded."""
     next_call: int = 0
     last_turn: int = 0
-    """The highest of a recorded model call."""
+    """The highest turn of a recorded model call."""
     calls_mixed: bool = False
-    """Whether a call was recorded after one of a later turn."""
+    """True if a model call was recorded after one of a later turn."""
     artifacts: bool = False
-    """Whether there may be any."""
+    """True if the session may have artifacts."""
 
     @property
     def expires_at(self) -> int | None:
-        """When it expires by its own ttl."""
+        """The time when the session expires by its own ttl, or None if it has none."""
         session = self.session
         return min(session.accessed_at + session.ttl, _LONGEST) if session.ttl else None
 
@@ -87,11 +87,11 @@ _LARGE: Final[tuple[tuple[str, Any, Any], ...]] = (
     ("state_turns", msgspec.json.Decoder(dict[str, int]).decode, {}),
     ("metadata", _from_object, {}),
 )
-"""The fields of a session that are kept apart from its record, with their decoders and what they are without."""
+"""The fields of a session that are stored in its profile instead of its record, with their decoders and defaults."""
 
 
 def decode_record(keys: SessionKeys, data: bytes) -> Record:
-    """Decode a session's record; an empty one in place of one that is damaged."""
+    """Decode a session's record; return an empty one, marked as damaged, if it cannot be decoded."""
     try:
         return _record(data)
     except msgspec.MsgspecError:
@@ -101,21 +101,21 @@ def decode_record(keys: SessionKeys, data: bytes) -> Record:
 
 
 def strip_profile(session: Session) -> Session:
-    """Return what a record has of a session. Raises `OverflowError` for times that do not fit."""
+    """Return a session without the fields of its profile. Raises `OverflowError` for times of more than 64 bits."""
     check_int64(session.updated_at)
     check_int64(session.accessed_at)
     return evolve(session, system_messages=(), state={}, state_turns={}, metadata={}, damaged=())
 
 
 def encode_profile(session: Session) -> bytes | None:
-    """Encode the large fields of a session; None when all are empty."""
+    """Encode the large fields of a session; return None if all are empty."""
     if not (session.system_messages or session.state or session.metadata):
         return None
     return pack([to_json(getattr(session, name)) for name, *_ in _LARGE])
 
 
 def build_session(record: Record, profile: bytes | None) -> Session:
-    """Return a session; fields that cannot be decoded are empty, and named in `Session.damaged`."""
+    """Combine record and profile into a session. Fields that cannot be decoded are empty and listed in `Session.damaged`."""
     if profile is None:
         return record.session
     fields: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def build_session(record: Record, profile: bytes | None) -> Session:
 
 
 class _Entry(msgspec.Struct, array_like=True, gc=False):
-    """What follows an entry's head."""
+    """The part of an entry that follows its head."""
 
     turn_id: int
     unit_back: int
@@ -153,9 +153,9 @@ class _Entry(msgspec.Struct, array_like=True, gc=False):
 
 _HEAD: Final = struct.Struct(">QQB16s")
 HEAD_BYTES: Final = _HEAD.size
-"""Of an entry without payload: `seq`, running total, kind, digest."""
+"""Size of an entry's head: `seq`, running total, kind, digest."""
 _RETIRED: Final = struct.Struct(">Q")
-"""Precedes an entry that is retired: the `seq` of the one that retired it."""
+"""Precedes a retired entry: the `seq` of the entry that retired it."""
 RETIRED_BYTES: Final = _RETIRED.size
 KINDS: Final[tuple[Kind, ...]] = ("system", "user", "assistant", "calls", "result")
 """A kind is stored as its index here."""
@@ -165,10 +165,10 @@ _entry = msgspec.msgpack.Decoder(_Entry).decode
 
 
 def encode_entry(entry: Entry, payload: bytes) -> bytes:
-    """Encode an entry, with its message as it is stored."""
+    """Encode an entry with its encoded message."""
     metadata = None if entry.metadata is None else to_json(entry.metadata)
-    said = (entry.agent, entry.importance, int(entry.pinned), int(entry.erased), metadata, payload)
-    rest = (entry.turn_id, entry.seq - entry.unit, entry.timestamp, entry.tokens, *said)
+    fields = (entry.agent, entry.importance, int(entry.pinned), int(entry.erased), metadata, payload)
+    rest = (entry.turn_id, entry.seq - entry.unit, entry.timestamp, entry.tokens, *fields)
     try:
         head = _HEAD.pack(entry.seq, entry.total, _NUMBER_OF[kind_of(entry.message)], entry.digest)
     except struct.error as exc:
@@ -178,7 +178,7 @@ def encode_entry(entry: Entry, payload: bytes) -> bytes:
 
 
 def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
-    """Decode an entry. Raises `StoreCorrupt` with its `seq`."""
+    """Decode an entry. Raises `StoreCorrupt`, with the `seq` of the entry in the message."""
     retired_by = None
     if retired:
         (retired_by,) = _RETIRED.unpack_from(data)
@@ -207,24 +207,24 @@ def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
 
 
 def change_entry(data: bytes, *, retired: bool = False, **fields: Any) -> bytes:
-    """Return an encoded entry with other fields, its head unchanged."""
+    """Return an encoded entry with changed fields and the same head."""
     begin = HEAD_BYTES + (RETIRED_BYTES if retired else 0)
     return data[:begin] + pack(evolve(_entry(memoryview(data)[begin:]), **fields))
 
 
 def decode_entry_field(data: bytes, name: str, *, retired: bool = False) -> Any:
-    """Return one field of an encoded entry."""
+    """Decode one field of an encoded entry."""
     return getattr(_entry(memoryview(data)[HEAD_BYTES + (RETIRED_BYTES if retired else 0) :]), name)
 
 
 def decode_entry_head(data: bytes) -> tuple[int, int, bytes]:
-    """Return `seq`, kind and digest of a live entry."""
+    """Decode `seq`, kind and digest of a live entry."""
     seq, _, kind, digest = _HEAD.unpack_from(data)
     return seq, kind, digest
 
 
 def encode_retired_by(by: int) -> bytes:
-    """Return what precedes an entry that is retired."""
+    """Encode the prefix of a retired entry: the `seq` of the entry that retired it."""
     return _RETIRED.pack(by)
 
 
@@ -234,12 +234,12 @@ _seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
 def encode_view(view: SavedView, saved_at: int) -> bytes:
-    """Encode a saved view: frontier, kept entries and time come first; a script reads the first two."""
+    """Encode a saved view. Frontier, kept entries and time come first; a script reads the first two."""
     return b"%d %s %d\n" % (view.frontier, to_json(view.keep) if view.keep else b"", saved_at) + view.state
 
 
 def parse_view_order(data: bytes) -> tuple[int, int]:
-    """Return when a view was saved, and its frontier; the lowest for one that an older release wrote, or that is damaged."""
+    """Return the time when a view was saved and its frontier; `(0, -1)` for a damaged view or one of an older release."""
     try:
         frontier, _, saved_at = data.partition(b"\n")[0].split(b" ")
         return int(saved_at), int(frontier)
@@ -248,7 +248,7 @@ def parse_view_order(data: bytes) -> tuple[int, int]:
 
 
 def decode_view(data: bytes | None) -> SavedView | None:
-    """Decode a saved view; None for one that is damaged: it is built again from the log."""
+    """Decode a saved view; return None for a damaged one, which will be built again from the log."""
     if data is None:
         return None
     head, _, state = data.partition(b"\n")
@@ -261,15 +261,15 @@ def decode_view(data: bytes | None) -> SavedView | None:
 
 
 decode_compaction = msgspec.msgpack.Decoder(tuple[int, StoredCompaction]).decode
-"""Decode the version that a compaction was laid at, and the compaction."""
+"""Decode the session's version at which a compaction was recorded, and the compaction."""
 
 
 _CALL: Final = ("timestamp", "model", *ModelCall.__struct_fields__[2:])
-"""What a model call is stored as; fields are added at the end."""
+"""Fields of a stored model call, in order. New fields are added at the end."""
 
 
 def encode_call(number: int, call: ModelCall) -> bytes:
-    """Encode a model call: its number comes first, so that calls of a turn are sorted."""
+    """Encode a model call. Its number comes first, so that the calls of a turn are sorted."""
     return struct.pack(">Q", number + (1 << 63)) + _pack_fields(call, _CALL)
 
 
@@ -290,12 +290,12 @@ def _pack_fields(one: msgspec.Struct, names: Sequence[str], **others: Any) -> by
 
 
 def encode_ending(ending: Ending) -> bytes:
-    """Encode an end that hooks are to be notified of."""
+    """Encode an end that hooks must be notified of."""
     return _pack_fields(ending, _ENDING, withdrawn=int(ending.withdrawn), hooks=to_json(ending.hooks))
 
 
 def decode_ending(data: bytes) -> Ending:
-    """Decode it. A damaged list of hooks is empty, so that the session is not kept for ever."""
+    """Decode an end. A damaged list of hooks becomes empty, so that the session is not kept forever."""
     fields = dict(zip(_ENDING, unpack_list(data), strict=True))
     try:
         hooks = _ids(fields["hooks"])
@@ -310,6 +310,6 @@ def encode_artifact(one: Artifact) -> bytes:
 
 
 def decode_artifact(data: bytes) -> Artifact:
-    """Decode it; damaged metadata are empty."""
+    """Decode a version of an artifact. Damaged metadata become empty."""
     fields = dict(zip(_ARTIFACT, unpack_list(data), strict=True))
     return Artifact(**{**fields, "metadata": decode_object({}, fields["metadata"]) or {}})

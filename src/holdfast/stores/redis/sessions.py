@@ -1,6 +1,6 @@
-"""Create, read, change, replace and remove sessions: a hash each, and sorted sets by which they are listed.
+"""Create, read, change, replace, remove and list sessions.
 
-A page of a list is found by rank in a sorted set, so that it costs the same at any depth.
+Each session is a hash, and sorted sets list them. A page of a list is found by rank, so it costs the same at any depth.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from holdfast.stores.session_changes import check_version, install_session, new_
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
-"""Members that are looked at in one go, where not each is wanted."""
+"""Members that are read per round trip if some of them may not match."""
 SCANNED: Final = 5000
-"""Members that a script looks at before it lets others on."""
+"""Members that one run of a script visits, so that it does not block other clients for long."""
 
 
 def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
@@ -109,7 +109,7 @@ class SessionMethods(Handle):
             if agent is not None and session.agent != agent:
                 continue
             if status is None or _compute_status(session, now, idle_since) == status:
-                found.setdefault(session.ref, session)  # one that was used meanwhile may come again
+                found.setdefault(session.ref, session)  # a session that was used meanwhile may appear again
             if len(found) > limit:
                 break
         return SessionPage(tuple(found.values())[:limit], len(found) > limit)
@@ -206,8 +206,8 @@ class SessionMethods(Handle):
         store_media(tx, entries, written, uses, media)
         store_origins(tx, new.origins)
         write_calls(tx, past.calls)
-        told = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
-        return Appended(session, told, session.version, ended=ends)
+        stored = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
+        return Appended(session, stored, session.version, ended=ends)
 
     @write_transaction(resolve_session_keys)
     async def want(self, tx: Transaction, ref: SessionRef, holder: str) -> None:
@@ -218,7 +218,7 @@ class SessionMethods(Handle):
 
 
 def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Delete a session with all that belongs to it; `members` are its versions of artifacts."""
+    """Delete a session with all its data; `members` are its versions of artifacts."""
     keys = tx.keys
     release_contents(tx, members)
     for key in (*keys.dependents, keys.head):
@@ -232,20 +232,23 @@ def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
 
 
 class _Pages(NamedTuple):
-    """Sessions in order, a page at a time."""
+    """Reads the sessions of a list page by page.
+
+    Attributes:
+        key: the sorted set of the sessions.
+        by_status: the requested status, if the tenant's indexes can select by it.
+    """
 
     handle: Handle
     tx: Transaction
     key: bytes
-    """Of the sorted set that has them."""
     by_status: str | None
-    """The status that they are to have, where the tenant's indexes tell it."""
     times: Sequence[int | str]
     limit: int
     descending: bool
 
     async def iterate(self, last: Session | None, *, filtered: bool) -> Any:
-        """Yield sessions after `last`, wherever it is now."""
+        """Yield the sessions after `last`, which may have moved or been deleted since it was read."""
         begin: int | None = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
         while begin is not None:
             members, begin = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
@@ -254,7 +257,7 @@ class _Pages(NamedTuple):
                 yield session
 
     async def _read_page(self, begin: int, size: int) -> tuple[Sequence[bytes], int | None]:
-        """Return the members of a page, and where the next one begins."""
+        """Return the members of a page and the rank where the next page begins, or None at the end."""
         if self.by_status is not None:
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
             others = (Key(tenant.idle), Key(tenant.owned), Key(tenant.expiring))
@@ -275,7 +278,7 @@ class _Pages(NamedTuple):
         return found
 
     async def _find_rank_after(self, member: bytes, score: int) -> int:
-        """Return the rank after a session; if it is not there any more, it is looked for among those of the same time."""
+        """Return the rank after a session. If it does not exist any more, find its place by time and name."""
         found = await self._find_rank(member)
         if found is not None:
             return found + 1
@@ -295,7 +298,7 @@ def _encode_member(session: Session) -> bytes:
 
 
 def _compute_status(session: Session, now: int | None, idle_since: int | None) -> str:
-    """Return a session's status as a list counts it: one that has expired is closed."""
+    """Return a session's status as shown in lists, where expired sessions are closed."""
     if session.status != "active":
         return session.status
     if session.ttl:

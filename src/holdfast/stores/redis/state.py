@@ -1,7 +1,8 @@
-"""State that sessions share: a hash for each user and each tenant, JSON by key; under no name version, bytes and number of keys.
+"""State that sessions share: a hash of JSON values for each user and each tenant. Its empty field has version, bytes and number of keys.
 
-A write of a session first checks that its changes are possible. The script that commits it applies them to the values of that
-moment, so writers of one scope need not wait for each other. If they are not possible any more, the write is worked out again.
+A write of a session first checks that its changes of the state are possible. The script that commits the write applies them to the
+current values, so writers of one scope do not wait for each other. If the changes are not possible any more, the write is computed
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from holdfast.stores.state import ScopedState
 
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 _LIMITS: Final = (STATE_VALUE_BYTES, STATE_BYTES - 1, STATE_KEYS)
-"""As `state.lua` takes them: keys and values have one byte less than the whole as JSON."""
+"""Limits in the units of `state.lua`: the keys and values of a scope have one byte less than the whole as JSON."""
 _ID_BYTES: Final = 12
 _decode = msgspec.json.Decoder().decode
 
@@ -105,13 +106,13 @@ class StateMethods(Handle):
         return held.keys
 
     async def _load_scope_keys(self, user_id: str | None) -> ScopeKeys:
-        if user_id is None:  # what sessions changed of it may still be in their users' outboxes
+        if user_id is None:  # changes of the tenant's state may still be in users' outboxes
             await self._tidy()
         return self._make_scope_keys(user_id)
 
 
 class _ScopeTotals:
-    """What a scope has: version, bytes and number of keys."""
+    """Version, bytes and number of keys of a scope."""
 
     __slots__ = ("keys", "size", "version")
 
@@ -131,7 +132,7 @@ def _decode_state(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
 
 
 async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
-    """Add what a session's write changes of shared state. Raises `InvalidRequest`, `TooLarge`."""
+    """Queue the changes of shared state in a session's write. Raises `InvalidRequest`, `TooLarge`."""
     parts = split(delta) if delta else {}
     for scope in _SHARED:
         if scope not in parts:
@@ -154,7 +155,7 @@ async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> 
 
 
 def _encode_operations(changes: Mapping[str, Change | bytes]) -> list[bytes | int]:
-    """Return changes as `state.lua` takes them; a value that is bytes is JSON already."""
+    """Encode changes as arguments of `state.lua`; a value of type bytes is already JSON."""
     flat: list[bytes | int] = []
     for name, change in changes.items():
         flat += (name.encode(), weight(name, b""), *_encode_operation(name, change))

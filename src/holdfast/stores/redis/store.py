@@ -31,7 +31,7 @@ LAYOUTS: Final = (
     Migration(4, "memories", "", "1"),
     Migration(LAYOUT, "lists", "", "1"),
 )
-"""The layouts that a place has had, as SQL databases have migrations."""
+"""The layouts of a place, which correspond to the migrations of SQL databases."""
 
 
 class RedisStore(
@@ -45,7 +45,7 @@ class RedisStore(
     MemoryMethods,
     TenantMethods,
 ):
-    """A handle of one tenant on a Redis server or cluster; see `holdfast.stores.base.Store`."""
+    """A store (`holdfast.stores.base.Store`) of one tenant on a Redis server or cluster."""
 
     dialect = "redis"
     layouts = LAYOUTS
@@ -59,7 +59,7 @@ class RedisStore(
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the layouts that the place at `url` has had; nothing is changed."""
+        """Return the checksums of applied layouts by number, without changing the place."""
         address = parse_address(url)
         nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
         try:
@@ -73,7 +73,7 @@ class RedisStore(
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the place at `url`. What others left unfinished is finished first."""
+        """Open the place at `url`, and deliver the news that crashed processes left."""
         checks.check_id(tenant, "tenant")
         address = parse_address(url)
         remembered: SessionCache[Head] = SessionCache()
@@ -86,7 +86,7 @@ class RedisStore(
                 nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED}
             )
             await check_converted(nodes, keys, layouts)
-            if missing:  # with one command: what has some of them alone is a place of 0.1
+            if missing:  # with one command, because a place with only some of the layouts is one of 0.1
                 noted = [part for layout in missing for part in (str(layout.number), layout.checksum)]
                 await nodes.call(keys.layout, (b"HSET", keys.layout, *noted))
         except BaseException:
@@ -122,7 +122,7 @@ class RedisStore(
 
 
 async def inspect_servers(url: str) -> list[health.Health]:
-    """Return how the servers at `url` say that they are set up; nothing is changed. Raises `StoreUnavailable`."""
+    """Return version and configuration of the servers at `url`, without changing anything. Raises `StoreUnavailable`."""
     nodes = Nodes(parse_address(url), SessionCache())
     try:
         return await health.load_health(nodes)

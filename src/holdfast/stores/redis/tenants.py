@@ -1,6 +1,6 @@
-"""What belongs to a tenant and no session: leases, what was learned of models, API keys, and contents of artifacts.
+"""Data of a tenant that belong to no session: leases, calibration data of models, API keys, and contents of artifacts.
 
-Each write checks that what it was decided by is as it was read, so they need no lock.
+Each write checks that the values it depends on have not changed since they were read, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from holdfast.stores.redis.keys import decode_number, encode_number
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
 
 _STALE: Final = 3_600_000
-"""Milliseconds after which an expired lease is forgotten: a caller whose clock is ahead must not forget those in use."""
+"""Milliseconds after which an expired lease is deleted, so that a caller whose clock is ahead does not delete leases in use."""
 _KEY_FIELDS: Final = ApiKey.__struct_fields__
-"""An API key is stored as its fields in their order; fields are added at the end."""
+"""Fields of a stored API key, in order. New fields are added at the end."""
 
 
 class TenantMethods(Handle):
-    """What belongs to a tenant; see `holdfast.stores.tenants.TenantStore`."""
+    """Leases, calibration data, API keys and contents; see `holdfast.stores.tenants.TenantStore`."""
 
     durable = True
 
@@ -83,7 +83,7 @@ class TenantMethods(Handle):
             tx.queue("HDEL", keys.holders, name)
             tx.queue("ZREM", keys.leases, name)
 
-    # -- what was learned ------------------------------------------------------------
+    # -- calibration of models -------------------------------------------------------
 
     @read_transaction()
     async def learned(self, tx: Transaction, model: str) -> bytes | None:
@@ -115,7 +115,7 @@ class TenantMethods(Handle):
         checks.check_key(key)
         keys = self._tenant_keys
         if any(await tx.read((b"HGET", keys.api_keys, key.id), (b"HGET", keys.api_hashes, key.hash))):
-            raise InvalidRequest(f"there is a key {key.id!r} already, or one of that hash", param="id")
+            raise InvalidRequest(f"an API key with the id {key.id!r} or the same hash exists already", param="id")
         tx.check(keys.api_keys, key.id, None)
         tx.check(keys.api_hashes, key.hash, None)
         tx.queue("HSET", keys.api_keys, key.id, _encode_key(key))
@@ -152,7 +152,7 @@ class TenantMethods(Handle):
 
     @write_transaction()
     async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
-        """Set a time of a key where that applies to the one before; return the key as it is then."""
+        """Set a time of an API key if `applies` returns True for the current one; return the key after the change."""
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
         if stored is None:
@@ -172,7 +172,7 @@ class TenantMethods(Handle):
         checks.check_size(len(data), "data", BLOB_PART_BYTES)
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.written, blob))
-        # When the last of its parts was written: which part that is does not matter.
+        # The time of the last write to any of the parts.
         newest = timestamp if stored is None else max(timestamp, decode_number(stored))
         tx.queue("HSET", keys.parts(blob), part, data)
         tx.queue("HSET", keys.written, blob, encode_number(newest))
@@ -215,5 +215,5 @@ def _encode_key(key: ApiKey) -> bytes:
 
 
 def _decode_key(stored: bytes) -> ApiKey:
-    """Decode an API key; one from an older release has fewer fields."""
+    """Decode an API key. Keys of older releases have fewer fields."""
     return ApiKey(**dict(zip(_KEY_FIELDS, unpack_list(stored), strict=False)))
