@@ -140,7 +140,7 @@ async def test_a_hook_that_is_configured_no_more_is_forgotten_after_a_day(
             await hf.sweep()
             clock.now += 600_000
         assert await due(hf) == []
-        assert "hook 'old' is configured no more" in caplog.text
+        assert "hook 'old' is no longer configured" in caplog.text
         assert hf.engine.hook_dispatcher.outcomes["old", "dropped"] == 1
 
 

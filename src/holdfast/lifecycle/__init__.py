@@ -1,6 +1,6 @@
-"""How long sessions live, how they end, which hooks are called, and what else is done by the clock.
+"""The lifecycle of sessions: how long they live, how they end, which hooks are notified, and periodic clean-up.
 
-settings   how long, and how many            expiry         ends, and the store that shows them
-sweeper    what is done by the clock         hook_delivery  hooks are called for ends
-removal    a session with all that it has
+settings   ttl, cap and retention          expiry         ends of sessions, and the store that applies them
+sweeper    periodic clean-up               hook_delivery  notification of hooks
+removal    deletion of a whole session
 """

@@ -1,8 +1,8 @@
-"""How sessions end: after their ttl, because there are too many, or on request; and the store that shows it.
+"""End sessions after their ttl, because there are too many, or on request; and a store that applies this to every read and write.
 
-A session is active until it was idle for its ttl, until more sessions are active than allowed, or until it is ended on request.
-Its expiry holds at once for every reader; its end is recorded by the first process that notices it. `ExpiringStore` is the store with that
-applied: what has expired is closed, or gone, and sessions that become active are counted.
+A session is active until it has been idle for its ttl, until more sessions are active than allowed, or until it is ended on
+request. Expiry applies to every reader at once; the first process that notices it records the end. `ExpiringStore` shows expired
+sessions as closed, or not at all, and counts sessions that become active.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -33,39 +32,39 @@ from holdfast.stores.wrapper import StoreWrapper
 
 _log = logging.getLogger("holdfast.life")
 LEAST_TOUCH: Final = 1_000
-"""Milliseconds between two notes of use without a write, at least."""
+"""Minimum milliseconds between two records of use without a write."""
 TOUCHES: Final = 100
-"""Notes of use in the time of a ttl, at most: a session that is only looked at for use may end that much of its ttl early."""
+"""Maximum records of use during a ttl: a session that is only read may end that fraction of its ttl early."""
 _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
-"""Milliseconds after which the store is asked how many sessions are active before one is evicted: others end some, too."""
+"""Milliseconds after which active sessions are counted again before one is evicted, since other processes end some too."""
 _RECOUNTED: Final = 60_000
-"""The same where they are not too many by what is known: others may have made some, too."""
+"""The same if the known count is within the cap, since other processes may have created some."""
 _REMEMBERED: Final = 10_000
 
 
 def compute_touch_interval(ttl: int) -> int:
-    """Milliseconds between two notes of use without a write, of a session that ends after `ttl`; 0: it never does."""
+    """Return the milliseconds between two records of use without a write, for a session that ends after `ttl`."""
     return max(LEAST_TOUCH, ttl // TOUCHES)
 
 
 class SessionLifecycle:
-    """The life of one tenant's sessions, as this process knows it.
+    """The lifecycle of one tenant's sessions, as this process knows it.
 
     Attributes:
-        settings: how long they live.
-        durable: whether a session that ends is closed; else it is gone.
-        ended: how many sessions this process has ended, by reason; of all tenants.
+        settings: ttl, cap and retention.
+        durable: True if a session that ends is closed; otherwise it is deleted.
+        ended: sessions that this process has ended, by reason, of all tenants.
 
     Args:
-        store: the tenant's, as it is: what has expired is active in it.
-        settings: how long they live.
-        hooks: who wants to be told of ends.
-        hook_dispatcher: who tells them.
+        store: the tenant's store without expiry: an expired session is still active in it.
+        settings: ttl, cap and retention.
+        hooks: the hooks to notify of ends.
+        hook_dispatcher: notifies them.
         clock: milliseconds since the epoch.
-        forget: called with a session that ended, so that nothing is remembered of it.
-        new_id: makes ids for ends.
+        forget: called with a session that ended, to drop caches of it.
+        new_id: creates ids for ends.
     """
 
     def __init__(
@@ -84,17 +83,17 @@ class SessionLifecycle:
         self.durable = store.durable
         self.ended: Counter[EndReason] = Counter()
         self.shortest = settings.session_ttl
-        """Milliseconds: the shortest ttl that this process has seen; 0: none yet."""
+        """Shortest ttl that this process has seen, in milliseconds; 0: none yet."""
         self.on_shorter: Callable[[], None] = _do_nothing
         self.on_end: Callable[[Session], None] = _do_nothing
-        """Called with each session that this process sees end, or give its name to another, of other tenants too."""
+        """Called with each session, of any tenant, that this process sees end or give its name to another session."""
         self._hooks = hooks
         self._hook_dispatcher = hook_dispatcher
         self._clock = clock
         self._forget = forget
         self._new_id = new_id
         self._using: dict[SessionRef, int] = {}
-        """Turns under way, by session."""
+        """Number of running turns, by session."""
         self._noting = KeyedRepeater(self._note_use)
         self._served: OrderedDict[SessionRef, None] = OrderedDict()
         self._touched: OrderedDict[SessionRef, int] = OrderedDict()
@@ -102,16 +101,16 @@ class SessionLifecycle:
         self._count: int | None = None
         self._counted_at = 0
         self._changes = 0
-        """Writes under way that may make a session active."""
+        """Number of running writes that may make a session active."""
         self._moves = 0
-        """How many have begun since it was last counted."""
+        """Number of such writes that began since the last count."""
         self._oldest: deque[Session] = deque()
         self._evicting = asyncio.Lock()
         self._adopted: dict[str, SessionLifecycle] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
     def for_tenant(self, tenant: str) -> SessionLifecycle:
-        """The life of another tenant's sessions: what is remembered of this one's is apart from it."""
+        """Return the lifecycle of another tenant's sessions, which shares no per-session data with this one."""
         if tenant == self.store.tenant:
             return self
         if tenant in self._adopted:
@@ -130,19 +129,19 @@ class SessionLifecycle:
         return other
 
     def adopt(self, other: SessionLifecycle) -> None:
-        """From now on `other` is the life of its tenant's sessions here: somebody remembers more of them. See `release_tenant`."""
+        """Use `other` for its tenant from now on, since it knows more of that tenant's sessions. Undone by `release_tenant`."""
         other.ended, other.on_end = self.ended, self.on_end
         other.on_shorter = lambda: self.note_ttl(other.shortest)
         self._adopted[other.store.tenant] = other
 
     def release_tenant(self, tenant: str) -> None:
-        """Nobody remembers anything of that tenant's sessions any more."""
+        """Forget the adopted lifecycle of a tenant."""
         self._adopted.pop(tenant, None)
 
     # -- expiry ------------------------------------------------------------
 
     def is_expired(self, session: Session) -> bool:
-        """Whether a session that is active by its row was idle for too long. One with a turn under way was not."""
+        """Return True if a session that is active by its row was idle for too long. One with a running turn never is."""
         self.note_ttl(session.ttl)
         return not self.settings.still and self._is_overdue(session)
 
@@ -150,17 +149,17 @@ class SessionLifecycle:
         return session.expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
 
     def note_ttl(self, ttl: int | None) -> None:
-        """Take note of a session's own ttl, and tell `on_shorter` when none was as short."""
+        """Note a session's own ttl, and call `on_shorter` if it is the shortest so far."""
         if ttl and not 0 < self.shortest <= ttl:
             self.shortest = ttl
             self.on_shorter()
 
     def get_expiry_filters(self) -> dict[str, int]:
-        """What a store has to know to tell what has expired: `now` and `ttl`."""
+        """Return `now` and `ttl`, which a store needs to find expired sessions."""
         return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
 
     def apply_expiry(self, session: Session) -> Session:
-        """The session as it is to be seen: closed when it has expired. For stores where it stays."""
+        """Return the session, closed if it has expired. For durable stores."""
         if not self.is_expired(session):
             return session
         return msgspec.structs.replace(
@@ -168,18 +167,18 @@ class SessionLifecycle:
         )
 
     def _compute_expiry_time(self, session: Session) -> int:
-        """When a session that has expired did so."""
+        """Return when an expired session expired."""
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         return session.accessed_at + own
 
     def has_hooks_for(self, reason: EndReason) -> bool:
-        """Whether anybody wants to be told of ends for that reason."""
+        """Return True if any hook wants to be notified of ends for that reason."""
         return bool(self._hooks.get_names_for(reason))
 
     def begin_use(self, ref: SessionRef) -> None:
-        """Note that a turn of a session runs: until `end_use` it neither expires nor is evicted, however long that takes.
+        """Note that a turn of a session runs: until `end_use` the session neither expires nor is evicted, however long the turn takes.
 
-        Other processes see it by notes of use; a turn that ends before the first of them is due costs none.
+        Other processes see this through records of use; a turn that ends before the first one is due writes none.
         """
         turns = self._using.get(ref, 0)
         self._using[ref] = turns + 1
@@ -196,7 +195,7 @@ class SessionLifecycle:
             self._noting.stop(ref)
 
     async def _note_use(self, ref: SessionRef) -> int:
-        """Note the use of a session that a turn is under way in; milliseconds until the next time, 0 for none."""
+        """Record the use of a session with a running turn; return the milliseconds until the next time, 0 for never."""
         try:
             session = await self.store.get(ref)
             own = self.settings.session_ttl if session.ttl is None else session.ttl
@@ -211,11 +210,11 @@ class SessionLifecycle:
         return compute_touch_interval(own)
 
     def is_in_use(self, ref: SessionRef) -> bool:
-        """Whether a turn of the session is under way in this process."""
+        """Return True if a turn of the session is running in this process."""
         return ref in self._using
 
     async def record_use(self, session: Session) -> None:
-        """Take note that an active session is in use without a write; seldom enough to be no burden (`compute_touch_interval`)."""
+        """Record that an active session is used without a write, at most once per `compute_touch_interval`."""
         ref, now = session.ref, self._clock()
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         last = max(session.accessed_at, self._touched.get(ref, 0))
@@ -230,7 +229,7 @@ class SessionLifecycle:
         await self.store.touch(ref, timestamp=now)
 
     def record_served(self, ref: SessionRef) -> None:
-        """Somebody has written to a session here."""
+        """Note that this process has written to a session."""
         _remember(self._served, ref, None, SERVED)
 
     # -- ends --------------------------------------------------------------
@@ -238,24 +237,28 @@ class SessionLifecycle:
     async def end(
         self, session: Session, reason: EndReason, *, idle_since: int | None = None, withdrawn: bool | None = None
     ) -> bool:
-        """End a session; whether this call did. Hooks that want to be told are, in the background.
+        """End a session and notify hooks in the background; return True if this call ended it.
 
-        On a durable store it is closed, else gone; one that is deleted is gone in any case, and removed when all were told.
+        On a durable store the session is closed, otherwise it is deleted. With the reason `delete` it disappears at once in any case,
+        and is removed when all hooks were notified.
 
         Args:
-            session: as it stands.
-            reason: why.
-            idle_since: not if it was used after this time, milliseconds since the epoch.
-            withdrawn: whether it gives up its name; None: as the reason and the store have it.
+            session: in its present state.
+            reason: why it ends.
+            idle_since: do nothing if it was used after this time, milliseconds since the epoch.
+            withdrawn: whether it gives up its name; None: decided by the reason and the store.
         """
         if session.damaged and reason != "delete":
             _log.error(
-                "session %r of user %r is damaged (%s): it is not ended", session.id, session.user_id, session.damaged
+                "session %r of user %r is damaged (%s) and cannot be ended",
+                session.id,
+                session.user_id,
+                session.damaged,
             )
             return False
         gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
         ending = self._make_ending(session, reason, withdrawn=gone)
-        if reason == "delete" and (session.damaged or not ending.hooks):  # hooks are given whole sessions
+        if reason == "delete" and (session.damaged or not ending.hooks):  # hooks need an undamaged session
             did = await self.store.remove(session.ref) is not None
         else:
             did = await self._record_end_shielded(ending, idle_since)
@@ -264,7 +267,8 @@ class SessionLifecycle:
         return did
 
     async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
-        if ending.withdrawn and not ending.hooks:  # two writes, and nobody would find what lies between them
+        """Record an end. If that takes two writes, a cancellation does not separate them."""
+        if ending.withdrawn and not ending.hooks:  # two writes: nothing would find a session left between them
             task = asyncio.ensure_future(self._record_end(ending, idle_since))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
@@ -297,7 +301,7 @@ class SessionLifecycle:
         )
 
     def note_end(self, session: Session, reason: EndReason) -> None:
-        """What this process knows of a session that has just ended."""
+        """Forget what this process knows of a session that has just ended, and count the end."""
         ref = session.ref
         self._forget(ref)
         self.on_end(session)
@@ -310,21 +314,21 @@ class SessionLifecycle:
             _remember(self._lapsed, ref, session, _REMEMBERED)
 
     async def expire(self, session: Session) -> bool:
-        """End a session that was idle for too long, unless somebody has used it since; whether this call did."""
+        """End a session that was idle for too long, unless it was used since; return True if this call ended it."""
         return await self.end(session, "ttl", idle_since=session.accessed_at)
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
-        """How a session ends when another one takes its name; None: it has not expired, or nobody wants to be told."""
+        """Return the ending of an expired session that another one replaces; None if it has not expired or no hook wants it."""
         told = self._is_overdue(session) and self.has_hooks_for("ttl")
         return self._make_ending(session, "ttl", withdrawn=True) if told else None
 
     def notify_of_end(self, session: Session, ending: Ending) -> None:
-        """A session has ended so, in somebody else's write: hooks are told, in the background."""
+        """Note that a replacing write has ended a session, and notify hooks in the background."""
         self.note_end(session, ending.reason)
         self._hook_dispatcher.enqueue(self.store, ending)
 
     async def close(self, ref: SessionRef) -> Session:
-        """End a session because somebody asks; as it is then. One that has ended stays as it is. Raises `SessionNotFound`."""
+        """End a session on request, and return it. One that has ended stays unchanged. Raises `SessionNotFound`."""
         session = (await self.store.get(ref)).require_intact()
         if self.is_expired(session):
             await self.expire(session)
@@ -337,7 +341,10 @@ class SessionLifecycle:
         return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
 
     async def withdraw(self, ref: SessionRef) -> bool:
-        """Delete a session of which hooks want to be told: gone at once, and for good when all were; whether there was one."""
+        """Delete a session that hooks are to be notified of; return False if there was none.
+
+        It disappears at once, and is removed when all hooks were notified.
+        """
         try:
             session = await self.store.get(ref)
         except SessionNotFound:
@@ -348,7 +355,7 @@ class SessionLifecycle:
         return await self.end(session, "delete")
 
     async def shut_down(self) -> None:
-        """Tell hooks that asked for it of the sessions that were served here; they stay as they are."""
+        """Notify hooks that want `shutdown` of the sessions that this process served. The sessions do not change."""
         self._noting.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         for ref in tuple(self._served) if self.has_hooks_for("shutdown") else ():
@@ -363,20 +370,20 @@ class SessionLifecycle:
             self._hook_dispatcher.enqueue(self.store, ending)
 
     def get_lapsed(self, ref: SessionRef) -> Session | None:
-        """A session that time or others have taken out of memory, where nobody has made a new one of its name since."""
+        """Return a session that expiry or eviction removed from memory, unless a new one of its name was created since."""
         return self._lapsed.get(ref)
 
     # -- the cap -----------------------------------------------------------
 
     async def ensure_counted(self) -> None:
-        """Know how many sessions are active, before one more becomes so."""
+        """Count the active sessions, unless the count is known, before one more becomes active."""
         if self.settings.max_sessions and self._count is None:
             async with self._evicting:
                 if self._count is None:
                     await self._recount()
 
     def begin_change(self) -> None:
-        """Note that a write begins that may make a session active: until `end_change` it is no time to count."""
+        """Note that a write begins that may make a session active: a count before `end_change` may miss it."""
         self._changes += 1
         self._moves += 1
 
@@ -385,13 +392,13 @@ class SessionLifecycle:
         self._changes -= 1
 
     def adjust_count(self, ref: SessionRef, by: int = 1) -> None:
-        """One more session is active, or one less."""
+        """Add `by` to the number of active sessions."""
         self._lapsed.pop(ref, None)
         if self._count is not None:
             self._count += by
 
     async def _recount(self) -> None:
-        """Ask the store, at a moment at which nothing is about to change, if there is one."""
+        """Ask the store for the number of active sessions, if possible while no write may change it."""
         self._counted_at = self._clock()
         for _ in range(_RECOUNTS):
             began, self._moves = self._changes, 0
@@ -402,13 +409,14 @@ class SessionLifecycle:
             await asyncio.sleep(0)
 
     async def evict(self, *, but: SessionRef | None = None, recount: bool = False) -> int:
-        """End sessions until no more are active than may be: those that have expired, then those idle longest; how many.
-
-        Those idle longest are counted; of the others it is their time that ended them.
+        """End sessions until no more are active than allowed: first expired ones, then those idle longest.
 
         Args:
-            but: never this one.
-            recount: ask the store how many there are: other processes make and end some too.
+            but: never end this one.
+            recount: ask the store for the number, since other processes create and end sessions too.
+
+        Returns:
+            The number of sessions that were evicted; expired ones are not counted.
         """
         cap = self.settings.max_sessions
         if not cap:
@@ -433,7 +441,7 @@ class SessionLifecycle:
             return number
 
     async def _pick_oldest(self, but: SessionRef | None) -> Session | None:
-        """The session that was idle longest. Those that were used since they were read stay by `idle_since`."""
+        """Return the session that was idle longest. If it was used since it was read, `idle_since` keeps it from being ended."""
         fresh = not self._oldest
         if fresh:
             await self._read_oldest()
@@ -453,7 +461,7 @@ class SessionLifecycle:
 
 
 def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
-    """Keep the `most` newest."""
+    """Store a value, keeping only the `most` newest."""
     known[ref] = value
     known.move_to_end(ref)
     if len(known) > most:
@@ -461,7 +469,7 @@ def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, 
 
 
 def _do_nothing(*_: object) -> None:
-    """Nobody has to know."""
+    """Ignore all arguments."""
 
 
 T = TypeVar("T")
@@ -470,26 +478,26 @@ _SESSION_METHODS: Final = frozenset(
     | {"media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
 )
-"""Methods that are about one session and do not give it: in memory one that has expired is looked for first."""
+"""Methods that act on one session without returning it. In memory, expiry is applied before they are called."""
 _EXPIRE_BATCH: Final = 100
 
 
 def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
-    """`store`, whose sessions end when it is time; see `ExpiringStore`."""
-    kind: Any = ExpiringStore  # it is a store by what it passes on, which a type checker cannot see
+    """Return `store` with expiry applied; see `ExpiringStore`."""
+    kind: Any = ExpiringStore  # it is a store through `__getattr__`, which a type checker cannot see
     made: Store = kind(store, life)
     return made
 
 
 class ExpiringStore(StoreWrapper):
-    """A store whose sessions end when it is time, whoever asks for them.
+    """A store whose sessions end on time, whoever reads or writes them.
 
-    On a durable store one that has expired is seen as closed, and ended when it is written to, which opens it again. In memory
-    it is ended by whoever looks for it, and is not there.
+    On a durable store an expired session is shown as closed, and is ended when it is written to, which opens it again. In memory, the
+    first call that finds it ends it, and it is gone.
 
     Args:
-        inner: the tenant's store as it is.
-        life: of that tenant's sessions.
+        inner: the tenant's store without expiry.
+        life: the lifecycle of that tenant's sessions.
     """
 
     def __init__(self, inner: Store, life: SessionLifecycle) -> None:
@@ -497,18 +505,15 @@ class ExpiringStore(StoreWrapper):
         self._life = life
 
     def for_tenant(self, tenant: str) -> Store:
-        """See `Store.for_tenant`."""
         life = self._life.for_tenant(tenant)
         return expire_sessions(life.store, life)
 
     # -- reading -----------------------------------------------------------
 
     async def get(self, ref: SessionRef) -> Session:
-        """See `Store.get`."""
         return await self._resolve_expiry(await self.inner.get(ref))
 
     async def find(self, session_id: str) -> Session:
-        """See `Store.find`."""
         try:
             return await self._resolve_expiry(await self.inner.find(session_id))
         except AmbiguousSession:
@@ -518,7 +523,7 @@ class ExpiringStore(StoreWrapper):
             return await self.inner.find(session_id)
 
     async def list(self, **filters: Any) -> SessionPage:
-        """See `Store.list`: `now` and `ttl` are what they are here."""
+        """List sessions, with `now` and `ttl` set by this store."""
         if not self._life.durable:
             await self._expire_all()
         page = await self.inner.list(**{**filters, **self._life.get_expiry_filters()})
@@ -527,33 +532,31 @@ class ExpiringStore(StoreWrapper):
         )
 
     async def sightings(self, user_id: str, marks: Sequence[bytes], **asked: Any) -> tuple[Sighting, ...]:
-        """See `MatchingStore.sightings`."""
         if not self._life.durable:
             await self._expire_all()
         return await self.inner.sightings(user_id, marks, **asked)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
-        """See `Store.window`."""
         rows = await self.inner.window(ref, view)
         session = await self._resolve_expiry(rows.session)
         if session is rows.session:
             return rows
-        if not self._life.durable:  # somebody has used it since it was read
+        if not self._life.durable:  # the session was used since it was read
             return await self.inner.window(ref, view)
         return msgspec.structs.replace(rows, session=session)
 
     async def _resolve_expiry(self, session: Session) -> Session:
-        """The session as it is to be seen. Raises `SessionNotFound`."""
+        """Return the session with expiry applied. Raises `SessionNotFound` if it has expired in memory."""
         if self._life.durable:
             return self._life.apply_expiry(session)
         while self._life.is_expired(session):
             if await self._life.expire(session):
                 raise SessionNotFound(session.id)
-            session = await self.inner.get(session.ref)  # ended by others, or used since it was read
+            session = await self.inner.get(session.ref)  # another call ended it, or it was used since it was read
         return session
 
     async def _expire_all(self) -> None:
-        """End all that has expired."""
+        """End all expired sessions."""
         while found := await self.inner.idle(limit=_EXPIRE_BATCH, **self._life.get_expiry_filters()):
             ended = [await self._life.expire(session) for session in found if self._life.is_expired(session)]
             if not any(ended):
@@ -562,7 +565,6 @@ class ExpiringStore(StoreWrapper):
     # -- writing -----------------------------------------------------------
 
     async def create(self, new: NewSession) -> Session:
-        """See `Store.create`."""
         life = self._life
         await life.ensure_counted()
         life.begin_change()
@@ -582,7 +584,7 @@ class ExpiringStore(StoreWrapper):
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """See `Store.append`. What has expired is ended first; a turn under way keeps its session."""
+        """Append to a log. An expired session is ended first; a running turn keeps its session alive."""
         life = self._life
         if not life.is_in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)
@@ -607,20 +609,20 @@ class ExpiringStore(StoreWrapper):
 
     def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
         self._life.adjust_count(ref)
-        self._life.on_end(appended.session)  # it had ended, on whatever server
+        self._life.on_end(appended.session)  # its end may have been recorded by another server
 
     async def _append_to_expired(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
         if ended and not self._life.durable:
             raise SessionNotFound(ref.id)
-        # Whoever expects the version that they have seen has seen it closed already.
+        # A caller that expects a version has seen the session as closed, so recording that must not make its version stale.
         expect = write.expect + 1 if ended and write.expect is not None else write.expect
         return await self.inner.append(ref, msgspec.structs.replace(write, expect=expect, ttl=None))
 
     async def update(
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
-        """See `Store.update`. A change of what has expired does not bring it back."""
+        """Change a session's fields. This does not reopen an expired session."""
         old = await self.inner.get(ref)
         if self._life.is_expired(old):
             stale = self._life.durable and expect is not None and expect != old.version
@@ -634,22 +636,17 @@ class ExpiringStore(StoreWrapper):
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> Removed | None:
-        """See `Store.remove`."""
-        return await self._gone(ref, partial(self.inner.remove, expect=expect, artifacts=artifacts))
-
-    async def _gone(self, ref: SessionRef, remove: Callable[[SessionRef], Awaitable[T]]) -> T:
-        """What `remove` says of a session, which is counted no more."""
         try:
             session: Session | None = await self.get(ref)
         except SessionNotFound:
             session = None
-        did = await remove(ref)
-        if did and session is not None and not ref.withdrawn:
+        removed = await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+        if removed and session is not None and not ref.withdrawn:
             self._life.note_end(session, "delete")
-        return did
+        return removed
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        """See `Store.replace`. Of one that has expired the end is told; it ends with the write that takes its place."""
+        """Replace a session. If the old one has expired, the replacing write ends it, and hooks are notified."""
         life = self._life
         await life.ensure_counted()
         try:

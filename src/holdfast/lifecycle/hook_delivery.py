@@ -1,10 +1,10 @@
-"""Deliver the ends of sessions to hooks: at once, off every turn's path, and again with growing pauses after a failure.
+"""Notify hooks of ends of sessions: at once, outside of every turn, and after a failure again with growing pauses.
 
-    new or due -> claim -> call hook after hook -> settle each -> forget
+    new or due -> claim -> call each hook and settle it -> forget
 
-An end is recorded with the change of the session, so it outlives the process. A process claims it by moving its `due_at` forward: that is
-when other processes may take it over. Each hook is settled before the next one is called, so after a crash at any place only those are
-called again whose success nobody recorded.
+An end is recorded in the transaction that changes the session, so it survives the process. A process claims an end by moving its
+`due_at` forward to the time when other processes may take it over. Each hook is settled before the next one is called, so after a
+crash only those hooks are called again whose success was not recorded.
 """
 
 from __future__ import annotations
@@ -31,58 +31,58 @@ DAY: Final = 86_400_000
 
 
 class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things may take, and how long they wait."""
+    """Time limits and pauses of hook delivery."""
 
     call: float = 30.0
-    """Seconds that a hook may take."""
+    """Seconds that a call of a hook may take."""
     claim: int = 90_000
-    """Milliseconds after which another process takes over an end from one that is gone: more than a call."""
+    """Milliseconds after which another process takes over an end from a process that is gone; longer than a call."""
     pauses: tuple[int, ...] = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000)
-    """Milliseconds until the second try, the third, and so on; the last one holds for all others."""
+    """Milliseconds before the second attempt, the third, and so on; the last one applies to all further attempts."""
     asked: float = 3600.0
-    """Seconds that a hook may ask to be left alone for, at most."""
+    """Maximum seconds of pause that a hook may ask for."""
     attempts: int = 174
-    """Tries until it is given up: about seven days of them."""
+    """Attempts before a hook is given up: about seven days' worth."""
     unknown: int = DAY
-    """Milliseconds after which a hook that is configured no more is forgotten; counted while a process is up."""
+    """Milliseconds after which a hook that is no longer configured is dropped; counted while a process runs."""
     elsewhere: int = 300_000
-    """Milliseconds until an end is looked at again of which only hooks are left that this process does not know."""
+    """Milliseconds until an end is checked again whose remaining hooks this process does not have."""
     look: float = 30.0
-    """Seconds until it is looked for what others left behind."""
+    """Seconds between checks for ends that other processes left undelivered."""
     close: float = 30.0
-    """Seconds that hooks get to end when the process does."""
+    """Seconds that running hooks get when the process shuts down."""
 
 
 BATCH: Final = 100
-"""Ends that are taken on at a time."""
+"""Ends that are read at a time."""
 AT_ONCE: Final = 8
-"""Ends of which hooks are told at the same time."""
+"""Ends that are delivered at the same time."""
 WAITING: Final = 1000
-"""Ends that wait in memory; of more than that hooks are told when they are due."""
+"""Ends that wait in memory; further ones are delivered when they are due."""
 _JITTER: Final = 0.2
 
 
 class _Failure(NamedTuple):
-    """Why a hook could not be told."""
+    """Why notifying a hook failed."""
 
     why: str
     asked: int = 0
-    """Milliseconds that it asked to be left alone for."""
+    """Milliseconds of pause that the hook asked for."""
 
 
 class HookDispatcher:
-    """Tells the hooks of one `Holdfast`, of all tenants that it ends sessions of.
+    """Notifies the hooks of one `Holdfast` of ends of sessions, for all tenants whose sessions it ends.
 
     Attributes:
-        outcomes: how often a hook was `told`, `failed`, was `given_up`, was `dropped` because it is configured no more, or
-            could not be told because the session is `gone`; by hook and outcome.
+        outcomes: counts by hook and outcome: `told`, `failed`, `given_up`, `dropped` (the hook is no longer configured) or `gone` (the
+            session was deleted before).
 
     Args:
-        hooks: who is told.
+        hooks: the hooks to notify.
         clock: milliseconds since the epoch.
-        holder: names this process where ends are claimed.
-        patience: how long things may take.
-        chance: a number from 0 to 1, so that processes do not try again at the same moment.
+        holder: identifies this process in claims.
+        schedule: time limits and pauses.
+        chance: a random number from 0 to 1, so that processes do not all retry at the same moment.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class HookDispatcher:
         clock: Callable[[], int],
         holder: str,
         *,
-        patience: DeliverySchedule | None = None,
+        schedule: DeliverySchedule | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.schedule = patience or DeliverySchedule()
+        self.schedule = schedule or DeliverySchedule()
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._hooks = hooks
         self._clock = clock
@@ -105,11 +105,11 @@ class HookDispatcher:
         self._waiting: deque[tuple[Store, Ending]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._mine: set[str] = set()
-        """Ends that wait, or are being told of."""
+        """Ids of ends that wait or are being delivered."""
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
         self._claiming = asyncio.Lock()
-        """The lease is the whole process's."""
+        """Needed because the lease belongs to the whole process."""
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
@@ -117,16 +117,16 @@ class HookDispatcher:
 
     @property
     def pending(self) -> int:
-        """Ends that this process has taken on, and not told everybody of."""
+        """Number of ends that this process has claimed and not fully delivered."""
         return len(self._waiting) + len(self._running)
 
     def start(self, store: Store) -> None:
-        """Look from now on for ends of a tenant that are due."""
+        """Check regularly for ends of a tenant that are due."""
         self._stores[store.tenant] = store
         self._loop = asyncio.ensure_future(self._poll())
 
     def enqueue(self, store: Store, ending: Ending) -> None:
-        """Tell of an end that this process has recorded, or claimed, in the background."""
+        """Deliver an end that this process has recorded or claimed, in the background."""
         self._stores.setdefault(store.tenant, store)
         if len(self._waiting) < WAITING and not self._closed:
             self._waiting.append((store, ending))
@@ -134,9 +134,9 @@ class HookDispatcher:
             self._start_deliveries()
 
     async def claim_due(self, store: Store) -> int:
-        """Take on the ends of a tenant that are due, and tell of them in the background; how many.
+        """Claim the ends of a tenant that are due, and deliver them in the background; return how many were claimed.
 
-        One process at a time claims; telling is nobody's to wait for.
+        One process at a time claims. No caller waits for the delivery.
         """
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
@@ -156,13 +156,13 @@ class HookDispatcher:
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
-        """An end, taken on; None when none of its hooks is known here, and it is too early to say that it never will be."""
+        """Claim an end; None if it has no hook that is known here and it is too early to drop the unknown ones."""
         mine = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
             claimed = await store.settle(
                 ending.id, due_at=now + (self.schedule.claim if mine else self.schedule.elsewhere)
             )
-        except EndingNotFound:  # somebody else is done with it
+        except EndingNotFound:  # another process has finished it
             return None
         return claimed if mine and ending.id not in self._mine else None
 
@@ -170,12 +170,12 @@ class HookDispatcher:
         return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown
 
     async def wait_until_idle(self) -> None:
-        """Return when nobody is being told of anything."""
+        """Return when no delivery is running."""
         while self._running:
             await asyncio.wait(self._running)
 
     async def close(self) -> None:
-        """Let those that are being told end, within `Patience.close`; the others are told by whoever starts next."""
+        """Let running deliveries finish within `DeliverySchedule.close`. The others are delivered after the next start."""
         self._closed = True
         if self._loop is not None:
             self._loop.cancel()
@@ -186,7 +186,10 @@ class HookDispatcher:
                 await self.wait_until_idle()
         except TimeoutError:
             self._waiting.clear()
-            _log.warning("%d ends are left to be told of at the next start", len(self._running))
+            _log.warning(
+                "%d ends of sessions were not delivered to hooks; they are delivered after the next start",
+                len(self._running),
+            )
         for task in (left := [*self._running, *self._strays]):
             task.cancel()
         if left:
@@ -195,14 +198,14 @@ class HookDispatcher:
     # -- in the background -------------------------------------------------
 
     async def _poll(self) -> None:
-        """Look again when the next try is due, and now and then for what others left behind."""
+        """Check for due ends when the next attempt is due, and regularly for ends that other processes left."""
         while True:
             self._wake.clear()
             try:
                 for store in tuple(self._stores.values()):
                     await self.claim_due(store)
             except StoreError as exc:
-                _log.warning("it could not be looked for ends that hooks are to be told of", exc_info=exc)
+                _log.warning("ends of sessions that are due for hooks could not be read", exc_info=exc)
             now = self._clock()
             while self._retries and self._retries[0] <= now:
                 heapq.heappop(self._retries)
@@ -222,21 +225,21 @@ class HookDispatcher:
     def _finish_delivery(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("hooks could not be told of an end; they will be, later", exc_info=task.exception())
+            _log.error("hooks could not be notified of an end; this is tried again later", exc_info=task.exception())
         self._start_deliveries()
 
     # -- one end -----------------------------------------------------------
 
     async def _deliver(self, store: Store, ending: Ending) -> None:
-        """Tell the hooks of an end that is claimed; what is left is left to be told of later."""
+        """Notify the hooks of a claimed end. Hooks that remain are notified later."""
         try:
             if ending.due_at <= self._clock():
-                return  # it waited for so long that it may be somebody else's by now
+                return  # it waited for so long that another process may have claimed it
             await self._call_hooks(store, ending)
         except EndingNotFound:
-            pass  # somebody else is done with it
+            pass  # another process has finished it
         except StoreError as exc:
-            _log.warning("what became of telling an end could not be noted: hooks may be told again", exc_info=exc)
+            _log.warning("the outcome of notifying hooks could not be stored: they may be notified again", exc_info=exc)
         finally:
             self._mine.discard(ending.id)
 
@@ -246,7 +249,7 @@ class HookDispatcher:
         except SessionNotFound:
             await self._drop_deliveries(store, ending)
             return
-        if session.identity != ending.identity:  # another one has the name by now
+        if session.identity != ending.identity:  # another session has the name now
             await self._drop_deliveries(store, ending)
             return
         failures: list[tuple[str, _Failure]] = []
@@ -254,7 +257,7 @@ class HookDispatcher:
             hook = self._hooks.get(name)
             if hook is None:
                 if self._is_abandoned(ending):
-                    _log.warning("hook %r is configured no more: it is not told of the end %s", name, ending.id)
+                    _log.warning("hook %r is no longer configured: it is not notified of the end %s", name, ending.id)
                     ending = await self._settle_hook(store, ending, name, "dropped")
                 continue
             ending = await self._extend_claim(store, ending)
@@ -267,7 +270,7 @@ class HookDispatcher:
         await self._conclude(store, ending, failures)
 
     async def _call_hook(self, hook: Hook, ended: EndedSession) -> _Failure | None:
-        """Why a hook could not be told; None when it was. One that does not stop when it should is left behind."""
+        """Call a hook; return why it failed, None if it succeeded. A call that does not stop when it is cancelled is abandoned."""
         task = asyncio.ensure_future(hook(ended))
         try:
             done, _ = await asyncio.wait({task}, timeout=self.schedule.call)
@@ -284,32 +287,32 @@ class HookDispatcher:
         error = task.exception()
         if error is None:
             return None
-        _log.warning("hook %r failed to be told of the end %s", hook.name, ended.delivery_id, exc_info=error)
+        _log.warning("hook %r failed for the end %s", hook.name, ended.delivery_id, exc_info=error)
         asked = error.retry_after if isinstance(error, HookFailed) else None
         return _Failure(describe_failure(error), int(1000 * max(0.0, min(asked or 0.0, self.schedule.asked))))
 
     def _discard_stray(self, task: asyncio.Task[Any]) -> None:
         self._strays.discard(task)
         if not task.cancelled():
-            task.exception()  # it was told that it is too late
+            task.exception()  # retrieved, so that asyncio does not log it
 
     async def _extend_claim(self, store: Store, ending: Ending) -> Ending:
-        """The end, claimed for long enough to tell one more hook."""
-        now, patience = self._clock(), self.schedule
-        if ending.due_at - now > patience.call * 1000 + patience.claim // 3:
+        """Return the end, claimed for long enough to call one more hook."""
+        now, schedule = self._clock(), self.schedule
+        if ending.due_at - now > schedule.call * 1000 + schedule.claim // 3:
             return ending
-        return await store.settle(ending.id, due_at=now + patience.claim)
+        return await store.settle(ending.id, due_at=now + schedule.claim)
 
     async def _settle_hook(self, store: Store, ending: Ending, name: str, outcome: str) -> Ending:
-        """The end without a hook that is not told of it again."""
+        """Remove a hook from the end, count the outcome, and return the end."""
         self.outcomes[name, outcome] += 1
         return await store.settle(ending.id, delivered=name)
 
     async def _conclude(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
-        """Forget an end that everybody was told of, and the session with it that waited for that; or try again later."""
+        """Forget an end that all hooks were notified of, and remove the session if it waited for that; otherwise schedule another attempt."""
         if failures and ending.attempts + 1 >= self.schedule.attempts:
             for name, error in failures:
-                _log.error("hook %r is given up for the end %s, after many tries: %s", name, ending.id, error.why)
+                _log.error("hook %r is given up for the end %s after too many attempts: %s", name, ending.id, error.why)
                 ending = await self._settle_hook(store, ending, name, "given_up")
         if not ending.hooks:
             await self._forget(store, ending)
@@ -318,8 +321,8 @@ class HookDispatcher:
         pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.elsewhere
         due = self._clock() + int(pause * (1 + _JITTER * self._chance()))
         due = max(due, *(self._clock() + error.asked for _, error in failures)) if failures else due
-        told = "; ".join(f"{name}: {error.why}" for name, error in failures) or None
-        await store.settle(ending.id, due_at=due, error=told)
+        reasons = "; ".join(f"{name}: {error.why}" for name, error in failures) or None
+        await store.settle(ending.id, due_at=due, error=reasons)
         heapq.heappush(self._retries, due)
         self._wake.set()
 
@@ -329,8 +332,8 @@ class HookDispatcher:
         await store.forget_ending(ending.id)
 
     async def _drop_deliveries(self, store: Store, ending: Ending) -> None:
-        """What was deleted before a hook could be told of it is deleted: that hook hears of the deletion, if it asked for that."""
+        """Forget an end whose session was deleted. Hooks that want deletions are notified of that deletion separately."""
         for name in ending.hooks:
-            _log.warning("hook %r is not told of the end %s: the session was deleted since", name, ending.id)
+            _log.warning("hook %r is not notified of the end %s: the session has been deleted", name, ending.id)
             self.outcomes[name, "gone"] += 1
         await store.forget_ending(ending.id)

@@ -1,4 +1,4 @@
-"""Remove one session with all that belongs to it, on request or after its retention, and the receipt of what was removed."""
+"""Remove one session with all that belongs to it, on request or after its retention, and return a receipt."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _SUMS = tuple(Removed.__struct_fields__)
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of what was removed, with a session or a user. Nothing of what it said."""
+    """Counts of what was removed with a session or a user; it contains none of the content."""
 
     sessions: int = 0
     messages: int = 0
     """On live paths."""
     retired: int = 0
-    """Messages that had left them."""
+    """Messages that had left the live path."""
     bytes: int = 0
-    """Of all of these."""
+    """Bytes of both."""
     compactions: int = 0
     views: int = 0
     model_calls: int = 0
     idempotency_keys: int = 0
     state_keys: int = 0
-    """Of sessions' own state."""
+    """Keys of sessions' own state."""
     user_state_keys: int = 0
-    """Of the state that a user's sessions share."""
+    """Keys of the state that a user's sessions share."""
     artifacts: int = 0
     """Versions."""
     artifact_bytes: int = 0
@@ -42,24 +42,25 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Contents of messages: images, recordings, files."""
     media_bytes: int = 0
     memories: int = 0
-    """Of a user, with their signals and diary."""
+    """Memories of a user, deleted with their signals and diary."""
     transcripts: int = 0
     """Files."""
     pending_deliveries: int = 0
-    """Sessions of which hooks are still to be told: nobody else sees them any more, and when all were told they go. Their views,
-    keys and media are not counted."""
+    """Sessions that hooks still have to be notified of. They are hidden from everything else, and are removed when all hooks were notified.
+    Their views, keys and media are not counted.
+    """
 
     def __add__(self, other: Receipt) -> Receipt:
-        """Both together."""
+        """Return the sums."""
         return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 def make_receipt(removed: Removed, **more: int) -> Receipt:
-    """The receipt of one session.
+    """Return the receipt of one session.
 
     Args:
         removed: what the store counted.
-        more: what was removed beside the store, by its name in `Receipt`.
+        more: what was removed outside of the store, by field of `Receipt`.
     """
     return Receipt(sessions=1, **{name: getattr(removed, name) for name in _SUMS}, **more)
 
@@ -67,16 +68,16 @@ def make_receipt(removed: Removed, **more: int) -> Receipt:
 async def remove_stored_session(
     life: SessionLifecycle, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
 ) -> Receipt | None:
-    """Remove a session and all that belongs to it; what there was, None when there was nothing.
+    """Remove a session and all that belongs to it; return the receipt, None if there was nothing.
 
-    The session goes first, and the names of its artifacts with it in one transaction: so nobody ever finds it without them.
-    Contents that a crash leaves behind are left to the sweep. What is kept elsewhere goes also when the session is gone already.
+    The session and the names of its artifacts are removed first, in one transaction, so that no reader finds one without the other.
+    Contents that a crash leaves behind are deleted by the sweep. Copies kept elsewhere are removed even if the session is gone already.
 
     Args:
-        life: of the session's tenant.
-        artifacts: those of the tenant.
-        keepers: who keeps something of sessions elsewhere.
-        ref: which session.
+        life: the lifecycle of the tenant's sessions.
+        artifacts: the tenant's artifacts.
+        keepers: hooks and observers that keep copies elsewhere.
+        ref: the session.
     """
     store = expire_sessions(life.store, life)
     held = await artifacts.held(ref)
@@ -93,7 +94,7 @@ async def remove_stored_session(
 
 
 async def _withdraw(life: SessionLifecycle, store: Store, ref: SessionRef, held: Iterable[Artifact]) -> Receipt | None:
-    """The receipt of one that is nobody's any more, and goes when hooks were told: what is known of it as it stands."""
+    """Withdraw a session that is removed when hooks were notified; return its receipt, as far as it can be known now."""
     try:
         session = await store.get(ref)
         compactions = await store.compactions(ref)

@@ -1,4 +1,4 @@
-"""How long sessions live, and how many of them: the settings, as they are given and as they apply."""
+"""Settings of the lifecycle: how long sessions live, and how many of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.numbers import check_whole
 
 DAY: Final = 86_400_000
 PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
-"""Settings by name: 128 sessions and half an hour, in memory, as mistral.rs has it."""
+"""Settings by name. mistral.rs keeps 128 sessions for half an hour, in memory."""
 
 
 class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,24 +22,24 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_ttl: int = DAY
     """Milliseconds of idleness after which a session without a ttl of its own ends; 0: never."""
     max_sessions: int = 10_000
-    """Most active sessions of a tenant; 0: any number."""
+    """Maximum number of active sessions of a tenant; 0: no limit."""
     max_history_turns: int = 0
-    """Messages that a policy may see, newest first; 0: all."""
+    """Maximum number of messages that a strategy may see, newest first; 0: all."""
     retention: int = 0
     """Milliseconds after its end after which a closed session is deleted; 0: never."""
     still: bool = False
-    """Whether none is seen as expired, however long it was idle; one that is replaced ends by that still."""
+    """If True, no session is shown as expired, however long it was idle. An expired session that is replaced still ends with `ttl`."""
     sweep: bool = True
-    """Whether this process ends what is idle by itself, in the background."""
+    """Whether this process ends idle sessions by itself, in the background."""
     all_tenants: bool = False
-    """Whether it does so for all tenants of the database: where hooks and settings are those of all of them."""
+    """Whether it does so for all tenants of the database. Only right if hooks and settings apply to all of them."""
 
     @classmethod
     def of(cls, preset: str | None = None, **given: Any) -> Self:
-        """Settings as they are given: durations as `24h` or seconds; what is not given is the preset's, else the default.
+        """Parse settings: durations are `24h` or seconds; a setting that is missing is taken from the preset, else from the defaults.
 
         Raises:
-            InvalidRequest: an unknown preset or setting, no duration, or no whole number.
+            InvalidRequest: an unknown preset or setting, an invalid duration or number.
         """
         if preset is not None and preset not in tuple(PRESETS):
             raise InvalidRequest(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}"[:300], param="preset")
@@ -56,7 +56,7 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 _COUNTS: Final = {"max_sessions": 1_000_000_000, "max_history_turns": HISTORY_TURNS}
 SETTINGS: Final = ("session_ttl", "retention", *_COUNTS)
-"""What may be given to `LifeSettings.of`."""
+"""The settings that `LifeSettings.of` accepts."""
 
 
 def _parse_count(value: Any, name: str, most: int) -> int:

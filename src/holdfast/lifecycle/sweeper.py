@@ -1,6 +1,6 @@
-"""End expired sessions and remove old ones, by the clock.
+"""End expired sessions and remove old ones periodically.
 
-One process at a time sweeps a tenant, by a lease that another one takes over when its holder is gone. It works in small
+One process at a time sweeps a tenant, by a lease that another process takes over if its holder is gone. It works in small
 steps with pauses, so that turns do not wait for it.
 """
 
@@ -29,47 +29,47 @@ LEASE: Final = "sweep"
 
 
 class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how fast is swept."""
+    """How often and how fast sweeps run."""
 
     step: int = 8
-    """Sessions that are ended at a time."""
+    """Sessions to end at a time."""
     batch: int = 96
-    """Sessions that are read at a time."""
+    """Sessions to read at a time."""
     share: float = 0.25
-    """Part of the time in which something is done; the rest are pauses."""
+    """Fraction of the time spent working; the rest is pauses."""
     least: float = 0.002
-    """Seconds of a pause, at least."""
+    """Minimum seconds of a pause."""
     chore: int = 3_600_000
-    """Milliseconds between two times that the chore is done."""
+    """Milliseconds between two runs of the chore."""
     lease: int = 60_000
     """Milliseconds after which another process takes over from one that is gone."""
     quarter: float = 0.25
-    """Part of the shortest ttl between two sweeps."""
+    """Fraction of the shortest ttl between two sweeps."""
     soonest: float = 1.0
     latest: float = 21_600.0
-    """Seconds between two sweeps, at least and at most."""
+    """Minimum (`soonest`) and maximum (`latest`) seconds between two sweeps."""
     without: float = 60.0
-    """The same where no ttl is known."""
+    """Seconds between two sweeps if no ttl is known."""
     first: float = 60.0
-    """Seconds until the first one, at most; a quarter of it at least. Whoever does not live for long sweeps, too."""
+    """Maximum seconds before the first sweep, at least a quarter of which pass. It is short so that short-lived processes sweep too."""
 
 
 class SweepResult(msgspec.Struct, frozen=True):
     """What a sweep did."""
 
     expired: int = 0
-    """Sessions that were ended because they had been idle for too long."""
+    """Sessions ended because they were idle for too long."""
     evicted: int = 0
-    """Because more were active than may be."""
+    """Sessions ended because too many were active."""
     deleted: int = 0
-    """Closed ones that were not to be kept any longer."""
+    """Closed sessions deleted after their retention."""
     endings: int = 0
-    """Ends that hooks were still to be told of and that were taken on."""
+    """Ends claimed for delivery to hooks."""
     elsewhere: int = 0
     """Tenants that another process is sweeping."""
 
     def add(self, other: SweepResult) -> SweepResult:
-        """Both together."""
+        """Return the sums."""
         return SweepResult(
             *(mine + its for mine, its in zip(*map(msgspec.structs.astuple, (self, other)), strict=True))
         )
@@ -82,14 +82,14 @@ class Sweeper:
         pace: how often and how fast.
 
     Args:
-        life: of the tenant's own sessions.
-        hook_dispatcher: who tells hooks.
+        life: the lifecycle of the tenant's own sessions.
+        hook_dispatcher: notifies hooks.
         clock: milliseconds since the epoch.
-        holder: names this process where it sweeps.
-        chore: what else is to be done for each tenant now and then, given its life and the time in milliseconds.
-        remove: removes a session with all that belongs to it, given the life of its tenant; whether there was one.
+        holder: identifies this process in leases.
+        chore: further work for each tenant, called with its lifecycle and the time in milliseconds.
+        remove: removes a session with all that belongs to it, called with the lifecycle of its tenant; returns False if there was none.
         pace: how often and how fast.
-        chance: a number from 0 to 1, so that processes that start together do not sweep at the same moment.
+        chance: a random number from 0 to 1, so that processes started together do not sweep at the same moment.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Sweeper:
         life.on_shorter = self._sooner.set
 
     def start(self) -> None:
-        """Sweep from time to time from now on."""
+        """Begin to sweep regularly."""
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """Stop, in the middle of a sweep too: what it has not done the next one does. Closing twice is fine."""
+        """Stop, even in the middle of a sweep; the next sweep does the rest. Closing twice is fine."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -132,7 +132,7 @@ class Sweeper:
 
     @property
     def interval(self) -> float:
-        """Seconds between two sweeps: a quarter of the shortest ttl that this process knows of."""
+        """Seconds between two sweeps: a quarter of the shortest ttl that this process knows of, within bounds."""
         pace, shortest = self.pace, self._life.shortest
         if not shortest:
             return pace.without
@@ -149,17 +149,17 @@ class Sweeper:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._sooner.wait()
-                continue  # when a session with a shorter ttl has come
+                continue  # the interval may have changed: a session with a shorter ttl was created
             last, first = loop.time(), math.inf
             try:
                 await self.sweep()
             except HoldfastError as exc:
                 _log.warning("a sweep was cut short; the next one does the rest", exc_info=exc)
-            except Exception as exc:  # noqa: BLE001 - the last place: sweeping must not end with one of them
+            except Exception as exc:  # noqa: BLE001 - nothing above handles it, and sweeping must go on
                 _log.error("a sweep failed", exc_info=exc)
 
     async def sweep(self) -> SweepResult:
-        """One pass over all that is to be swept; what it did. One at a time in a process: its lease is the same."""
+        """Sweep once; return what was done. Only one sweep runs at a time in a process, since its lease is the process's."""
         async with self._sweeping:
             now = self._clock()
             self._doing_chores = now >= self._chore_due
@@ -186,18 +186,18 @@ class Sweeper:
             return SweepResult(expired, evicted, deleted, endings)
 
     async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """End what has expired, the longest overdue first; how many."""
+        """End expired sessions, the longest overdue first; return how many."""
         number = 0
         while await lease.keep():
             found = await life.store.idle(limit=self.pace.batch, **life.get_expiry_filters())
             ended = sum(await self._run_in_steps(found, lambda session: _expire_if_due(life, session)))
             number += ended
-            if not ended:  # what is left is in use, or ended by others
+            if not ended:  # the rest is in use, or ended by other processes
                 break
         return number
 
     async def _delete_retired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """Delete what was closed for long enough; how many."""
+        """Delete sessions that were closed for longer than the retention; return how many."""
         age, number = life.settings.retention, 0
         if not age:
             return 0
@@ -205,7 +205,7 @@ class Sweeper:
         retired = partial(self._delete_if_unchanged, life)
         until = self._clock() - age
         async for session in iterate_unchanged_sessions(life.store, until, status="closed"):
-            if session.accessed_at > until:  # it was installed since then, with a past
+            if session.accessed_at > until:  # a session with a past that was installed since then
                 continue
             waiting.append(session)
             if len(waiting) == self.pace.batch:
@@ -216,11 +216,11 @@ class Sweeper:
         return number + sum(await self._run_in_steps(waiting, retired))
 
     async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
-        """Delete a session, unless it was opened again since it was read."""
+        """Delete a session unless it changed since it was read; return True if it was deleted."""
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
-        """Do something with each session, some at a time, and leave most of the time to others."""
+        """Call `do` for each session, a few at a time, with pauses that leave most of the time to other work."""
         loop, did = asyncio.get_running_loop(), list[bool]()
         for at in range(0, len(sessions), self.pace.step):
             began = loop.time()
@@ -231,7 +231,7 @@ class Sweeper:
 
 
 async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:
-    """Do something with a session; a damaged one is skipped and named in the log, so that the others get their turn."""
+    """Call `do` for a session. A damaged session is skipped and named in the log, so that the others are still processed."""
     try:
         session.require_intact()
         return await do(session)
