@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from holdfast.tools.python.settings import PythonSettings
     from holdfast.tools.tool import Tool, ToolLimits
     from holdfast.turns.library_turn import OpenTurn
-    from holdfast.wire.anthropic import tools_to as anthropic_tools
-    from holdfast.wire.gemini import tools_to as gemini_tools
+    from holdfast.wire.anthropic import convert_tools as anthropic_tools
+    from holdfast.wire.gemini import convert_tools as gemini_tools
     from holdfast.workspace import WorkspaceSettings
 
 __all__ = [
@@ -149,11 +149,11 @@ _HOMES = {
     "Transcripts": "holdfast.hooks.transcripts",
     "Webhook": "holdfast.hooks.webhook",
     "WorkspaceSettings": "holdfast.workspace",
-    "anthropic_tools": "holdfast.wire.anthropic:tools_to",
+    "anthropic_tools": "holdfast.wire.anthropic:convert_tools",
     "embedder_of": "holdfast.embedders",
     "forget_strategies": "holdfast.context.strategies",
     "from_config": "holdfast.config.build",
-    "gemini_tools": "holdfast.wire.gemini:tools_to",
+    "gemini_tools": "holdfast.wire.gemini:convert_tools",
     "make_redactor": "holdfast.secrets",
     "open": "holdfast.holdfast:Holdfast",
     "open_store": "holdfast.stores",

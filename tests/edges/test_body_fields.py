@@ -11,7 +11,7 @@ from holdfast import config
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES, ContextSettings, RequestSettings
 from holdfast.errors import ConfigError
 from holdfast.server.requester import warn_of_unknown
-from holdfast.wire.request_fields import misspelt_name
+from holdfast.wire.request_fields import find_misspelt_name
 from tests.edges.doors import doors
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
@@ -47,7 +47,7 @@ async def post(served: Served, path: str, headers: dict[str, str] | None = None,
     ],
 )
 def test_names_one_edit_away(name: str, known: str | None) -> None:
-    assert misspelt_name(name, ("session_id", "strategy", "user_id", "budget", "agent")) == known
+    assert find_misspelt_name(name, ("session_id", "strategy", "user_id", "budget", "agent")) == known
 
 
 @pytest.mark.parametrize("path", PATHS)

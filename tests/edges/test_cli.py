@@ -104,7 +104,7 @@ def ended_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
             "a.yaml:3: x: wrong\na.yaml:4: y: wrong\n",
         ),
         (errors.InvalidRequest("limit must be at least 1", param="limit"), 2, "Error: limit must be at least 1\n"),
-        (errors.InvalidMessage("f:3: no JSON"), 1, "Error: f:3: no JSON\n"),
+        (errors.InvalidMessage("f:3: invalid JSON"), 1, "Error: f:3: invalid JSON\n"),
         (errors.TooLarge("more than 32 MiB"), 1, "Error: more than 32 MiB\n"),
         (errors.SessionNotFound("s\x1b"), 1, "Error: no session 's\\x1b'\n"),
         (errors.StoreUnavailable("disk\x1b[2J full"), 1, "Error: disk\\x1b[2J full\n"),

@@ -350,7 +350,7 @@ def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
     result = replay(source, "--strategy", "none", input=given)
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert f"{source}:2: no JSON" in result.stderr
+    assert f"{source}:2: invalid JSON" in result.stderr
     skipped = replay(source, "--strategy", "none", "--budget", "900", "--skip-bad", "--json", input=given)
     assert skipped.exit_code == 0
     assert f"Skipped 2 bad lines; the first: {source}:2" in skipped.stderr

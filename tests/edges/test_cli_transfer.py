@@ -127,7 +127,7 @@ def test_an_id_that_is_taken_is_named_and_nothing_is_written() -> None:
     ("bad", "said"),
     [
         ("{no", "the line is not JSON"),
-        ('{"id": "x", "id": "y", "messages": []}', "the key 'id' stands twice"),
+        ('{"id": "x", "id": "y", "messages": []}', "the key 'id' appears twice"),
         ({"schema": 2, "messages": []}, "schema is 2: a later release"),
         ({"id": "x", "messages": [{"role": "user", "content": "", "tokens": "1"}]}, "messages[0].tokens must be"),
         ({"id": "x", "agent": "x" * 600, "messages": []}, "agent must have 1 to 512 bytes"),

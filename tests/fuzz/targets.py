@@ -19,11 +19,11 @@ from holdfast.domain.messages import Message, canonical, decode_payload, encode_
 from holdfast.domain.session import Tail
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.models.sse import Event, EventReader, EventTooLong
-from holdfast.wire.exports import import_from
-from holdfast.wire.exports import same as imports_same
+from holdfast.wire.exports import is_same as imports_same
+from holdfast.wire.exports import parse_export
 from holdfast.wire.openai import OWN_FIELDS, message_from, message_to, messages_from
-from holdfast.wire.strict_json import decoded
-from holdfast.wire.transcripts import BadLine, Recording, recordings
+from holdfast.wire.strict_json import decode_json
+from holdfast.wire.transcripts import BadLine, Recording, read_recordings
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def check_import(data: bytes) -> None:
     if not isinstance(value, dict):
         return
     try:
-        read = import_from(value)
+        read = parse_export(value)
     except HoldfastError:
         return
     assert len(read.messages) == len(read.fields)
@@ -102,7 +102,7 @@ def check_import(data: bytes) -> None:
 def check_recordings(data: bytes) -> None:
     """Each line is a recording, a message, or a bad line that says why; none is lost, and lines do not mix."""
     lines = data.splitlines(keepends=True)
-    for item in recordings(lines, "file"):
+    for item in read_recordings(lines, "file"):
         if isinstance(item, BadLine):
             assert 1 <= item.line <= len(lines)
             assert str(item)
@@ -117,7 +117,7 @@ def check_recordings(data: bytes) -> None:
 def check_body(data: bytes) -> None:
     """What a strict reader takes, the standard one reads in the same way."""
     try:
-        value = decoded(data)
+        value = decode_json(data)
     except HoldfastError:
         return
     again = json.loads(data)

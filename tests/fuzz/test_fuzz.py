@@ -18,7 +18,7 @@ from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
-from holdfast.wire.exports import import_from, own_fields, system_messages_from
+from holdfast.wire.exports import parse_export, parse_own_fields, parse_system_messages
 from holdfast.wire.openai import message_from
 from tests.amounts import examples
 from tests.fuzz.guided import inputs, traced
@@ -135,7 +135,7 @@ def test_messages(value: Any) -> None:
 def test_imports(value: Any) -> None:
     """As JSON, and its parts by themselves."""
     led("import", json.dumps(value).encode())
-    for read in (own_fields, import_from, lambda data: system_messages_from(data.get("system_messages"))):
+    for read in (parse_own_fields, parse_export, lambda data: parse_system_messages(data.get("system_messages"))):
         try:
             read(value if isinstance(value, dict) else {"messages": value})
         except HoldfastError as exc:

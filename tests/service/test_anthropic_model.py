@@ -205,7 +205,7 @@ async def test_a_long_request_is_made_off_the_event_loop(
 
     def body_to(*given: Any, **options: Any) -> Json:
         made.append(threading.get_ident())
-        return anthropic_requests.body_to(*given, **options)
+        return anthropic_requests.build_body(*given, **options)
 
     monkeypatch.setattr("holdfast.models.anthropic.body_to", body_to)
     async with asking(["ok"]) as (upstream, model, _):

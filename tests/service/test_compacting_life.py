@@ -388,8 +388,8 @@ def endless(messages: list[dict[str, Any]], *, earlier: str | None, tokens: int)
     [
         (plain, None),
         (raising, "mine failed: RuntimeError"),
-        (numeric, "the summarizer mine gave int, not a text"),
-        (lambda *_, **__: "I'm sorry, I can't.", "the summarizer refused"),
+        (numeric, "the summarizer mine returned int instead of a string"),
+        (lambda *_, **__: "I'm sorry, I can't.", "the summarizer refused to write"),
         (endless, "the answer has nothing in common with what it should summarize"),
     ],
 )

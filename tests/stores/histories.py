@@ -11,7 +11,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from holdfast.tokens import STORED
-from holdfast.wire.exports import system_messages_from
+from holdfast.wire.exports import parse_system_messages
 
 WORDS = (
     "hi",
@@ -66,7 +66,7 @@ def _round(dice: random.Random, at: int) -> list[dict[str, Any]]:
 async def grown(hf: Holdfast, seed: int, *, user_id: str = "ada", rounds: int = 12) -> SessionRef:
     """A session that was appended to, edited, erased from and perhaps closed at random."""
     dice = random.Random(seed)
-    system = system_messages_from(["Be kind.", {"role": "developer", "content": [{"type": "text", "text": "ü"}]}])
+    system = parse_system_messages(["Be kind.", {"role": "developer", "content": [{"type": "text", "text": "ü"}]}])
     fields: dict[str, Any] = {
         "system_messages": dice.choice([(), system]),
         "state": dice.choice([{}, {"step": 3, "deep": {"list": [1, None, "\0"]}}]),

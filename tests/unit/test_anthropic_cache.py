@@ -22,7 +22,7 @@ from holdfast.testing import PromptCache
 from holdfast.testing.anthropic_rules import request as violations_of
 from holdfast.testing.anthropic_upstream import CacheUse
 from holdfast.tokens import STORED
-from holdfast.wire.anthropic_requests import body_to
+from holdfast.wire.anthropic_requests import build_body
 from holdfast.wire.openai import message_to
 from tests.amounts import examples
 
@@ -112,7 +112,7 @@ def test_every_call_reads_all_that_the_call_before_wrote(
     request = Request(strategy=rule, count=STORED, input_budget=10**9, system=SYSTEM, tools=TOOLS, dialect="anthropic")
     cache, before, written = PromptCache(), None, 0
     for built in calls(request, session):
-        body = body_to(body_of(built))
+        body = build_body(body_of(built))
         assert violations_of(body) == []
         use = cache.call(body)
         if before is not None and stable(built)[: len(stable(before))] == stable(before):
@@ -147,20 +147,20 @@ def conversation(*contents: Any) -> list[Json]:
 
 def test_four_marks_of_ours() -> None:
     """Behind the system prompt, behind the task, at the end of the prompt before and of this one."""
-    body = body_to({"model": "m", "tools": TOOLS, "messages": conversation("task", "a", "b", "c", "d", "e", "f")})
+    body = build_body({"model": "m", "tools": TOOLS, "messages": conversation("task", "a", "b", "c", "d", "e", "f")})
     assert marked(body) == [("system.0", MARK), ("0.0", MARK), ("4.0", MARK), ("6.0", MARK)]
 
 
 def test_without_a_system_prompt_the_last_tool_is_marked() -> None:
     """One that is loaded later cannot be."""
     later = {"name": "later", "input_schema": {"type": "object"}, "defer_loading": True}
-    body = body_to({"model": "m", "tools": [*TOOLS, later], "messages": conversation("task")[1:]})
+    body = build_body({"model": "m", "tools": [*TOOLS, later], "messages": conversation("task")[1:]})
     assert marked(body) == [("tools.0", MARK), ("0.0", MARK)]
 
 
 def test_the_word_that_a_dialect_adds_at_the_end_is_not_written_to_the_cache() -> None:
     """The next prompt has what was said instead."""
-    body = body_to({"model": "m", "messages": conversation("task", "said")})
+    body = build_body({"model": "m", "messages": conversation("task", "said")})
     assert body["messages"][-1]["content"][0]["text"] == "[continue]"
     assert marked(body)[-1][0] == "1.0"
 
@@ -168,27 +168,27 @@ def test_the_word_that_a_dialect_adds_at_the_end_is_not_written_to_the_cache() -
 @pytest.mark.parametrize(("said_", "marks"), [(False, 0), (None, 3), (True, 3), ({}, 3)])
 def test_they_can_be_turned_off(said_: Any, marks: int) -> None:
     """By `cache_control: false`, in the request or in the params of an llm; it does not travel."""
-    body = body_to({"model": "m", "cache_control": said_, "messages": conversation("task", "a", "b")})
+    body = build_body({"model": "m", "cache_control": said_, "messages": conversation("task", "a", "b")})
     assert len(marked(body)) == marks
     assert "cache_control" not in body
 
 
 def test_turned_off_the_clients_own_stay() -> None:
     block = {"type": "text", "text": "task", "cache_control": MARK}
-    body = body_to({"model": "m", "cache_control": False, "messages": conversation([block], "a", "b")})
+    body = build_body({"model": "m", "cache_control": False, "messages": conversation([block], "a", "b")})
     assert marked(body) == [("0.0", MARK)]
 
 
 def test_a_request_says_how_long_they_last() -> None:
     """Anthropic's top-level `cache_control` is what ours say."""
-    body = body_to({"model": "m", "cache_control": HOUR, "messages": conversation("task")})
+    body = build_body({"model": "m", "cache_control": HOUR, "messages": conversation("task")})
     assert marked(body) == [("system.0", HOUR), ("0.0", HOUR)]
 
 
 def test_a_mark_for_an_hour_is_not_behind_one_for_five_minutes() -> None:
     """The API refuses that: those before it are for an hour, too."""
     block = {"type": "text", "text": "e", "cache_control": HOUR}
-    body = body_to({"model": "m", "messages": conversation("task", "a", "b", "c", [block])})
+    body = build_body({"model": "m", "messages": conversation("task", "a", "b", "c", [block])})
     assert [mark for _, mark in marked(body)] == [HOUR] * 4
     assert violations_of(body) == []
 
@@ -197,7 +197,7 @@ def test_reasoning_is_never_marked() -> None:
     thought = {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
     told = conversation("task", "a", "b")
     told.insert(2, {"role": "assistant", "content": None, **thought})
-    body = body_to({"model": "m", "messages": told})
+    body = build_body({"model": "m", "messages": told})
     assert violations_of(body) == []
 
 
@@ -216,7 +216,7 @@ def test_no_mark_of_the_clients_is_lost_while_there_are_four(
     told[0]["content"] = [system]
     given_ = {"model": "m", "tools": [tool], "messages": told}
     before = copy.deepcopy(given_)
-    body = body_to(given_)
+    body = build_body(given_)
     assert given_ == before
     assert violations_of(body) == []
     places = [place for place, _ in marked(body)]

@@ -144,9 +144,9 @@ def wire(messages: Sequence[Message], dialect: Dialect) -> Json:
     """The request's fields for a working set."""
     match dialect:
         case "anthropic":
-            return anthropic.request_to(messages)
+            return anthropic.build_request(messages)
         case "gemini":
-            return gemini.request_to(messages)
+            return gemini.build_request(messages)
         case _:
             return {"messages": [message_to(message) for message in messages]}
 
@@ -391,7 +391,7 @@ SIGNED = [{"type": "thinking", "thinking": "hm", "signature": "sig"}]
 def test_a_reply_with_signed_reasoning_begins_a_turn_of_its_own() -> None:
     """Behind another reply it would not stand first; two plain replies become one turn."""
     told = adapted([user(), reply("a"), reply("b"), reply("c", thinking_blocks=SIGNED), user()], "anthropic")
-    sent = anthropic.request_to(told)["messages"]
+    sent = anthropic.build_request(told)["messages"]
     assert [[block["type"] for block in turn["content"]] for turn in sent] == [
         ["text"],
         ["text", "text"],

@@ -18,7 +18,7 @@ from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.wire.exports import SCHEMA, call_to, export_to, import_from, same
+from holdfast.wire.exports import SCHEMA, build_export, export_call, is_same, parse_export
 from tests.unit.test_session import some_message
 
 ROUND = st.tuples(st.lists(some_message, max_size=4), st.none() | st.integers(0, 30))
@@ -78,14 +78,14 @@ def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
 def test_an_export_reads_back(rounds: list[Any], erase: frozenset[int]) -> None:
     """Through JSON, and twice over: the same log, the same export."""
     log, _, _ = rebuild_log([old_entry(entry) for entry in grown(rounds, erase)])
-    exported = json.loads(json.dumps(export_to(session(log), log, digests=True)))
-    read = import_from(exported)
+    exported = json.loads(json.dumps(build_export(session(log), log, digests=True)))
+    read = parse_export(exported)
     again, _, _ = rebuild_log(
         [OldEntry(message=one, **{"tokens": 10, **own}) for one, own in zip(read.messages, read.fields, strict=True)]
     )
     assert again == log
-    assert export_to(session(again), again, digests=True) == exported
-    assert same(read, import_from(exported))
+    assert build_export(session(again), again, digests=True) == exported
+    assert is_same(read, parse_export(exported))
 
 
 CALL = ModelCall(model="m", timestamp=5, prompt_tokens=3, turn_id=1, through=-1, view="v", hash=b"h" * 16, build=b"\0b")
@@ -97,21 +97,21 @@ def test_the_past_reads_back() -> None:
     """Times, end, usage and calls."""
     usage = Usage(4, 3, 2, 1)
     ended: dict[str, Any] = {"status": "closed", "ended_at": 7, "end_reason": "ttl", "usage": usage}
-    exported = export_to(session([], **ended), [], calls=[CALL])
-    past = import_from(exported, now=9).past
+    exported = build_export(session([], **ended), [], calls=[CALL])
+    past = parse_export(exported, now=9).past
     assert past == Past(created_at=1, updated_at=2, ended_at=7, end_reason="ttl", usage=usage, calls=(CALL,))
-    assert exported["calls"] == [call_to(CALL)]
+    assert exported["calls"] == [export_call(CALL)]
 
 
 def test_what_an_export_leaves_out() -> None:
     """Is now; what is closed was closed when it was changed last. A recording has no past of ours, whatever it says."""
-    assert import_from(EXPORT, now=9).past is None
-    closed = import_from({**EXPORT, "status": "closed", "updated_at": 5}, now=9).past
+    assert parse_export(EXPORT, now=9).past is None
+    closed = parse_export({**EXPORT, "status": "closed", "updated_at": 5}, now=9).past
     assert closed == Past(created_at=5, updated_at=5, ended_at=5, end_reason="close")
     foreign = {"messages": [MESSAGE], "created_at": "2024-01-01", "usage": "much", "status": 7, "calls": "none"}
-    assert import_from(foreign).past is None
+    assert parse_export(foreign).past is None
     with pytest.raises(InvalidRequest):
-        import_from({**foreign, "schema": SCHEMA})
+        parse_export({**foreign, "schema": SCHEMA})
 
 
 def test_media_are_listed_by_their_place() -> None:
@@ -122,9 +122,9 @@ def test_media_are_listed_by_their_place() -> None:
         {"type": "image_url", "image_url": {"url": "https://example.com/a.jpg"}},
         {"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}},
     ]
-    read = import_from({"messages": [MESSAGE, {"role": "user", "content": parts}]})
+    read = parse_export({"messages": [MESSAGE, {"role": "user", "content": parts}]})
     log, _ = extend(Tail(), [NewEntry(message=one, tokens=1, timestamp=1) for one in read.messages])
-    exported = export_to(session(log), log)
+    exported = build_export(session(log), log)
     assert exported["images"] == [
         {
             "seq": 1,
@@ -189,7 +189,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_is_wrong_is_named_by_its_path(data: dict[str, Any], param: str) -> None:
     """So that whoever made the file finds it."""
     with pytest.raises(InvalidRequest) as error:
-        import_from(data)
+        parse_export(data)
     assert error.value.param == param
     assert param in str(error.value)
 
@@ -197,26 +197,26 @@ def test_what_is_wrong_is_named_by_its_path(data: dict[str, Any], param: str) ->
 def test_a_later_schema_says_so() -> None:
     """Whoever reads that knows to upgrade."""
     with pytest.raises(InvalidRequest, match="a later release wrote this"):
-        import_from({"schema": SCHEMA + 1, "messages": []})
+        parse_export({"schema": SCHEMA + 1, "messages": []})
 
 
 def test_fields_of_others_are_kept() -> None:
     """In the message where they stood."""
-    (message,) = import_from({**EXPORT, "messages": [{**MESSAGE, "x": [1]}], "whatever": 1}).messages
+    (message,) = parse_export({**EXPORT, "messages": [{**MESSAGE, "x": [1]}], "whatever": 1}).messages
     assert message.extra == {"x": [1]}
 
 
 def test_a_log_with_retired_messages_has_no_system_prompt_in_it() -> None:
     """Each message has its place there: a leading system message is one of the log's."""
     log = [{"role": "system", "content": "in the log", "retired_by": 1}, MESSAGE]
-    read = import_from({"messages": log})
-    assert (len(read.messages), read.system_messages, read.retired) == (2, (), True)
+    read = parse_export({"messages": log})
+    assert (len(read.messages), read.system_messages, read.has_retired) == (2, (), True)
 
 
 def test_what_erased_messages_say_is_not_believed() -> None:
     """Only what stays of one, and the digest and the count that stand for it."""
     said = {**MESSAGE, "content": "canary", "x": "canary", "erased": True, "digest": DIGEST, "tokens": 77}
-    read = import_from({**EXPORT, "messages": [said]})
+    read = parse_export({**EXPORT, "messages": [said]})
     assert read.messages == (Message(role="user", content="[erased]"),)
     assert read.fields == ({"tokens": 77, "stands_for": bytes(16)},)
 
@@ -224,21 +224,21 @@ def test_what_erased_messages_say_is_not_believed() -> None:
 def test_what_stands_in_for_an_untold_digest() -> None:
     """Nothing of what was said: each place has its own, and it is neither told from a real one nor compared with it."""
     said = {**MESSAGE, "erased": True}
-    read = import_from({**EXPORT, "messages": [said, said, {**said, "digest": DIGEST}]})
+    read = parse_export({**EXPORT, "messages": [said, said, {**said, "digest": DIGEST}]})
     stands = [own["stands_for"] for own in read.fields]
-    assert read.stood_in == {0, 1}
+    assert read.without_digest == {0, 1}
     assert len({*stands}) == 3
     assert [len(one) for one in stands] == [16] * 3
-    assert stands[:2] == [own["stands_for"] for own in import_from({**EXPORT, "messages": [said, said]}).fields]
-    real = import_from({**EXPORT, "messages": [{**said, "digest": DIGEST}] * 3})
-    other = import_from({**EXPORT, "messages": [{**said, "digest": "11" * 16}] * 3})
-    assert same(read, real)
-    assert same(real, read)
-    assert not same(read, other)
-    assert not same(real, other)
-    assert not same(read, import_from({**EXPORT, "messages": [MESSAGE] * 3}))
-    behind = import_from({"messages": [{"role": "system", "content": "be brief"}, said]})
-    assert (len(behind.messages), [*behind.stood_in]) == (1, [0])
+    assert stands[:2] == [own["stands_for"] for own in parse_export({**EXPORT, "messages": [said, said]}).fields]
+    real = parse_export({**EXPORT, "messages": [{**said, "digest": DIGEST}] * 3})
+    other = parse_export({**EXPORT, "messages": [{**said, "digest": "11" * 16}] * 3})
+    assert is_same(read, real)
+    assert is_same(real, read)
+    assert not is_same(read, other)
+    assert not is_same(real, other)
+    assert not is_same(read, parse_export({**EXPORT, "messages": [MESSAGE] * 3}))
+    behind = parse_export({"messages": [{"role": "system", "content": "be brief"}, said]})
+    assert (len(behind.messages), [*behind.without_digest]) == (1, [0])
 
 
 DIFFERENT: dict[str, dict[str, Any]] = {
@@ -261,9 +261,9 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 def test_what_makes_a_difference(what: str) -> None:
     """Anything that an import says, and that is not so yet."""
     log, _ = extend(Tail(), [NewEntry(message=Message(role="user", content="hi"), tokens=1, timestamp=3)])
-    there = import_from(export_to(session(log), log))
-    assert same(import_from(EXPORT), there)
-    assert not same(import_from({**EXPORT, **DIFFERENT[what]}), there)
+    there = parse_export(build_export(session(log), log))
+    assert is_same(parse_export(EXPORT), there)
+    assert not is_same(parse_export({**EXPORT, **DIFFERENT[what]}), there)
 
 
 def test_a_turn_that_goes_back_is_refused_on_its_path_alone() -> None:

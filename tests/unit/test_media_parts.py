@@ -18,7 +18,7 @@ from holdfast.domain.messages import Message, Part, canonical, chain, decode_pay
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
 from holdfast.tokens import STORED, get_counter, restrict_counter
-from holdfast.wire.openai import chat, message_from, message_to
+from holdfast.wire.openai import convert_parts, message_from, message_to
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")
@@ -312,7 +312,7 @@ LEFT = [
 )
 def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict[str, Any]) -> None:
     """They say the same, also by their digest, where they are media."""
-    message = chat(said(part))
+    message = convert_parts(said(part))
     assert message_to(message)["content"][1] == made
     assert made["type"] == "text" or canonical(message) == canonical(said(part))
 
@@ -321,13 +321,13 @@ def test_a_video_of_frames_is_told_in_words() -> None:
     """Chat Completions have no such part."""
     part = {"type": "video", "fps": 1.0, "frames": [b64(png())]}
     expected = {"type": "text", "text": "[video: 1 frames: Chat Completions take no such video]"}
-    assert message_to(chat(said(part)))["content"][1] == expected
+    assert message_to(convert_parts(said(part)))["content"][1] == expected
 
 
 @pytest.mark.parametrize("part", LEFT, ids=[one["type"] + str(at) for at, one in enumerate(LEFT)])
 def test_what_is_theirs_or_cannot_be_said_is_left(part: dict[str, Any]) -> None:
     """Nothing is lost."""
-    assert message_to(chat(said(part)))["content"][1] == part
+    assert message_to(convert_parts(said(part)))["content"][1] == part
 
 
 # -- limits ------------------------------------------------------------------

@@ -401,10 +401,10 @@ def test_a_prompt_without_tools_is_legal_where_others_called_some() -> None:
     """Anthropic wants tools declared where calls are in a prompt: there are none, and the user begins and ends."""
     new = (said("assistant", "Hello", "bob"), said("user", "?"), calls(("look", "{}")), result("12 m"))
     made = built(log(*new), dialect="anthropic").messages
-    sent = anthropic.request_to(made)
+    sent = anthropic.build_request(made)
     assert {part["type"] for one in sent["messages"] for part in _parts(one)} == {"text"}
     assert {one["role"] for one in sent["messages"]} == {"user"}
-    assert {one["role"] for one in gemini.request_to(built(log(*new), dialect="gemini").messages)["contents"]} == {
+    assert {one["role"] for one in gemini.build_request(built(log(*new), dialect="gemini").messages)["contents"]} == {
         "user"
     }
 

@@ -16,7 +16,7 @@ from holdfast.evaluation.statements.matching import normalize
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.recall.vectors import vector_of
-from holdfast.wire.sendable import messages_of, own_of
+from holdfast.wire.sendable import get_own_fields, to_messages
 
 MINUTE = 60_000
 DAY = 1_440 * MINUTE
@@ -141,7 +141,7 @@ async def test_previews_write_nothing() -> None:
     sample = make_sample()
     texts = messages_of_turns(sample, range(len(sample.turns)))[0]
     async with open_session([make_run(700)], prompt_contents.read_contents, clock=lambda: 90 * DAY) as session:
-        await session.append(messages_of(texts), own_of(texts))
+        await session.append(to_messages(texts), get_own_fields(texts))
         await session.save_views()
         before = await session.hf.store.get(session.ref)
         await session.previews("What is the combination of my locker?")

@@ -73,11 +73,11 @@ def test_for_anthropic_it_is_part_of_the_system_prompt_once_the_frontier_moved()
     talk(log, 2)
     log.append(Message(role="system", content=RULE))
     log.append(Message(role="user", content="Hello?"))
-    tail = anthropic.request_to(built(log, dialect="anthropic", budget=5000).messages)
+    tail = anthropic.build_request(built(log, dialect="anthropic", budget=5000).messages)
     assert "system" not in tail, "while its place is in the prompt it stays there, so that the prefix stays stable"
     assert RULE in str(tail["messages"])
     talk(log, 20)
-    moved = anthropic.request_to(built(log, dialect="anthropic").messages)
+    moved = anthropic.build_request(built(log, dialect="anthropic").messages)
     assert RULE in str(moved["system"])
     assert RULE not in str(moved["messages"])
 

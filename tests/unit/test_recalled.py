@@ -33,7 +33,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
-from holdfast.wire.anthropic import MARK, request_to
+from holdfast.wire.anthropic import MARK, build_request
 from tests.unit.strategies import Event, log_of, logs, recalled_items
 
 NOTHING = Held((), ())
@@ -345,7 +345,7 @@ def test_what_was_recalled_is_recorded_by_id() -> None:
 def test_anthropic_gets_it_in_the_users_turn_and_caches_what_is_before() -> None:
     """Beside the question in one message of the user; the next turn finds what stands before it in the cache."""
     made = built(log_of(TALK).entries, [ITEM], dialect="anthropic")
-    sent = request_to(made.messages, cache=MARK)["messages"]
+    sent = build_request(made.messages, cache=MARK)["messages"]
     assert [one["role"] for one in sent] == ["user", "assistant", "user"]
     assert next(block["text"] for block in sent[2]["content"]) == made.messages[2].text
     assert is_recalled(made.messages[2])

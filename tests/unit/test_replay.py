@@ -167,11 +167,11 @@ def test_a_line_end_of_windows_and_none_at_the_end(tmp_path: Path) -> None:
 
 
 BAD = [
-    ("{", "no JSON"),
-    ("\ufeff{}", "no JSON"),
-    ("7", "a line is an object with messages"),
-    ("{}", "neither messages nor a role"),
-    ('{"role": "user", "content": "x"}', "neither messages nor a role"),
+    ("{", "invalid JSON"),
+    ("\ufeff{}", "invalid JSON"),
+    ("7", "a line must be an object with messages"),
+    ("{}", "the object has neither messages nor a role"),
+    ('{"role": "user", "content": "x"}', "the object has neither messages nor a role"),
     ('{"id": "s", "messages": 7}', "messages must be a list"),
     ('{"id": "s", "messages": [{"role": "user", "content": "x"}, {"role": "robot"}]}', "messages[1].role is 'robot'"),
     ('[{"role": "tool", "content": "x"}]', "messages[0].tool_call_id is missing"),

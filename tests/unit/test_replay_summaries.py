@@ -174,7 +174,7 @@ def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
     assert told.result.recall > 0.6  # of each call one value ends in a space, which no digest keeps for long
     nonsense, writer, _ = summing(lambda _: "I'm sorry, I cannot do that.")
     assert nonsense.result.summaries == 0
-    assert writer.failed == "the summarizer refused"
+    assert writer.failed == "the summarizer refused to write"
 
 
 def test_without_a_summarizer_the_digest_is_the_policy() -> None:

@@ -15,7 +15,7 @@ from holdfast.context.dialects import adapted
 from holdfast.domain.messages import Message, Part, ToolCall, canonical, decode_payload, encode_payload
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.testing import anthropic_rules as rules
-from holdfast.wire.anthropic import messages_from, request_to, system_from, tools_to
+from holdfast.wire.anthropic import build_request, convert_tools, parse_messages, parse_system
 from holdfast.wire.openai import message_from
 
 Json = dict[str, Any]
@@ -103,21 +103,21 @@ def _marks(value: Any) -> int:
 def test_a_round_trip_loses_nothing(messages: list[Json]) -> None:
     """Every block leaves as it came, also after it was stored and as OpenAI has it; what came is left alone."""
     before = copy.deepcopy(messages)
-    made = messages_from(messages)
+    made = parse_messages(messages)
     assert messages == before
     assert [decode_payload(encode_payload(message)) for message in made] == made
-    sent = request_to(made)["messages"]
+    sent = build_request(made)["messages"]
     if _marks(messages) <= 4:
         assert sent == messages
-    assert messages_from(sent) == messages_from(request_to(messages_from(sent))["messages"])
+    assert parse_messages(sent) == parse_messages(build_request(parse_messages(sent))["messages"])
     again = adapted(made, "anthropic")
-    assert request_to(again)["messages"][: len(messages)] == sent, "what is legal is not adapted"
+    assert build_request(again)["messages"][: len(messages)] == sent, "what is legal is not adapted"
 
 
 def test_strings_are_taken_too() -> None:
     """As content of a message, of a result, and as system prompt."""
     call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
-    made = messages_from(
+    made = parse_messages(
         [
             {"role": "user", "content": "hi"},
             {"role": "assistant", "content": [call]},
@@ -129,9 +129,9 @@ def test_strings_are_taken_too() -> None:
         Message(role="assistant", content=None, tool_calls=(ToolCall("a", "f", "{}"),)),
         Message(role="tool", content="found", tool_call_id="a"),
     ]
-    assert system_from("Sys.") == [Message(role="system", content="Sys.")]
-    assert system_from([{"type": "text", "text": "Sys.", **MARK}])[0].text == "Sys."
-    assert system_from(None) == system_from([]) == []
+    assert parse_system("Sys.") == [Message(role="system", content="Sys.")]
+    assert parse_system([{"type": "text", "text": "Sys.", **MARK}])[0].text == "Sys."
+    assert parse_system(None) == parse_system([]) == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_strings_are_taken_too() -> None:
 def test_what_is_no_message_is_refused_with_its_place(messages: Any, param: str) -> None:
     """The error says where, and what would be right."""
     with pytest.raises(InvalidMessage) as caught:
-        messages_from(messages)
+        parse_messages(messages)
     assert str(caught.value.param).startswith(param)
 
 
@@ -167,7 +167,7 @@ def test_anything_is_messages_or_an_error(data: Any) -> None:
 def attempted(data: Any) -> str:
     """The error for `data`; its place alone when it is a message."""
     try:
-        messages_from([data])
+        parse_messages([data])
     except InvalidMessage as exc:
         return str(exc)
     return "messages[0]"
@@ -180,7 +180,7 @@ def sent(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
     made = [message_from(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
-    return request_to([*front, *adapted(made[len(front) :], "anthropic")])
+    return build_request([*front, *adapted(made[len(front) :], "anthropic")])
 
 
 def test_a_tool_round() -> None:
@@ -317,7 +317,7 @@ def test_an_assistants_image_is_named() -> None:
     """Only users send images."""
     image = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA"}})
     told = adapted([Message(role="user", content="hi"), Message(role="assistant", content=(image,))], "anthropic")
-    assert "left out" in request_to(told)["messages"][1]["content"][0]["text"]
+    assert "left out" in build_request(told)["messages"][1]["content"][0]["text"]
 
 
 def test_of_more_than_four_cache_marks_those_in_front_and_in_what_is_new_stay() -> None:
@@ -419,7 +419,7 @@ def test_tools() -> None:
         {"type": "function", "function": {"name": "go"}},
     ]
     before = json.dumps(given_)
-    assert tools_to(given_) == [
+    assert convert_tools(given_) == [
         {"name": "find", "description": "Finds.", "input_schema": schema},
         own,
         {"name": "go", "input_schema": {"type": "object", "properties": {}}},
@@ -439,14 +439,14 @@ def test_tools() -> None:
 def test_what_is_no_tool_is_refused(tool: Json) -> None:
     """With its place: a renamed tool could not be found again."""
     with pytest.raises(InvalidRequest) as caught:
-        tools_to([tool])
+        convert_tools([tool])
     assert str(caught.value.param).startswith("tools[0]")
 
 
 def told(role: str, *blocks: Json) -> list[list[Json]]:
     """The contents that Anthropic is sent of a conversation of one message and a word before it."""
     given_ = [{"role": "user", "content": "Hi"}, {"role": role, "content": [*blocks]}]
-    request = request_to(adapted(messages_from(given_), "anthropic"), cache=None)
+    request = build_request(adapted(parse_messages(given_), "anthropic"), cache=None)
     assert rules.prompt(request) == []
     return [message["content"] for message in request["messages"]]
 
@@ -475,7 +475,7 @@ def test_blocks_stand_where_the_api_takes_them() -> None:
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [result]},
     ]
-    request = request_to(adapted(messages_from(messages), "anthropic"), cache=None)
+    request = build_request(adapted(parse_messages(messages), "anthropic"), cache=None)
     assert request["messages"] == messages
     assert rules.prompt(request) == []
     for block in (*found, *SERVED):
@@ -488,7 +488,7 @@ def test_blocks_stand_where_the_api_takes_them() -> None:
 def test_an_input_is_taken_as_the_client_has_it(given_: Any) -> None:
     """Models write arguments that are no object, and a client that reads a stream has them so: the call is known again."""
     use = {"type": "tool_use", "id": "a", "name": "f", "input": given_}
-    (made,) = messages_from([{"role": "assistant", "content": [use]}])
+    (made,) = parse_messages([{"role": "assistant", "content": [use]}])
     function = {"name": "f", "arguments": json.dumps(given_)}
     said = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": function}]}
     assert canonical(made) == canonical(message_from(said))

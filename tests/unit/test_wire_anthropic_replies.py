@@ -15,10 +15,16 @@ from holdfast.models import Collector
 from holdfast.models.anthropic_stream import ReplyChunks
 from holdfast.models.collect import to_chunks
 from holdfast.testing.anthropic_upstream import _told
-from holdfast.wire.anthropic import messages_from
-from holdfast.wire.anthropic_replies import ReplyEvents, message_of, usage_of
-from holdfast.wire.anthropic_requests import ELSEWHERE, fields_for_others, fields_from, plain_prompt, without_anthropics
-from holdfast.wire.openai import behind_results, chat, message_from, message_to
+from holdfast.wire.anthropic import parse_messages
+from holdfast.wire.anthropic_replies import ReplyEvents, format_usage, make_message
+from holdfast.wire.anthropic_requests import (
+    ELSEWHERE,
+    convert_fields,
+    drop_anthropic_fields,
+    parse_fields,
+    to_plain_prompt,
+)
+from holdfast.wire.openai import convert_parts, message_from, message_to, move_media_after_results
 
 Json = dict[str, Any]
 
@@ -148,7 +154,7 @@ def test_a_reply_of_anthropics_is_told_as_it_came(content: list[Json]) -> None:
     """Streamed and whole: reasoning, citations and server tools in their places."""
     chunks = chunks_of(content)
     told = streamed(chunks)
-    whole = message_of(collected(chunks))
+    whole = make_message(collected(chunks))
     assert joined(told["content"]) == as_streamed(content)
     assert joined(bare(whole["content"])) == joined(bare(content))
     assert told["stop_reason"] == whole["stop_reason"]
@@ -162,8 +168,8 @@ def test_what_a_client_resends_is_what_was_said(content: list[Json], by_stream: 
     completion = collected(chunks)
     data = completion["choices"][0]["message"]
     stored = message_from({**data, "role": "assistant"})
-    sent = streamed(chunks) if by_stream else message_of(completion)
-    (again,) = messages_from([{"role": "assistant", "content": sent["content"]}]) or (stored,)
+    sent = streamed(chunks) if by_stream else make_message(completion)
+    (again,) = parse_messages([{"role": "assistant", "content": sent["content"]}]) or (stored,)
     assert canonical(again) == canonical(stored)
     plain = {name: data[name] for name in ("role", "content", "tool_calls") if name in data}
     assert canonical(message_from(plain)) == canonical(stored)
@@ -176,7 +182,7 @@ def test_a_stored_reply_is_told_again_as_it_was(content: list[Json], by_word: bo
     again = {**first, "choices": [{**first["choices"][0]}]}
     stored = message_to(message_from({**first["choices"][0]["message"], "role": "assistant"}))
     again["choices"][0]["message"] = stored
-    assert joined(streamed(list(to_chunks(again)))["content"]) == joined(bare(message_of(first)["content"]))
+    assert joined(streamed(list(to_chunks(again)))["content"]) == joined(bare(make_message(first)["content"]))
 
 
 @given(words, st.lists(st.tuples(st.sampled_from("fg"), inputs), max_size=3), st.booleans())
@@ -193,7 +199,7 @@ def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_w
         "model": "m",
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if function else "stop"}],
     }
-    told, whole = streamed(list(to_chunks(completion, by_word=by_word))), message_of(completion)
+    told, whole = streamed(list(to_chunks(completion, by_word=by_word))), make_message(completion)
     assert told["content"] == whole["content"]
     assert [(b["name"], b["input"]) for b in whole["content"] if b["type"] == "tool_use"] == asked
     assert told["stop_reason"] == whole["stop_reason"] == ("tool_use" if function else "end_turn")
@@ -272,7 +278,7 @@ def test_calls_that_come_by_pieces() -> None:
     ],
 )
 def test_why_it_ended(choice: Json, reason: str) -> None:
-    told = message_of({"choices": [{"index": 0, "message": {"content": "x"}, **choice}]})
+    told = make_message({"choices": [{"index": 0, "message": {"content": "x"}, **choice}]})
     assert told["stop_reason"] == reason
     assert told["stop_sequence"] == choice.get("stop_sequence")
 
@@ -280,7 +286,7 @@ def test_why_it_ended(choice: Json, reason: str) -> None:
 def test_usage() -> None:
     """Cached tokens are no part of the input's; Anthropic's own numbers stay as they are; nothing known is nothing used."""
     cached = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
-    assert usage_of(cached) == {
+    assert format_usage(cached) == {
         "input_tokens": 36,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 64,
@@ -292,9 +298,9 @@ def test_usage() -> None:
         "output_tokens": 3,
         "server_tool_use": {"web_search_requests": 1},
     }
-    assert usage_of({**cached, **own}) == own
-    assert usage_of(None) == usage_of("?") == {"input_tokens": 0, "output_tokens": 0}
-    assert usage_of({"prompt_tokens": "?"})["input_tokens"] == 0
+    assert format_usage({**cached, **own}) == own
+    assert format_usage(None) == format_usage("?") == {"input_tokens": 0, "output_tokens": 0}
+    assert format_usage({"prompt_tokens": "?"})["input_tokens"] == 0
 
 
 # -- digests -----------------------------------------------------------------
@@ -337,29 +343,29 @@ def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
 )
 def test_what_a_field_must_be(body: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as told:
-        fields_from(body)
+        parse_fields(body)
     assert told.value.param == param
 
 
 def test_a_choice_among_no_tools_stays_behind() -> None:
     """Where all tools were Anthropic's own."""
-    fields = fields_from({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}})
+    fields = parse_fields({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}})
     assert fields["tool_choice"] == "required"
-    assert fields_for_others(fields, "gpt-4o") == {}
+    assert convert_fields(fields, "gpt-4o") == {}
 
 
 def test_others_are_sent_no_null_but_beside_calls() -> None:
     """They refuse a reply, and a result, without any content: a reply of thoughts alone says that something is left out."""
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
-    messages = messages_from(
+    messages = parse_messages(
         [
             {"role": "assistant", "content": [thought]},
             {"role": "assistant", "content": [thought, use]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
         ]
     )
-    assert [message_to(without_anthropics(message))["content"] for message in messages] == [
+    assert [message_to(drop_anthropic_fields(message))["content"] for message in messages] == [
         ELSEWHERE.format(type="unknown"),
         None,
         "",
@@ -370,7 +376,7 @@ def test_what_others_cannot_read_is_named() -> None:
     """In its place, and a search result in its own words."""
     found = {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "words"}]}
     parts = [found, {"type": "container_upload", "file_id": "f"}, {"type": "text", "text": "x", "citations": []}]
-    told = message_to(without_anthropics(message_from({"role": "user", "content": parts})))
+    told = message_to(drop_anthropic_fields(message_from({"role": "user", "content": parts})))
     assert [part["text"] for part in told["content"]] == [
         "T\nS\nwords",
         "[a part of type container_upload is left out here: only Anthropic can read it]",
@@ -378,7 +384,7 @@ def test_what_others_cannot_read_is_named() -> None:
     ]
     assert all(set(part) == {"type", "text"} for part in told["content"])
     same = message_from({"role": "user", "content": [{"type": "text", "text": "x"}]})
-    assert without_anthropics(same) is same
+    assert drop_anthropic_fields(same) is same
 
 
 plain = st.sampled_from(
@@ -409,10 +415,10 @@ special = st.sampled_from(
 @given(plain, special)
 def test_what_is_plain_goes_as_it_is(one: Json, other: Json) -> None:
     message = message_from(one)
-    assert plain_prompt([message]) == [message_to(message)] == [one]
-    assert without_anthropics(chat(message)) is message
-    assert behind_results([message]) == (message,)
-    assert plain_prompt([message, message_from(other), message]) is None
+    assert to_plain_prompt([message]) == [message_to(message)] == [one]
+    assert drop_anthropic_fields(convert_parts(message)) is message
+    assert move_media_after_results([message]) == (message,)
+    assert to_plain_prompt([message, message_from(other), message]) is None
 
 
 @given(contents())
@@ -421,7 +427,7 @@ def test_words_are_told_the_short_way_as_the_long_one(content: list[Json]) -> No
     short, long = ReplyEvents(), ReplyEvents()
     for chunk in chunks_of(content):
         events = long.add(chunk)
-        if (words := short.words(chunk)) is None:
+        if (words := short.get_appended_text(chunk)) is None:
             assert short.add(chunk) == events
         else:
             delta = {"type": "text_delta", "text": words}
@@ -433,4 +439,4 @@ def test_words_are_told_the_short_way_as_the_long_one(content: list[Json]) -> No
 def test_blocks_of_another_upstreams_making_are_passed_over(blocks: Any) -> None:
     """What it says in the field is not Anthropic's: its words are told all the same."""
     message = {"role": "assistant", "content": "Kelp.", "content_blocks": blocks}
-    assert message_of({"choices": [{"message": message}]})["content"] == [{"type": "text", "text": "Kelp."}]
+    assert make_message({"choices": [{"message": message}]})["content"] == [{"type": "text", "text": "Kelp."}]

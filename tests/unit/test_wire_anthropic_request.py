@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
 from holdfast.testing.anthropic_rules import request as violations_of
-from holdfast.wire.anthropic_requests import betas_in, body_to, check
+from holdfast.wire.anthropic_requests import build_body, check, list_betas
 
 Json = dict[str, Any]
 HI: list[Json] = [{"role": "user", "content": "hi"}]
@@ -30,7 +30,7 @@ def made(model: str = OLD, **fields: Any) -> Json:
     """The request for a body; what it is made of is left alone, and Anthropic would take it."""
     body = {"model": model, "messages": HI, **fields}
     before = copy.deepcopy(body)
-    request = body_to(body, max_tokens=1_000)
+    request = build_body(body, max_tokens=1_000)
     assert body == before
     assert violations_of({**request, "stream": True}) == []
     return request
@@ -39,7 +39,7 @@ def made(model: str = OLD, **fields: Any) -> Json:
 def refused(param: str, **fields: Any) -> str:
     """The error for a body, which is the same before anything is written."""
     with pytest.raises(InvalidRequest) as caught:
-        body_to({"model": OLD, "messages": HI, **fields})
+        build_body({"model": OLD, "messages": HI, **fields})
     assert caught.value.param == param
     with pytest.raises(InvalidRequest):
         check(fields)
@@ -198,8 +198,8 @@ def test_a_request_says_it_in_anthropics_words() -> None:
 
 
 def test_betas_go_into_a_header() -> None:
-    assert betas_in({"betas": ["a-1", "b-2"]}) == ["a-1", "b-2"]
-    assert betas_in({"betas": "a-1"}) == betas_in({}) == []
+    assert list_betas({"betas": ["a-1", "b-2"]}) == ["a-1", "b-2"]
+    assert list_betas({"betas": "a-1"}) == list_betas({}) == []
     assert "betas" not in made(betas=["a-1"])
 
 
@@ -228,6 +228,6 @@ def test_anything_is_a_request_or_an_error(fields: Json, model: str) -> None:
 def attempted(body: Json) -> Json:
     """The request for a body; for one that is refused, the body."""
     try:
-        return body_to(body)
+        return build_body(body)
     except InvalidRequest:
         return body

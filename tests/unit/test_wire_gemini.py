@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.context.dialects import adapted
 from holdfast.errors import InvalidRequest
-from holdfast.wire.gemini import SKIP_SIGNATURE, request_to, tools_to
+from holdfast.wire.gemini import SKIP_SIGNATURE, build_request, convert_tools
 from holdfast.wire.openai import message_from
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ def sent(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
     made = [message_from(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
-    return request_to([*front, *adapted(made[len(front) :], "gemini")])
+    return build_request([*front, *adapted(made[len(front) :], "gemini")])
 
 
 def test_a_tool_round() -> None:
@@ -160,16 +160,16 @@ def test_tools() -> None:
     """OpenAI's functions are declared in one tool; Gemini's own stay."""
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     function = {"name": "find", "description": "Finds.", "parameters": schema, "strict": True}
-    assert tools_to([{"type": "function", "function": function}, {"googleSearch": {}}]) == [
+    assert convert_tools([{"type": "function", "function": function}, {"googleSearch": {}}]) == [
         {"functionDeclarations": [{"name": "find", "description": "Finds.", "parametersJsonSchema": schema}]},
         {"googleSearch": {}},
     ]
-    assert tools_to([]) == []
+    assert convert_tools([]) == []
 
 
 @pytest.mark.parametrize("tool", [{"type": "custom"}, {"type": "function", "function": {"name": "7 up"}}])
 def test_what_is_no_tool_is_refused(tool: Json) -> None:
     """With its place."""
     with pytest.raises(InvalidRequest) as caught:
-        tools_to([tool])
+        convert_tools([tool])
     assert str(caught.value.param).startswith("tools[0].function")

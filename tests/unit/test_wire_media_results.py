@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, Part
-from holdfast.wire.openai import FROM_RESULT, SHOWN_BEHIND, behind_results
+from holdfast.wire.openai import FROM_RESULT, SHOWN_BEHIND, move_media_after_results
 
 IMAGE = Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AA=="}})
 PARTS = st.lists(st.sampled_from([Part("text", "a"), Part("text", "b"), IMAGE]), max_size=4).map(tuple)
@@ -27,7 +27,7 @@ def conversation(rounds: list[list[tuple[Part, ...]]]) -> list[Message]:
 def test_no_result_has_media_and_none_is_lost(rounds: list[list[tuple[Part, ...]]]) -> None:
     """All of them stand behind their round, in order; results stay together, and more messages change none before."""
     messages = conversation(rounds)
-    told = behind_results(messages)
+    told = move_media_after_results(messages)
     assert not [one for one in told if one.role == "tool" and one.media]
     assert [part for one in told for part in one.media] == [part for one in messages for part in one.media]
     assert [one.tool_call_id for one in told if one.role == "tool"] == [
@@ -38,14 +38,14 @@ def test_no_result_has_media_and_none_is_lost(rounds: list[list[tuple[Part, ...]
             assert told[at - 1].role in ("assistant", "tool")
     if messages[-1].role != "tool":
         return
-    longer: Any = behind_results([*messages, Message(role="assistant", content="done")])
+    longer: Any = move_media_after_results([*messages, Message(role="assistant", content="done")])
     assert longer[:-1] == told
 
 
 def test_what_is_said_of_them() -> None:
     """Where they are, and whose they were; what has none stays the same object."""
     plain = conversation([[(Part("text", "a"),)]])
-    assert all(one is other for one, other in zip(behind_results(plain), plain, strict=True))
-    *_, result, shown = behind_results(conversation([[(Part("text", "a"), IMAGE)]]))
+    assert all(one is other for one, other in zip(move_media_after_results(plain), plain, strict=True))
+    *_, result, shown = move_media_after_results(conversation([[(Part("text", "a"), IMAGE)]]))
     assert result.content == (Part("text", "a"), Part("text", SHOWN_BEHIND))
     assert shown == Message(role="user", content=(Part("text", FROM_RESULT.format(id="c0")), IMAGE))

@@ -15,9 +15,9 @@ from holdfast.domain.log import erase_content, extend
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import InvalidMessage, InvalidMetadata
-from holdfast.wire.exports import import_from, own_fields
+from holdfast.wire.exports import parse_export, parse_own_fields
 from holdfast.wire.openai import message_from
-from holdfast.wire.voice import SOURCES, checked_metadata, contents, plain
+from holdfast.wire.voice import SOURCES, check_metadata, make_plain_records, make_records
 from tests.unit.seed_voice import CONTENTS, PLAIN
 
 ALL = ("asr", "message", "command", "llm", "greeting", "llm_failure", "silence")
@@ -32,7 +32,7 @@ GOOD = {
 def entries(*messages: dict[str, Any]) -> Any:
     """A log of such messages, read as the REST API reads them."""
     new = [
-        NewEntry(message=message_from(one), tokens=1, **{"timestamp": 5, **own_fields(one, f"messages[{at}]")})
+        NewEntry(message=message_from(one), tokens=1, **{"timestamp": 5, **parse_own_fields(one, f"messages[{at}]")})
         for at, one in enumerate(messages)
     ]
     return extend(Tail(), new)[0]
@@ -44,12 +44,12 @@ def entries(*messages: dict[str, Any]) -> Any:
 def test_the_seeds_records_come_back() -> None:
     """Read as messages they are told as they were, in both forms."""
     log = entries(*CONTENTS)
-    assert contents(log) == CONTENTS
-    assert plain(log) == PLAIN
+    assert make_records(log) == CONTENTS
+    assert make_plain_records(log) == PLAIN
 
 
 def test_the_seeds_records_are_an_import() -> None:
-    read = import_from({"messages": CONTENTS})
+    read = parse_export({"messages": CONTENTS})
     assert [own["metadata"] for own in read.fields] == [record["metadata"] for record in CONTENTS]
     assert [own["turn_id"] for own in read.fields] == [1, 2, 2, 3, 3, 4]
 
@@ -71,17 +71,17 @@ def test_what_was_not_said_is_left_out() -> None:
         {"role": "user", "content": "  "},
         {"role": "assistant", "content": "Here.", "metadata": {"preface": "Let me look.\n\n", "returned": [0]}},
     )
-    assert plain(log) == [
+    assert make_plain_records(log) == [
         {"role": "user", "content": "find it"},
         {"role": "assistant", "content": "Let me look."},
         {"role": "assistant", "content": "Here."},
     ]
-    assert [record["metadata"] for record in contents(log)] == [
+    assert [record["metadata"] for record in make_records(log)] == [
         {"source": "message"},
         {"source": "llm"},
         {"source": "llm"},
     ]
-    assert all(set(record) == {"role", "content", "turn_id", "timestamp", "metadata"} for record in contents(log))
+    assert all(set(record) == {"role", "content", "turn_id", "timestamp", "metadata"} for record in make_records(log))
 
 
 def test_how_a_reply_was_interrupted_is_told_whole_or_not_at_all() -> None:
@@ -95,7 +95,7 @@ def test_how_a_reply_was_interrupted_is_told_whole_or_not_at_all() -> None:
         user,
         {"role": "assistant", "content": "on", "metadata": {"interrupted": False, "user": "x"}},
     )
-    assert [record["metadata"] for record in contents(log)[1::2]] == [
+    assert [record["metadata"] for record in make_records(log)[1::2]] == [
         {"source": "llm", "interrupted": True, "interrupt_timestamp": 7, "original": "on"},
         {"source": "llm", "interrupted": True, "interrupt_timestamp": 5, "original": "on"},
         {"source": "llm", "user": "x"},
@@ -107,19 +107,19 @@ def test_an_erased_message_is_told_as_one() -> None:
     import msgspec
 
     gone = msgspec.structs.replace(entry, message=erase_content(entry.message), metadata=None, erased=True)
-    assert contents([gone])[0]["content"] == "[erased]"
+    assert make_records([gone])[0]["content"] == "[erased]"
 
 
 def test_parts_are_told_as_text() -> None:
     parts = (Part("text", "a "), Part("image_url", extra={"image_url": {}}), Part("text", "b"))
     log, _ = extend(Tail(), [NewEntry(message=Message(role="user", content=parts), tokens=1, timestamp=1)])
-    assert plain(log) == [{"role": "user", "content": "a b"}]
+    assert make_plain_records(log) == [{"role": "user", "content": "a b"}]
 
 
 def test_calls_without_words_are_no_record() -> None:
     message = Message(role="assistant", content="", tool_calls=(ToolCall("c", "f"),))
     log, _ = extend(Tail(), [NewEntry(message=message, tokens=1, timestamp=1)])
-    assert contents(log) == []
+    assert make_records(log) == []
 
 
 # -- in ------------------------------------------------------------------------
@@ -130,10 +130,10 @@ def test_calls_without_words_are_no_record() -> None:
 def test_the_matrix(role: str, source: str) -> None:
     """What the seed's table allows is taken; the rest is refused by name, with what would be right."""
     if (role, source) in GOOD:
-        assert checked_metadata(role, {"source": source}) == {"source": source}
+        assert check_metadata(role, {"source": source}) == {"source": source}
         return
     with pytest.raises(InvalidMetadata) as refused:
-        checked_metadata(role, {"source": source}, "messages[3]")
+        check_metadata(role, {"source": source}, "messages[3]")
     assert refused.value.param == "messages[3].metadata.source"
     assert "messages[3].metadata.source" in str(refused.value)
     if role in SOURCES:
@@ -163,7 +163,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 def test_what_is_no_record_is_refused(role: str, metadata: dict[str, Any], field: str) -> None:
     for where, place in (("", "metadata"), ("messages[3]", "messages[3].metadata")):
         with pytest.raises(InvalidMetadata) as refused:
-            own_fields({"role": role, "metadata": metadata}, where)
+            parse_own_fields({"role": role, "metadata": metadata}, where)
         assert refused.value.param == f"{place}.{field}"
         assert str(refused.value).startswith(f"{place}.{field}")
     assert isinstance(refused.value, InvalidMessage)
@@ -174,15 +174,15 @@ def test_an_import_says_which_message() -> None:
         {"role": "user", "content": "b", "metadata": {"source": "llm"}}
     ]
     with pytest.raises(InvalidMetadata) as refused:
-        import_from({"messages": messages})
+        parse_export({"messages": messages})
     assert refused.value.param == "messages[3].metadata.source"
 
 
 def test_what_is_good_is_kept() -> None:
     """Fields of others, too; `interrupted: false` is not worth keeping."""
-    assert checked_metadata("assistant", {**CUT, "x": [1]}) == {**CUT, "x": [1]}
-    assert checked_metadata("user", {"interrupted": False, "x": 1}) == {"x": 1}
-    assert checked_metadata("tool", {"x": 1}) == {"x": 1}
+    assert check_metadata("assistant", {**CUT, "x": [1]}) == {**CUT, "x": [1]}
+    assert check_metadata("user", {"interrupted": False, "x": 1}) == {"x": 1}
+    assert check_metadata("tool", {"x": 1}) == {"x": 1}
 
 
 json_values = st.recursive(
@@ -204,13 +204,13 @@ def test_what_is_taken_is_told_and_taken_again(role: str, given_: dict[str, Any]
         log = entries(message)
     except InvalidMetadata:
         return
-    told = contents(log)
+    told = make_records(log)
     assert len(told) == (role in SOURCES)
     for record in told:
         assert (role, record["metadata"]["source"]) in GOOD
         cut = {"interrupted", "interrupt_timestamp", "original"} & set(record["metadata"])
         assert len(cut) in (0, 3)
-        assert contents(entries(record))[0]["metadata"] == record["metadata"]
+        assert make_records(entries(record))[0]["metadata"] == record["metadata"]
 
 
 def test_the_seed_is_the_seed() -> None:

@@ -19,9 +19,9 @@ import click
 
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import IMPORT_LINE_BYTES, IMPORT_VALUES
-from holdfast.wire.exports import Imported, import_from, own_fields
+from holdfast.wire.exports import Imported, parse_export, parse_own_fields
 from holdfast.wire.openai import message_from
-from holdfast.wire.strict_json import decoded
+from holdfast.wire.strict_json import decode_json
 
 STDIO = "-"
 _GZIP = b"\x1f\x8b"
@@ -145,7 +145,7 @@ def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
 
 def _decode_line(line: bytes) -> dict[str, Any]:
     """Decode the object in a line. A bare list is treated as the messages of one session."""
-    data = decoded(line, what="the line", values=IMPORT_VALUES)
+    data = decode_json(line, what="the line", values=IMPORT_VALUES)
     if isinstance(data, list):
         return {"messages": data}
     if not isinstance(data, dict):
@@ -159,7 +159,7 @@ def _make_record(data: dict[str, Any], place: str, now: int) -> SessionRecord:
     name = data.get("id") or data.get("session_id")
     if isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
-    session = import_from({**data, "id": name}, now=now)
+    session = parse_export({**data, "id": name}, now=now)
     return SessionRecord(place, session.id or place, session)
 
 
@@ -169,5 +169,5 @@ def _parse_message(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         raise InvalidMessage("the object needs messages, or a role and a session_id")
     message = {key: value for key, value in data.items() if key != "session_id"}
     message_from(message)
-    own_fields(message, "message")
+    parse_own_fields(message, "message")
     return str(data["session_id"]), message

@@ -119,7 +119,7 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
     parse_owner(options)  # report conflicting flags before anything is opened
 
     async def run(hf: Holdfast) -> Remembered:
-        from holdfast.wire.strict_json import moment_of
+        from holdfast.wire.strict_json import parse_time
 
         remembered = await hf.memories.remember(
             " ".join(text),
@@ -129,7 +129,7 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
             type=options["kind"] or "semantic",
             tags=options["tags"],
             importance=options["importance"],
-            valid_until=None if options["until"] is None else moment_of(options["until"], "until"),
+            valid_until=None if options["until"] is None else parse_time(options["until"], "until"),
         )
         await wait_for_vectors(hf)
         return remembered

@@ -226,10 +226,10 @@ def _read(files: Sequence[str], *, chain: bool, skip_bad: bool) -> list[Recordin
 
 def _read_stdin(skipped: list[BadLine] | None) -> list[Recording]:
     """Read recordings from standard input. If `skipped` is None, a bad line raises."""
-    from holdfast.wire.transcripts import Recording, recordings
+    from holdfast.wire.transcripts import Recording, read_recordings
 
     found = []
-    for item in recordings(click.open_file(STDIN, "rb"), STDIN):
+    for item in read_recordings(click.open_file(STDIN, "rb"), STDIN):
         if isinstance(item, Recording):
             found.append(item)
         elif skipped is None:

@@ -71,11 +71,11 @@ async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchRe
     import msgspec
 
     from holdfast.search.queries import zone_named
-    from holdfast.wire.strict_json import moment_of
+    from holdfast.wire.strict_json import parse_time
 
     zone = zone_named(options["tz"])
     since, until = (
-        None if options[name] is None else moment_of(options[name], name, zone) for name in ("since", "until")
+        None if options[name] is None else parse_time(options[name], name, zone) for name in ("since", "until")
     )
     notes: tuple[str, ...] = ()
     if hf.index is not None:

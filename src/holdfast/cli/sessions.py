@@ -121,9 +121,9 @@ def show(
 
     rows, compactions, entries = run_with_store(do, store=store, config=config)
     if as_json:
-        from holdfast.wire.exports import export_to
+        from holdfast.wire.exports import build_export
 
-        show_json(export_to(rows.session, entries))
+        show_json(build_export(rows.session, entries))
         return
 
     lines = format_transcript(rows.session, rows.entries, full=full, compactions=compactions)

@@ -355,6 +355,6 @@ async def _check_newer(hf: Holdfast, ref: Any, read: ParsedTranscript) -> str | 
     last = await hf.store.entries(ref, limit=1, descending=True)
     if not last:
         return None
-    live = len(read.session.messages) - (read.retired if read.session.retired else 0)
+    live = len(read.session.messages) - (read.retired if read.session.has_retired else 0)
     there = (last[0].timestamp, session.messages)
     return "newer" if there > (read.last, live) else None

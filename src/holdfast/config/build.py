@@ -42,7 +42,7 @@ from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
-from holdfast.wire.exports import system_messages_from
+from holdfast.wire.exports import parse_system_messages
 from holdfast.workspace import WorkspaceSettings
 
 __all__ = ["build_life_settings", "build_roster", "create_holdfast", "from_config"]
@@ -330,7 +330,7 @@ def _build_recall(given: Search | AgentMemory) -> RecallSettings:
 
 def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
     """Return a model under one of its names; all names of an entry share its client, and so its limits."""
-    system_messages = system_messages_from(list(settings.system_messages))
+    system_messages = parse_system_messages(list(settings.system_messages))
     if settings.provider == "offline":
         return msgspec.structs.replace(offline(), system_messages=system_messages)
     client = places.get(settings.origin)

@@ -23,7 +23,7 @@ from holdfast.settings import (
     check_headers,
     check_url,
 )
-from holdfast.wire.exports import system_messages_from
+from holdfast.wire.exports import parse_system_messages
 
 Inputs = Annotated[
     tuple[Literal["text", "image", "audio", "video", "file"], ...], Meta(min_length=1, extra={"form": "names"})
@@ -83,7 +83,7 @@ class LLM(Settings, frozen=True, kw_only=True):
         found += [(f"params.{key}", f"set `{key}` beside params, not in it") for key in _OWN_KEYS if key in self.params]
         found += [(f"params.{key}", "belongs to the request") for key in _REQUEST_KEYS if key in self.params]
         try:
-            system_messages_from(list(self.system_messages))
+            parse_system_messages(list(self.system_messages))
         except InvalidRequest as error:
             found.append(("system_messages", str(error)))
         if len(self.fallbacks) > FALLBACKS:

@@ -26,7 +26,7 @@ from holdfast.evaluation.prompt_sessions import Built, Run, current_place, is_bl
 from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import count_terms, words_language, words_of
-from holdfast.wire.sendable import messages_of, own_of
+from holdfast.wire.sendable import get_own_fields, to_messages
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
 """Parts of a prompt: messages that are sent, the standing facts, the digest, the recalled block."""
@@ -130,7 +130,7 @@ async def ask_all(
     embedder = None if open_embedder is None else open_embedder()
     opened = open_session(runs, read_contents, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
     async with opened as session:
-        await session.append(messages_of(said), own_of(said))
+        await session.append(to_messages(said), get_own_fields(said))
         await session.save_views()
         for query in sample.queries:
             now = query.asked or end

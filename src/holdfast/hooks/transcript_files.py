@@ -28,7 +28,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Redactor
-from holdfast.wire.exports import Imported, import_from, old_fields, own_fields
+from holdfast.wire.exports import Imported, parse_export, parse_old_fields, parse_own_fields
 from holdfast.wire.openai import entry_to, message_from, message_to
 
 DEFAULT: Final = "default"
@@ -320,7 +320,7 @@ def parse_transcript(lines: Iterable[bytes], session_id: str, *, now: int = 0) -
     gone = sum("retired_by" in entry for entry in entries)
     live = [entry for entry in entries if "retired_by" not in entry]
     whole = [entry.get("seq") for entry in entries] == list(range(len(entries)))
-    session = import_from(_to_export(header, entries if whole else live, session_id), now=now, own=True)
+    session = parse_export(_to_export(header, entries if whole else live, session_id), now=now, own=True)
     times = [parse_timestamp(data.get("timestamp")) for data in (live[-1:] or [header])]
     tenant = header.get("tenant")
     return ParsedTranscript(session, tenant if isinstance(tenant, str) else "", times[0] or 0, gone, unreadable, blank)
@@ -364,8 +364,8 @@ def _is_valid_entry(data: Mapping[str, Any]) -> bool:
     try:
         message = to_message(data)
         message_from(message)
-        own_fields(message, voice=False)
-        old_fields(message, "message")
+        parse_own_fields(message, voice=False)
+        parse_old_fields(message, "message")
     except (InvalidMessage, InvalidRequest):
         return False
     return True

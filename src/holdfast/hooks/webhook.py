@@ -30,7 +30,7 @@ from holdfast.limits import WEBHOOK_BYTES
 from holdfast.models.failures import retry_after
 from holdfast.models.http import check_headers, find_proxy
 from holdfast.secrets import Redactor
-from holdfast.wire.voice import contents
+from holdfast.wire.voice import make_records
 
 _log = logging.getLogger("holdfast.webhook")
 PRODUCT_ID: Final = 17
@@ -144,7 +144,7 @@ class Webhook:
         return list(said), truncated
 
     def _encode_records(self, entries: list[Entry]) -> list[bytes]:
-        records = contents(entries)
+        records = make_records(entries)
         if self._redactor:
             records = [self._redactor.redacted_value(record) for record in records]
         return [msgspec.json.encode(record) for record in records]

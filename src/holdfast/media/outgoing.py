@@ -14,7 +14,7 @@ from holdfast.errors import StoreCorrupt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.media.store import THREAD_CHARS
 from holdfast.stores.base import Store
-from holdfast.wire.openai import chat
+from holdfast.wire.openai import convert_parts
 
 
 async def whole(store: Store, ref: SessionRef, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -69,4 +69,4 @@ async def for_model(
     told = await whole(
         store, ref, await run_cpu(lambda: [show_to_model(message, inputs) for message in messages], long=many)
     )
-    return await run_cpu(lambda: tuple(map(chat, told)), long=many) if as_chat else told
+    return await run_cpu(lambda: tuple(map(convert_parts, told)), long=many) if as_chat else told

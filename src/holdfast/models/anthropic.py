@@ -13,7 +13,7 @@ from holdfast.models.anthropic_access import HOST, credentials_of, headers_of, p
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.http import address_of, check_headers
-from holdfast.wire.anthropic_requests import betas_in, body_to
+from holdfast.wire.anthropic_requests import build_body, list_betas
 
 MAX_CONTINUATIONS: Final = 10
 """Maximum number of times that a paused reply is continued. A model pauses when its provider's own tools take long
@@ -68,9 +68,9 @@ class AnthropicModel(UpstreamClient):
 
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
         with_model = request if self._model is None else {**request, "model": self._model}
-        body = body_to(with_model, max_tokens=self._max_tokens)
+        body = build_body(with_model, max_tokens=self._max_tokens)
         return PreparedRequest.from_body(
-            {**body, "stream": True}, self._merge_headers(check_headers(headers), betas_in(request))
+            {**body, "stream": True}, self._merge_headers(check_headers(headers), list_betas(request))
         )
 
     def _merge_headers(self, passed: dict[str, str], betas: list[str]) -> dict[str, str]:

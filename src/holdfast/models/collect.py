@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.errors import ModelProtocolError, ModelReplyTooLarge
 from holdfast.limits import MODEL_REPLY_BYTES, MODEL_REPLY_PARTS
-from holdfast.wire.openai import call_continued
+from holdfast.wire.openai import find_continued_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterator
@@ -244,7 +244,7 @@ class _Choice:
     def _add_call(self, delta: dict[str, Any]) -> None:
         position = delta.get("index")
         known = [(place, call.get("id")) for place, call in zip(self.positions, self.calls, strict=True)]
-        at = call_continued(delta, known)
+        at = find_continued_call(delta, known)
         if at is None:
             at = len(self.calls)
             self.calls.append({})

@@ -110,16 +110,16 @@ def _convert_messages(body: Body, dialect: Dialect) -> list[Message]:
 
 
 def _build_anthropic(body: Body, model: str) -> dict[str, Any]:
-    request = {"model": model, **anthropic.request_to(_convert_messages(body, "anthropic"))}
+    request = {"model": model, **anthropic.build_request(_convert_messages(body, "anthropic"))}
     tools = body.get("tools")
-    return request | {"tools": anthropic.tools_to(tools)} if tools else request
+    return request | {"tools": anthropic.convert_tools(tools)} if tools else request
 
 
 def _build_gemini(body: Body, model: str) -> dict[str, Any]:
     name = model if model.startswith("models/") else f"models/{model}"
-    request = {"model": name, **gemini.request_to(_convert_messages(body, "gemini"))}
+    request = {"model": name, **gemini.build_request(_convert_messages(body, "gemini"))}
     tools = body.get("tools")
-    return {"generateContentRequest": request | {"tools": gemini.tools_to(tools)} if tools else request}
+    return {"generateContentRequest": request | {"tools": gemini.convert_tools(tools)} if tools else request}
 
 
 def _build_openai(body: Body, model: str) -> dict[str, Any]:

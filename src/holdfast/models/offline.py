@@ -197,7 +197,7 @@ def _write_report(prompt: _Prompt, user_texts: list[str]) -> Iterator[str]:
         quoted = "; ".join(_quote(text, LISTED_CHARS) for text in recalled)
         yield f"Recalled for me from earlier, {_format_count(len(recalled), 'item')}: {quoted}"
     if theirs:
-        yield f"Of other agents I was told {_format_count(len(theirs), 'message')}, the last one: {_quote(theirs[-1])}"
+        yield f"I was also given {_format_count(len(theirs), 'message')} from other agents; the last one: {_quote(theirs[-1])}"
     if yours:
         yield f"You just said: {_quote(yours[-1])}"
 

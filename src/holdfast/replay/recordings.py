@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.openai import split_system
-from holdfast.wire.transcripts import BadLine, Recording, recordings
+from holdfast.wire.transcripts import BadLine, Recording, read_recordings
 
 
 def read(paths: Iterable[Path], *, skip_bad: bool, on_bad: Callable[[BadLine], None]) -> list[Recording]:
@@ -26,7 +26,7 @@ def read(paths: Iterable[Path], *, skip_bad: bool, on_bad: Callable[[BadLine], N
     for path in paths:
         try:
             with path.open("rb") as file:
-                for item in recordings(file, str(path)):
+                for item in read_recordings(file, str(path)):
                     if isinstance(item, Recording):
                         found.append(item)
                     elif skip_bad:

@@ -17,7 +17,7 @@ from holdfast.server.replies import Reply, error_body
 from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, gives, header
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
-from holdfast.wire.strict_json import decoded
+from holdfast.wire.strict_json import decode_json
 
 routes = Routes("artifacts")
 _ARTIFACTS: Final = "/v1/sessions/{session_id}/artifacts"
@@ -230,7 +230,7 @@ def _metadata(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        found = decoded(text.encode())
+        found = decode_json(text.encode())
     except errors.InvalidRequest as exc:
         raise errors.InvalidRequest(f"metadata: {exc}".replace("the body", "it"), param="metadata") from exc
     if not isinstance(found, dict):

@@ -17,7 +17,7 @@ from holdfast.domain.media.checks import check_media, without_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
 from holdfast.server.permissions import Refused
-from holdfast.wire.strict_json import decoded
+from holdfast.wire.strict_json import decode_json
 
 _SMALL: Final = 64 * 1024
 """The first bytes of a body, which need no reservation."""
@@ -129,7 +129,7 @@ class BodyLimits:
         """Return the JSON of a request's body. Its memory is reserved in `held` until the caller releases it.
 
         Raises:
-            InvalidRequest, TooLarge: from `decoded`, or the body is larger than `Limits.body`.
+            InvalidRequest, TooLarge: from `decode_json`, or the body is larger than `Limits.body`.
             Refused: the headers say that it is not JSON, it arrived too slowly, or memory is full.
         """
         _check_kind(request.headers)
@@ -300,7 +300,7 @@ def _check_kind(headers: Mapping[str, str]) -> None:
 
 def _parse_body(body: bytes, limits: Limits) -> Any:
     """Decode a body and check the limits on its contents."""
-    data = decoded(body)
+    data = decode_json(body)
     if isinstance(data, dict):
         _check_counts(data, limits)
         check_media(data, limits)

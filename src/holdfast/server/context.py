@@ -19,7 +19,7 @@ from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.message_explanations import MATCHES
-from holdfast.wire.exports import system_messages_from
+from holdfast.wire.exports import parse_system_messages
 from holdfast.wire.objects import (
     DEPRECATED,
     Answer,
@@ -265,7 +265,7 @@ def _look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Lo
     return Look(
         responder=handle.responder,
         settings=settings,
-        system=system_messages_from(body.system_messages),
+        system=parse_system_messages(body.system_messages),
         tools=body.tools or [],
         dialect=body.dialect or "openai",
         at_turn=body.at_turn,

@@ -24,7 +24,7 @@ from holdfast.server.schema import ref
 from holdfast.sessions.annotations import annotate as annotate_message
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
-from holdfast.wire.exports import own_fields
+from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
 from holdfast.wire.openai import entry_to, messages_from
 from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage
@@ -123,7 +123,7 @@ def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str,
     messages = messages_from(given, name)
     if not messages:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
-    return messages, [own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
+    return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
 
 
 def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
@@ -145,7 +145,7 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]])
 async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
     """Pin a message, set its importance, or set the upstreams that it is not sent to."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
-    own = own_fields(given)
+    own = parse_own_fields(given)
     session = await call.session()
     entry = await annotate_message(
         call.hf.store,

@@ -19,7 +19,7 @@ from holdfast.domain.session import DEFAULT_USER
 from holdfast.limits import ID_BYTES
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
-from holdfast.wire.request_fields import PROVIDER_FIELDS, misspelt_name
+from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
 
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
@@ -255,7 +255,7 @@ def unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
     known = (OWN_FIELDS, PROVIDER_FIELDS, rules.pass_fields)
     unknown = [name for name in body if not any(name in names for names in known)]
     for name in unknown:
-        if (ours := misspelt_name(name, OWN_FIELDS)) is not None:
+        if (ours := find_misspelt_name(name, OWN_FIELDS)) is not None:
             message = (
                 f"unknown field {name[:_SHOWN]!r}: did you mean {ours!r}? If it is the provider's, list it in"
                 " gateway.pass_fields of the server"

@@ -15,7 +15,7 @@ from holdfast.search.queries import SearchHit, SearchNeighbour, zone_named
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, Request, Time, json_schema
-from holdfast.wire.strict_json import moment_of
+from holdfast.wire.strict_json import parse_time
 
 routes = Routes("search")
 Role = Literal["user", "assistant", "tool"]
@@ -152,7 +152,7 @@ async def search(call: Call, query: SearchQuery) -> SearchResults:
 
 
 def _moment(given: str | None, name: str, zone: str) -> int | None:
-    return None if given is None else moment_of(given, name, zone_named(zone))
+    return None if given is None else parse_time(given, name, zone_named(zone))
 
 
 # -- the index -------------------------------------------------------------------

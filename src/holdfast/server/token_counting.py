@@ -20,9 +20,9 @@ from holdfast.server.chat import check
 from holdfast.server.chat_objects import AnthropicError, CountRequest, TokenCount
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, Routes
-from holdfast.wire.anthropic_requests import fields_for_others, without_anthropics
+from holdfast.wire.anthropic_requests import convert_fields, drop_anthropic_fields
 from holdfast.wire.objects import JsonObject, Request
-from holdfast.wire.openai import chat, message_to, split_system
+from holdfast.wire.openai import convert_parts, message_to, split_system
 
 routes = Routes("chat")
 _FORMAT: Final = Messages()
@@ -62,10 +62,10 @@ async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: di
     system, rest = split_system(messages)
     adapted_messages = [*system, *adapted(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
-    tools = (fields_for_others(fields, llm.model) if others else fields).get("tools") or []
+    tools = (convert_fields(fields, llm.model) if others else fields).get("tools") or []
     total = await run_cpu(_total, llm, adapted_messages, tools)
     sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
-    sent = [without_anthropics(chat(message)) for message in sent] if others else sent
+    sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
     provider = await llm.prompt_tokens({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
     measure = llm.measure(await hf.engine.learning.of(llm))

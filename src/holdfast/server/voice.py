@@ -30,7 +30,7 @@ from holdfast.wire.objects import (
 )
 from holdfast.wire.openai import entry_to
 from holdfast.wire.sessions import EntryJson
-from holdfast.wire.voice import SOURCES, attributed, plain
+from holdfast.wire.voice import SOURCES, make_attributed_records, make_plain_records
 
 routes = Routes("voice")
 _ONE: Final = "/v1/sessions/{session_id}"
@@ -103,7 +103,9 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
     as_records = query.view == "voice"
 
     def encode(entries: Sequence[Entry]) -> list[msgspec.Raw]:
-        items: Sequence[JsonObject] = attributed(entries, session.agent) if as_records else plain(entries)
+        items: Sequence[JsonObject] = (
+            make_attributed_records(entries, session.agent) if as_records else make_plain_records(entries)
+        )
         return [msgspec.Raw(_encode(item)) for item in items]
 
     found = await read_history(call.hf.store, session.ref, encode)

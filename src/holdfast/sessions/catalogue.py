@@ -36,7 +36,7 @@ from holdfast.sessions.transfer import Arrival, export_session, import_session
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
-from holdfast.wire.exports import import_from
+from holdfast.wire.exports import parse_export
 from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 
@@ -259,7 +259,7 @@ class Sessions:
         check_flag(replace, "replace")
         given = data.get("messages", data.get("contents")) if isinstance(data, dict) else None
         many = isinstance(given, list) and len(given) > INLINE_MESSAGES
-        read = await run_cpu(partial(import_from, data, now=self.clock()), long=many)
+        read = await run_cpu(partial(parse_export, data, now=self.clock()), long=many)
         owner, name = user_id, session_id
         if owner is None:
             owner = DEFAULT_USER if read.user_id is None else read.user_id

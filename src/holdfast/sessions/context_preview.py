@@ -38,7 +38,7 @@ from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic import MARK
-from holdfast.wire.openai import behind_results, message_to
+from holdfast.wire.openai import message_to, move_media_after_results
 
 RECENT_CALLS: Final = 16
 """Newest model calls among which one of a view says that turns go on from it."""
@@ -145,7 +145,7 @@ async def preview_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
     counted = await count_by_provider(engine, ref, responder.llm, found.built)
     as_chat = look.dialect == "openai"
     sent = await for_model(engine.store, ref, found.built.messages, responder.llm.inputs, as_chat=as_chat)
-    sent = behind_results(sent) if as_chat else sent
+    sent = move_media_after_results(sent) if as_chat else sent
     marked = responder.llm.params.get("cache_control") is not False
     return found._replace(provider=counted, sent=sent, marked=marked)
 
@@ -368,10 +368,10 @@ def _spoken(
     """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
     match dialect:
         case "anthropic":
-            request = anthropic.request_to(sent, cache=MARK if marked else None)
+            request = anthropic.build_request(sent, cache=MARK if marked else None)
             return request.get("system"), request["messages"]
         case "gemini":
-            request = gemini.request_to(sent)
+            request = gemini.build_request(sent)
             return request.get("systemInstruction"), request["contents"]
         case _:
             return None, [message_to(message) for message in sent]

@@ -10,9 +10,9 @@ from msgspec import UNSET
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import check_participants
 from holdfast.errors import InvalidRequest
-from holdfast.wire.exports import milliseconds, system_messages_from
+from holdfast.wire.exports import parse_milliseconds, parse_system_messages
 from holdfast.wire.openai import message_to
-from holdfast.wire.sendable import check_text, message_of
+from holdfast.wire.sendable import check_text, to_message
 
 
 def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if "agent" in fields:
         check_text(fields["agent"], "agent", none=True)
     if "ttl" in fields:
-        fields["ttl"] = milliseconds(fields, "ttl")
+        fields["ttl"] = parse_milliseconds(fields, "ttl")
     if "system_messages" in fields:
         fields["system_messages"] = to_system_messages(fields["system_messages"])
     for name in ("state", "metadata"):
@@ -42,9 +42,9 @@ def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 def to_system_messages(value: Any) -> tuple[Message, ...]:
     """Return system messages given as one text, or a list of texts, dicts or `Message`s. Raises `InvalidMessage`."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        items = [message_of(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
+        items = [to_message(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
         value = [message_to(item) for item in items]
-    return system_messages_from(value)
+    return parse_system_messages(value)
 
 
 def _to_object(value: Any, name: str) -> dict[str, Any]:

@@ -43,11 +43,11 @@ from holdfast.turns.library_turn import LibraryTurn
 from holdfast.turns.prompt import build_instruction, introduce_memories, make_request
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.exports import own_fields
+from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import entry_to, message_to, split_system
 from holdfast.wire.request_fields import check_keywords
-from holdfast.wire.sendable import Sendable, check_text, messages_of, own_of
-from holdfast.wire.voice import attributed, plain
+from holdfast.wire.sendable import Sendable, check_text, get_own_fields, to_messages
+from holdfast.wire.voice import make_attributed_records, make_plain_records
 
 _MODES: Final[tuple[str, ...]] = get_args(Mode)
 
@@ -122,7 +122,7 @@ class SessionHandle(ExplainedSession):
             IdempotencyConflict: the key was used with another fingerprint.
         """
         with self._engine.hushed():
-            made, own = messages_of(messages), own_of(messages)
+            made, own = to_messages(messages), get_own_fields(messages)
         entries = await new_entries(made, own, timestamp=self._engine.clock())
         return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
 
@@ -166,7 +166,7 @@ class SessionHandle(ExplainedSession):
             EntryNotFound: the live log has no such message.
             InvalidMessage: `importance` is no number from 0 to 1, `pinned` neither True nor False, or `refused_by` no list of names.
         """
-        own = own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
+        own = parse_own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
         given = UNSET if importance is UNSET else own.get("importance")
         return await annotate(self._engine.store, self.ref, seq, pinned=pinned, importance=given, refused_by=refused_by)
 
@@ -356,7 +356,7 @@ class SessionHandle(ExplainedSession):
             InvalidMessage: one of them is no message.
         """
         with self._engine.hushed():
-            messages, own = messages_of(given), own_of(given)
+            messages, own = to_messages(given), get_own_fields(given)
         system, incoming = split_system(messages)
         check_kind(interrupt, "interrupt", Mapping | None, "an object")
         if interrupt is not None and (unknown := [name for name in interrupt if name not in HEARD]):
@@ -410,12 +410,16 @@ class SessionHandle(ExplainedSession):
         return [entry_to(entry) for entry in await self.entries()]
 
     async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
-        """What user and assistant said: as voice records, or role and content alone (`plain`). No tools, no system messages."""
+        """What user and assistant said: as voice records, or role and content alone (`make_plain_records`). No tools, no system messages."""
         if view not in ("voice", "plain"):
             raise InvalidRequest("view must be voice or plain", param="view")
         agent, team = self.responder.agent, self.responder.team
         own = team.root if team else agent.name if agent else None
-        return await history(self._engine.store, self.ref, partial(attributed, own=own) if view == "voice" else plain)
+        return await history(
+            self._engine.store,
+            self.ref,
+            partial(make_attributed_records, own=own) if view == "voice" else make_plain_records,
+        )
 
     async def interrupt(
         self,

@@ -24,7 +24,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, encode_payloads
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
-from holdfast.wire.exports import Imported, export_to, import_from, same
+from holdfast.wire.exports import Imported, build_export, is_same, parse_export
 
 TRIES: Final = 8
 """Times that something is read or written again because somebody else wrote in between."""
@@ -55,7 +55,7 @@ async def export_session(
     made = await calls_of(store, session) if calls else None
     artifacts = await _artifacts(store, ref)
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
-    return export_to(
+    return build_export(
         session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries, origins=origins
     )
 
@@ -109,13 +109,13 @@ async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Sessi
     """The session that an import would replace, and whether that would change anything; None when there is none."""
     try:
         session = await store.get(ref)
-        if session.damaged or (not read.retired and session.messages != len(read.messages)):
+        if session.damaged or (not read.has_retired and session.messages != len(read.messages)):
             return session, True
-        calls = "calls" in read.said  # then it was exported with what was retired, if anything was
-        found = await export_session(store, ref, retired=read.retired or calls, calls=calls, digests=True)
+        calls = "calls" in read.given_past  # then it was exported with what was retired, if anything was
+        found = await export_session(store, ref, retired=read.has_retired or calls, calls=calls, digests=True)
     except SessionNotFound:
         return None
-    return session, not same(read, import_from(found, own=True))
+    return session, not is_same(read, parse_export(found, own=True))
 
 
 def check_import(ref: SessionRef, read: Imported) -> None:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from holdfast.models.collect import WORDS
 from holdfast.testing.anthropic_rules import request as violations_of
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream
-from holdfast.wire.anthropic import messages_from, system_from
+from holdfast.wire.anthropic import parse_messages, parse_system
 from holdfast.wire.openai import message_to
 
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ class AnthropicUpstream(ScriptedUpstream):
 
     def as_chat(self, body: Json) -> Mapping[str, Any]:
         """See `ScriptedUpstream.as_chat`."""
-        messages = [*system_from(body.get("system")), *messages_from(body["messages"])]
+        messages = [*parse_system(body.get("system")), *parse_messages(body["messages"])]
         return {**body, "messages": [message_to(message) for message in messages]}
 
     def failure(self, reply: Reply) -> bytes:

@@ -28,7 +28,7 @@ from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.voice import INTERRUPTABLE, metadata_of
+from holdfast.wire.voice import INTERRUPTABLE, make_metadata
 
 
 class LastReply(msgspec.Struct, frozen=True):
@@ -258,7 +258,7 @@ def address_model(
 def _fields(entry: Entry, role: str) -> dict[str, Any]:
     """Return a record's fields besides the message. What another agent said has no source of its own."""
     told = entry.message.role == "assistant" and role != "assistant"
-    metadata = {"agent": entry.agent} if told else metadata_of(entry)
+    metadata = {"agent": entry.agent} if told else make_metadata(entry)
     return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
 
 

@@ -19,7 +19,7 @@ from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
-from holdfast.wire.sendable import Sendable, message_of
+from holdfast.wire.sendable import Sendable, to_message
 
 
 class LibraryTurn:
@@ -116,7 +116,7 @@ class OpenTurn:
         self._turn.lock.check()
         engine = self._turn.engine
         with engine.hushed():
-            made = message_of(message, "message", text_role="assistant")
+            made = to_message(message, "message", text_role="assistant")
         if engine.guard is not None:
             engine.guard.mask_messages(
                 [made], place="added"

@@ -44,8 +44,8 @@ from holdfast.models import Call, closing, get_upstream_origin, has_content, mak
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import build_prompt, check_body, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
-from holdfast.wire.anthropic import owners
-from holdfast.wire.anthropic_requests import fields_for_others
+from holdfast.wire.anthropic import map_blocks
+from holdfast.wire.anthropic_requests import convert_fields
 from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
@@ -130,7 +130,7 @@ async def _body(turn: Turn) -> dict[str, Any]:
     llm = turn.request.responder.llm
     asked = turn.request.body
     if turn.request.api != llm.dialect == "openai":
-        asked = fields_for_others(asked, llm.model)
+        asked = convert_fields(asked, llm.model)
     body = {**llm.params, **turn.request.responder.tools.add_to_request(asked)}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
@@ -485,7 +485,7 @@ class Refusals:
         built, llm = turn.working_set, turn.request.responder.llm
         assert built is not None, "a prompt was refused"
         if llm.dialect == "anthropic":
-            made = owners(built.messages)
+            made = map_blocks(built.messages)
             if at >= len(made):
                 return ()
             return made[at] if block is None or block >= len(made[at]) else made[at][block : block + 1]

@@ -36,8 +36,8 @@ from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire import anthropic_requests
-from holdfast.wire.anthropic_requests import plain_prompt, without_anthropics
-from holdfast.wire.openai import behind_results, message_to
+from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
+from holdfast.wire.openai import message_to, move_media_after_results
 
 _RECOUNTS = 3
 """Times that a prompt is built anew because the provider's own count of it is over the budget."""
@@ -175,7 +175,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
     many = len(built.messages) > INLINE_MESSAGES
     if as_chat:
         messages = built.messages
-        plain = await run_cpu(plain_prompt, messages) if many else plain_prompt(messages)
+        plain = await run_cpu(to_plain_prompt, messages) if many else to_plain_prompt(messages)
         if plain is not None:
             return plain
     told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
@@ -186,8 +186,8 @@ def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
     """Return a prompt in Chat Completions without what only other providers take: Anthropic's own fields, media in tool results."""
     if "claude" in llm.model.lower():  # whoever routes to Claude knows all that it takes
         return messages
-    told = [without_anthropics(message) for message in messages]
-    return told if llm.records else behind_results(told)  # a record stands for one message of the log
+    told = [drop_anthropic_fields(message) for message in messages]
+    return told if llm.records else move_media_after_results(told)  # a record stands for one message of the log
 
 
 def make_request(

@@ -55,7 +55,7 @@ from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import FoundMessage, SearchRequest
 from holdfast.tools.memory import is_from_user
 from holdfast.turns.turn import Turn
-from holdfast.wire.strict_json import moment_of
+from holdfast.wire.strict_json import parse_time
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]
@@ -490,8 +490,8 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
     asked = Asked(
         limit=min(wanted.most or settings.max_results, settings.max_results),
         session_id=wanted.session_id,
-        since=None if wanted.since is None else moment_of(wanted.since, "since", zone),
-        until=None if wanted.until is None else moment_of(wanted.until, "until", zone),
+        since=None if wanted.since is None else parse_time(wanted.since, "since", zone),
+        until=None if wanted.until is None else parse_time(wanted.until, "until", zone),
         zone=settings.zone,
         width=RECALLED_CHARS,
         bare=True,

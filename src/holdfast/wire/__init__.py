@@ -1,13 +1,11 @@
-"""Other people's shapes, both ways; one file a shape.
+"""Formats of other systems, converted in both directions; one module per format.
 
-openai      Chat Completions' messages: the form that there is inside      gemini     a working set for Gemini
-anthropic   messages and tools of the Messages API, both ways; with it
-            anthropic_inbound   a request's fields, read               anthropic_request   ours, written
-            anthropic_replies   replies and streams, written           anthropic_cache     marks for its prompt cache
-            anthropic_others    what other providers are not sent of it
-media       media parts, whoever wrote them          voice       Agora's records
-exports     sessions whole: exported and imported    past        what an export says of a session's past
-transcripts recorded sessions as JSON lines          memories    a memory as the API tells it
-sendable    what a user of the library may give as messages
-strict      JSON that two readers cannot read in two ways            times       times as people write them
+openai      Chat Completions messages, the form used inside Holdfast      gemini     requests to Google's Gemini API
+anthropic   messages and tools of Anthropic's Messages API; with it
+            anthropic_requests  request bodies, in both directions       anthropic_replies  replies and streams
+voice       Agora's voice records                transcripts     recorded sessions as JSON lines
+exports     exported and imported sessions       artifacts       artifacts in the REST API
+sessions    sessions in the REST API             memories        memories in the REST API
+objects     base classes of REST objects         request_fields  names of request fields
+sendable    messages given to the library        parsing         strict JSON, and times
 """

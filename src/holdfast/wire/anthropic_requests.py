@@ -1,12 +1,12 @@
-"""Requests between Chat Completions and Anthropic's Messages API, field by field, in both directions; and without what only Anthropic has.
+"""Request bodies: conversion between Chat Completions and Anthropic's Messages API, in both directions.
 
-Follows the API reference, "Create a Message". To Anthropic: fields that both APIs have are renamed; fields that only OpenAI has are
-left out if they do not change the answer's shape, else refused before any call. All else is sent unchanged. The table is in
-docs/upstreams.md; `holdfast.wire.anthropic` converts the messages.
+Follows the API reference, "Create a Message". To Anthropic: fields that both APIs have are renamed; fields that only
+OpenAI has are left out if they do not change the form of the answer, else rejected before any call. All other fields
+are sent unchanged. The table is in docs/upstreams.md; `holdfast.wire.anthropic` converts the messages.
 
-From Anthropic: fields that Chat Completions have no name for keep their own, so that a request reaches Anthropic as it was sent. For other
-upstreams, which mostly refuse unknown fields and parts, reasoning with its signature, what server tools did, and marks for the cache are
-removed from what is sent; the log keeps them, and no words are lost.
+From Anthropic: fields that Chat Completions do not have keep their names, so that a request reaches Anthropic as it was
+sent. For other upstreams, which mostly reject unknown fields and parts, signed reasoning, blocks of server tools, and
+cache marks are removed from what is sent; the log keeps them, and no text is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.context.units import is_blank
 from holdfast.domain.budget import Budget
 from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
-from holdfast.wire.anthropic import MARK, request_to, tool_name, tools_to
+from holdfast.wire.anthropic import MARK, build_request, convert_tools, to_tool_name
 from holdfast.wire.openai import message_to, messages_from, split_system
 
 Body = Mapping[str, Any]
@@ -40,77 +40,86 @@ CHAT_ONLY: Final = frozenset(
     }
     | {"verbosity", "web_search_options"}
 )
-"""Fields of Chat Completions that Anthropic has nothing for."""
+"""Fields of Chat Completions without a counterpart in Anthropic's API."""
 REWRITTEN: Final = frozenset(
     {"max_completion_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format", "stop", "user"}
     | {"betas", "cache_control", "tools"}
 )
-"""Fields that are told in other words, or elsewhere."""
+"""Fields that have another name or place in Anthropic's API."""
 USER_BYTES: Final = 16
-MOST: Final = 1.0
-"""The highest temperature; OpenAI's goes to 2."""
+MAX_TEMPERATURE: Final = 1.0
+"""Maximum temperature; OpenAI's is 2."""
 _TIERS: Final = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 _EFFORTS: Final = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
-_THOUGHT: Final = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 32_768, "max": 32_768}
-"""Tokens for reasoning, for models that want their number."""
-_LEAST_THOUGHT: Final = 1_024
+_THINKING_TOKENS: Final = {
+    "minimal": 1_024,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 32_768,
+    "max": 32_768,
+}
+"""Token budgets for reasoning, for models that require a number."""
+_MIN_THINKING_TOKENS: Final = 1_024
 _VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
-_THINKS: Final = (3, 7)
-_ADAPTS: Final = (4, 6)
-"""From this version on a model decides itself how long it thinks; before, it is told a number of tokens."""
+_THINKING_SINCE: Final = (3, 7)
+_ADAPTIVE_SINCE: Final = (4, 6)
+"""Version from which a model decides itself how long it thinks; earlier models need a token budget."""
 
 
 def check(body: Body) -> None:
-    """Refuse what would change the answer and what Anthropic has nothing for.
+    """Reject fields that would change the answer and that Anthropic does not support.
 
     Raises:
-        InvalidRequest: says the field, and what would be right.
+        InvalidRequest: Names the field and what is allowed.
     """
     if body.get("n") not in (None, 1):
-        raise InvalidRequest("n must be 1: Anthropic gives one answer a request", param="n")
+        raise InvalidRequest("n must be 1: Anthropic returns one answer per request", param="n")
     for name in ("functions", "function_call"):
         if body.get(name):
             instead = "tools" if name == "functions" else "tool_choice"
-            raise InvalidRequest(f"{name} is not taken for Anthropic; use {instead}", param=name)
-    _format(body.get("response_format"))
-    _stops(body)
+            raise InvalidRequest(f"{name} is not supported for Anthropic; use {instead}", param=name)
+    _parse_format(body.get("response_format"))
+    _parse_stops(body)
     tools = body.get("tools")
-    _choice(body.get("tool_choice"), tools_to(tools) if tools else [])
+    _convert_choice(body.get("tool_choice"), convert_tools(tools) if tools else [])
 
 
-def body_to(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
-    """The body of `POST /v1/messages` for a Chat Completions body.
+def build_body(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
+    """Return the body of `POST /v1/messages` for a Chat Completions body.
 
     Args:
-        body: with `model`, and `messages` that need not be adapted to Anthropic's dialect yet.
-        max_tokens: of the reply, where the body does not say; None: what `Budget` keeps free for it.
+        body: Has `model`, and `messages` that need not be adapted to Anthropic's dialect yet.
+        max_tokens: Reply limit if the body sets none. Default: what `Budget` reserves for the reply.
 
     Raises:
-        InvalidRequest: something in it has no place with Anthropic; see `check`.
+        InvalidRequest: The body contains something that Anthropic does not support, as in `check`.
     """
     check(body)
     front, rest = split_system(messages_from(list(body.get("messages") or ())))
-    tools, choice = _tools(body)
-    made: dict[str, Any] = {name: value for name, value in body.items() if name not in CHAT_ONLY | REWRITTEN}
-    made.update(request_to([*front, *adapted(rest, "anthropic")], tools=tools, cache=_cache(body)))
-    if not tools and (called := _called(made["messages"])):
-        made["tools"], choice = called, {"type": "none"}
-    made["tool_choice"] = choice if made.get("tools") else None
-    made["stop_sequences"] = _stops(body)
-    made["metadata"] = _metadata(body)
-    made["service_tier"] = _TIERS.get(str(body.get("service_tier")))
-    made["output_config"] = _output(body)
-    if isinstance(warmth := made.get("temperature"), int | float):
-        made["temperature"] = min(warmth, MOST)
-    made["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens")
-    _think(
-        made, str(body.get("reasoning_effort")), max_tokens or Budget.for_model(str(body.get("model"))).max_reply_tokens
+    tools, choice = _select_tools(body)
+    converted: dict[str, Any] = {name: value for name, value in body.items() if name not in CHAT_ONLY | REWRITTEN}
+    converted.update(build_request([*front, *adapted(rest, "anthropic")], tools=tools, cache=_get_cache_mark(body)))
+    if not tools and (declared := _declare_called_tools(converted["messages"])):
+        converted["tools"], choice = declared, {"type": "none"}
+    converted["tool_choice"] = choice if converted.get("tools") else None
+    converted["stop_sequences"] = _parse_stops(body)
+    converted["metadata"] = _convert_metadata(body)
+    converted["service_tier"] = _TIERS.get(str(body.get("service_tier")))
+    converted["output_config"] = _build_output_config(body)
+    if isinstance(temperature := converted.get("temperature"), int | float):
+        converted["temperature"] = min(temperature, MAX_TEMPERATURE)
+    converted["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens")
+    _set_thinking(
+        converted,
+        str(body.get("reasoning_effort")),
+        max_tokens or Budget.for_model(str(body.get("model"))).max_reply_tokens,
     )
-    return {name: value for name, value in made.items() if value is not None and value != {}}
+    return {name: value for name, value in converted.items() if value is not None and value != {}}
 
 
-def betas_in(body: Body) -> list[str]:
-    """The `betas` of a request, which go into a header."""
+def list_betas(body: Body) -> list[str]:
+    """Return the `betas` of a request, which are sent in a header."""
     named = body.get("betas")
     return [str(name) for name in named] if isinstance(named, Sequence) and not isinstance(named, str) else []
 
@@ -118,26 +127,26 @@ def betas_in(body: Body) -> list[str]:
 # -- one by one ----------------------------------------------------------------
 
 
-def _cache(body: Body) -> Mapping[str, Any] | None:
-    """What a mark for the cache says: `cache_control`, false for none of ours."""
-    said = body.get("cache_control")
-    if said is False:
+def _get_cache_mark(body: Body) -> Mapping[str, Any] | None:
+    """Return the value for cache marks: `cache_control` of the request, or None if it is false, for no marks."""
+    given = body.get("cache_control")
+    if given is False:
         return None
-    return said if isinstance(said, Mapping) and said else MARK
+    return given if isinstance(given, Mapping) and given else MARK
 
 
-def _stops(body: Body) -> list[str] | None:
-    """Stop sequences; Anthropic refuses those of white space alone."""
+def _parse_stops(body: Body) -> list[str] | None:
+    """Return the stop sequences; Anthropic rejects those of only white space."""
     name = "stop_sequences" if body.get("stop_sequences") else "stop"
     given = body.get(name) or ()
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, Sequence) or not all(isinstance(text, str) for text in listed):
-        raise InvalidRequest(f"{name} must be a text or a list of texts", param=name)
+        raise InvalidRequest(f"{name} must be a string or a list of strings", param=name)
     return [text for text in listed if text.strip()] or None
 
 
-def _metadata(body: Body) -> dict[str, Any]:
-    """Anthropic's one key, as it came; else the user, as nobody can read them, because Anthropic wants no names."""
+def _convert_metadata(body: Body) -> dict[str, Any]:
+    """Return Anthropic's `metadata`: a given user_id unchanged, else a hash of `user`, since Anthropic asks not to send names."""
     given = body.get("metadata")
     named = given.get("user_id") if isinstance(given, Mapping) else None
     if isinstance(named, str) and named:
@@ -148,22 +157,22 @@ def _metadata(body: Body) -> dict[str, Any]:
     return {"user_id": f"hf-{hashlib.blake2b(user.encode(errors='replace'), digest_size=USER_BYTES).hexdigest()}"}
 
 
-def _output(body: Body) -> dict[str, Any]:
+def _build_output_config(body: Body) -> dict[str, Any]:
     given = body.get("output_config")
     made = dict(given) if isinstance(given, Mapping) else {}
-    schema = _format(body.get("response_format"))
+    schema = _parse_format(body.get("response_format"))
     return made if schema is None else {"format": {"type": "json_schema", "schema": schema}, **made}
 
 
-def _format(given: Any) -> Mapping[str, Any] | None:
-    """The schema that an answer has to have; None: it is text."""
+def _parse_format(given: Any) -> Mapping[str, Any] | None:
+    """Return the JSON schema of the answer, or None if the answer is text."""
     kind = given.get("type") if isinstance(given, Mapping) else given
     if kind in (None, "text"):
         return None
     about = given.get("json_schema") if isinstance(given, Mapping) else None
     schema = about.get("schema") if isinstance(about, Mapping) else None
     if kind != "json_schema" or not isinstance(schema, Mapping):
-        right = "must be of type text, or json_schema with a schema: Anthropic has no other"
+        right = "must be of type text, or json_schema with a schema: Anthropic supports no other type"
         raise InvalidRequest(f"response_format {right}", param="response_format")
     return schema
 
@@ -171,10 +180,10 @@ def _format(given: Any) -> Mapping[str, Any] | None:
 # -- tools ----------------------------------------------------------------------
 
 
-def _tools(body: Body) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The tools, those that a choice leaves out aside, and the choice."""
-    tools = tools_to(body.get("tools") or ())
-    choice, allowed = _choice(body.get("tool_choice"), tools)
+def _select_tools(body: Body) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return the tools that may be called, and the tool choice."""
+    tools = convert_tools(body.get("tools") or ())
+    choice, allowed = _convert_choice(body.get("tool_choice"), tools)
     if allowed is not None:
         tools = [tool for tool in tools if tool["name"] in allowed]
     if body.get("parallel_tool_calls") is False:
@@ -183,8 +192,8 @@ def _tools(body: Body) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     return tools, choice
 
 
-def _choice(given: Any, tools: Sequence[Body]) -> tuple[dict[str, Any] | None, frozenset[str] | None]:
-    """Anthropic's `tool_choice`, and the names of the tools that may be called where not all may."""
+def _convert_choice(given: Any, tools: Sequence[Body]) -> tuple[dict[str, Any] | None, frozenset[str] | None]:
+    """Return Anthropic's `tool_choice`, and the names of the allowed tools if not all are."""
     words = {"auto": "auto", "none": "none", "required": "any", "any": "any"}
     if given is None:
         return None, None
@@ -193,118 +202,124 @@ def _choice(given: Any, tools: Sequence[Body]) -> tuple[dict[str, Any] | None, f
     kind = given.get("type") if isinstance(given, Mapping) else None
     if kind in ("auto", "any", "none", "tool"):
         return dict(given), None
-    if kind == "function" and isinstance(name := _name(given), str):
+    if kind == "function" and isinstance(name := _get_name(given), str):
         return {"type": "tool", "name": name}, None
     if kind == "allowed_tools":
         inner = given.get("allowed_tools", given)
         listed = inner.get("tools") if isinstance(inner, Mapping) else None
-        names = frozenset(filter(None, map(_name, listed if isinstance(listed, Sequence) else ())))
+        names = frozenset(filter(None, map(_get_name, listed if isinstance(listed, Sequence) else ())))
         if known := names & {tool.get("name") for tool in tools}:
             return {"type": words.get(str(inner.get("mode")), "auto")}, frozenset(map(str, known))
     right = "auto, none, required, a function by its name, or allowed_tools that are among tools"
     raise InvalidRequest(f"tool_choice must be {right}", param="tool_choice")
 
 
-def _name(tool: Any) -> str | None:
+def _get_name(tool: Any) -> str | None:
     function = tool.get("function", tool) if isinstance(tool, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     return name if isinstance(name, str) else None
 
 
-def _called(messages: Sequence[Body]) -> list[dict[str, Any]]:
-    """Tools for calls of a request that declares none: Anthropic refuses calls without any. No choice lets them be called."""
+def _declare_called_tools(messages: Sequence[Body]) -> list[dict[str, Any]]:
+    """Return tools for the calls in a request that declares none: Anthropic rejects calls without tools.
+
+    They cannot be called, because the tool choice is none.
+    """
     blocks = [block for message in messages for block in message["content"]]
-    names = dict.fromkeys(tool_name(block["name"]) for block in blocks if block["type"] == "tool_use")
+    names = dict.fromkeys(to_tool_name(block["name"]) for block in blocks if block["type"] == "tool_use")
     return [{"name": name, "input_schema": {"type": "object", "properties": {}}} for name in names]
 
 
 # -- reasoning --------------------------------------------------------------------
 
 
-def _think(made: dict[str, Any], effort: str, reply: int) -> None:
-    """Have the model think as `reasoning_effort` says, unless the request says it in Anthropic's words.
+def _set_thinking(request: dict[str, Any], effort: str, reply: int) -> None:
+    """Set up reasoning according to `reasoning_effort`, unless the request does so in Anthropic's terms.
 
     Args:
-        made: the request; `max_tokens` is settled too, whose number the tokens for reasoning are part of.
-        effort: as OpenAI has it.
-        reply: tokens of the reply where the request does not say.
+        request: The request. `max_tokens` is set, too, because it includes the tokens for reasoning.
+        effort: Effort in OpenAI's terms.
+        reply: Tokens of the reply if the request sets no limit.
     """
-    asked, thinking = made["max_tokens"], made.get("thinking")
-    made["max_tokens"] = asked or reply
+    requested, thinking = request["max_tokens"], request.get("thinking")
+    request["max_tokens"] = requested or reply
     if isinstance(thinking, Mapping):
         budget = thinking.get("budget_tokens")
-        if not asked and type(budget) is int and budget > 0:
-            made["max_tokens"] = reply + budget
-        if thinking.get("type") == "enabled" and not _may_think(made["messages"]):
-            del made["thinking"]
+        if not requested and type(budget) is int and budget > 0:
+            request["max_tokens"] = reply + budget
+        if thinking.get("type") == "enabled" and not _can_think(request["messages"]):
+            del request["thinking"]
         return
-    version, forced = _version(str(made.get("model"))), (made["tool_choice"] or {}).get("type") in ("any", "tool")
-    if effort not in _EFFORTS or forced or version < _THINKS:
+    version, forced = (
+        _parse_version(str(request.get("model"))),
+        (request["tool_choice"] or {}).get("type") in ("any", "tool"),
+    )
+    if effort not in _EFFORTS or forced or version < _THINKING_SINCE:
         return
-    if version >= _ADAPTS:
-        made["thinking"] = {"type": "adaptive"}
-        made["output_config"] = {"effort": _EFFORTS[effort], **made["output_config"]}
+    if version >= _ADAPTIVE_SINCE:
+        request["thinking"] = {"type": "adaptive"}
+        request["output_config"] = {"effort": _EFFORTS[effort], **request["output_config"]}
     else:
-        budget = min(_THOUGHT[effort], asked - 1) if asked else _THOUGHT[effort]
-        if budget < _LEAST_THOUGHT or not _may_think(made["messages"]):
+        budget = min(_THINKING_TOKENS[effort], requested - 1) if requested else _THINKING_TOKENS[effort]
+        if budget < _MIN_THINKING_TOKENS or not _can_think(request["messages"]):
             return
-        made["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        made["max_tokens"] = asked or reply + budget
-    for name in ("temperature", "top_k", "top_p"):  # not taken beside reasoning
-        made.pop(name, None)
+        request["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        request["max_tokens"] = requested or reply + budget
+    for name in ("temperature", "top_k", "top_p"):  # not accepted together with reasoning
+        request.pop(name, None)
 
 
-def _may_think(messages: Sequence[Body]) -> bool:
-    """Whether reasoning may be turned on: not in the middle of a tool round that began without it, which is refused."""
+def _can_think(messages: Sequence[Body]) -> bool:
+    """Return True if reasoning may be enabled. Anthropic rejects it within a tool round that began without it."""
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return True
     return messages[-2]["content"][0]["type"] in THINKING
 
 
-def _version(model: str) -> tuple[int, int]:
-    """A model's version; one that its name does not tell counts as new."""
+def _parse_version(model: str) -> tuple[int, int]:
+    """Return a model's version; models without one in their name count as new."""
     found = _VERSION.search(model.lower())
     return (int(found[1]), int(found[2] or 0)) if found else (99, 0)
 
 
 _READ: Final = frozenset({"system", "messages", "contents", "stop_sequences", "tools", "tool_choice"})
-"""Fields that are told otherwise, or elsewhere."""
+"""Fields that are converted, or read elsewhere."""
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _FUNCTION: Final = {"name": "name", "description": "description", "input_schema": "parameters"}
-"""Fields of a tool, and of the function that it is in Chat Completions."""
+"""Fields of a tool, and their names in the function of a Chat Completions tool."""
 
 
-def fields_from(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request in Chat Completions' terms, but for `system` and `messages`.
+def parse_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an Anthropic request in Chat Completions terms, except for `system` and `messages`.
 
     Raises:
-        InvalidRequest: one that has to be told otherwise is not what the API takes; names it.
+        InvalidRequest: A field to be converted has an invalid value; the error names it.
     """
     fields = {name: value for name, value in body.items() if name not in _READ}
     if body.get("stop_sequences"):
-        fields["stop"] = _stop(body["stop_sequences"])
+        fields["stop"] = _check_stops(body["stop_sequences"])
     if body.get("tools") is not None:
-        fields["tools"] = tools_from(body["tools"])
+        fields["tools"] = parse_tools(body["tools"])
     if body.get("tool_choice") is not None:
-        fields |= _choice_from(body["tool_choice"])
+        fields |= _parse_choice(body["tool_choice"])
     if body.get("metadata") is not None:
-        user = _user(body["metadata"])
+        user = _parse_user(body["metadata"])
         fields |= {} if body.get("user") else user
     return fields
 
 
-def tools_from(tools: Any) -> list[dict[str, Any]]:
-    """Tools of the client's own as function tools; those that Anthropic runs or knows by their type as they came.
+def parse_tools(tools: Any) -> list[dict[str, Any]]:
+    """Convert the client's own tools to function tools; tools that Anthropic runs or knows by type are returned unchanged.
 
     Raises:
-        InvalidRequest: something in the list is no tool.
+        InvalidRequest: An item of the list is not a valid tool.
     """
     if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
         raise InvalidRequest("tools must be a list of tools", param="tools")
-    return [_tool(tool, f"tools[{at}]") for at, tool in enumerate(tools)]
+    return [_parse_tool(tool, f"tools[{at}]") for at, tool in enumerate(tools)]
 
 
-def _tool(tool: Any, where: str) -> dict[str, Any]:
+def _parse_tool(tool: Any, where: str) -> dict[str, Any]:
     if not isinstance(tool, Mapping):
         raise InvalidRequest(f"{where} must be an object with a name and an input_schema", param=where)
     kind = tool.get("type")
@@ -313,7 +328,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     if kind not in (None, "custom"):
         return dict(tool)
     if not isinstance(tool.get("name"), str) or not tool["name"]:
-        raise InvalidRequest(f"{where}.name is missing: a tool has a name", param=f"{where}.name")
+        raise InvalidRequest(f"{where}.name is missing: a tool must have a name", param=f"{where}.name")
     if not isinstance(tool.get("input_schema"), Mapping):
         raise InvalidRequest(f"{where}.input_schema must be a JSON Schema, an object", param=f"{where}.input_schema")
     function = {theirs: tool[ours] for ours, theirs in _FUNCTION.items() if tool.get(ours) is not None}
@@ -321,27 +336,27 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     return {"type": "function", "function": function, **rest}
 
 
-def _stop(given: Any) -> list[str]:
+def _check_stops(given: Any) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         raise InvalidRequest("stop_sequences must be a list of strings", param="stop_sequences")
     return given
 
 
-def _choice_from(given: Any) -> dict[str, Any]:
-    """`tool_choice`, and `parallel_tool_calls`, which stands in it."""
+def _parse_choice(given: Any) -> dict[str, Any]:
+    """Return `tool_choice`, and `parallel_tool_calls`, which Anthropic has inside of it."""
     kind = given.get("type") if isinstance(given, Mapping) else None
     if kind == "tool" and isinstance(given.get("name"), str):
         fields: dict[str, Any] = {"tool_choice": {"type": "function", "function": {"name": given["name"]}}}
     elif isinstance(kind, str) and kind in _CHOICES:
         fields = {"tool_choice": _CHOICES[kind]}
     else:
-        wanted = "an object whose type is auto, any, none, or tool with a name"
-        raise InvalidRequest(f"tool_choice must be {wanted}", param="tool_choice")
+        allowed = "an object whose type is auto, any, none, or tool with a name"
+        raise InvalidRequest(f"tool_choice must be {allowed}", param="tool_choice")
     return {**fields, "parallel_tool_calls": False} if given.get("disable_parallel_tool_use") is True else fields
 
 
-def _user(given: Any) -> dict[str, Any]:
-    """`metadata.user_id` as the end user, where `user` does not say; it stays where it is as well."""
+def _parse_user(given: Any) -> dict[str, Any]:
+    """Return `metadata.user_id` as the field `user`; it is also kept in `metadata`."""
     if not isinstance(given, Mapping):
         raise InvalidRequest("metadata must be an object", param="metadata")
     user = given.get("user_id")
@@ -351,13 +366,13 @@ def _user(given: Any) -> dict[str, Any]:
 
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
-"""Fields beside a message's own."""
+"""Anthropic's fields of a message."""
 _IN_PARTS: Final = frozenset({"cache_control", "citations"})
 _IN_CALLS: Final = frozenset({"cache_control", "caller", "toolset_name"})
 _ANTHROPICS: Final = frozenset(
     {"search_result", "container_upload", "tool_reference", "browser_state", "document", "image"}
 )
-"""Parts that Chat Completions do not have; of documents and images those that nobody else can get at."""
+"""Parts that Chat Completions do not have; of documents and images those that only Anthropic can access."""
 ELSEWHERE: Final = "[a part of type {type} is left out here: only Anthropic can read it]"
 _ELSEWHERE: Final = frozenset(
     {
@@ -374,21 +389,21 @@ _ELSEWHERE: Final = frozenset(
         "interruptable",
     }
 )
-"""Fields with the same meaning wherever Chat Completions are spoken."""
+"""Fields with the same meaning in all Chat Completions APIs."""
 _REASONS: Final = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])")
-"""OpenAI's models that reason: they take an effort, and know the length of a reply by another name."""
+"""OpenAI's reasoning models, which accept an effort, and use another name for the maximum length of a reply."""
 _OPENAI_EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
-"""Tokens of thinking up to which an effort is low, or medium."""
+"""Token budgets of thinking up to which the effort is low, or medium."""
 
 
 # -- messages ----------------------------------------------------------------
 
 
-def plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
-    """Messages as Chat Completions has them, where every upstream takes all of them as they are; else None."""
+def to_plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
+    """Return the messages in Chat Completions format if they contain nothing specific to a provider, else None."""
     plain = [
-        # Nearly all of a long prompt is text alone.
+        # Nearly all messages of a long prompt are text only.
         {"role": one.role, "content": one.content}
         if type(one.content) is str
         and not (one.tool_calls or one.extra)
@@ -403,7 +418,7 @@ def plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
 
 
 def _is_plain(message: Message) -> bool:
-    """Text and calls alone."""
+    """Return True for messages that have only text and calls."""
     if message.extra or isinstance(message.content, tuple):
         return False
     if message.role == "tool":
@@ -411,36 +426,38 @@ def _is_plain(message: Message) -> bool:
     return not message.tool_calls or not any(call.extra for call in message.tool_calls)
 
 
-def without_anthropics(message: Message) -> Message:
-    """`message` for a Chat Completions upstream that does not know Anthropic's fields; the same where it has none of them.
+def drop_anthropic_fields(message: Message) -> Message:
+    """Return `message` without Anthropic's fields, for other Chat Completions upstreams; the same object if it has none.
 
     Args:
-        message: its media have been written as Chat Completions have them already.
+        message: Its media are in Chat Completions format already.
     """
     changes: dict[str, Any] = {}
     if message.extra and not _IN_MESSAGES.isdisjoint(message.extra):
-        changes["extra"] = _beside(message.extra)
+        changes["extra"] = _drop_fields(message.extra)
     if isinstance(message.content, tuple):
-        parts = tuple(_parts(message.content))
+        parts = tuple(_drop_parts(message.content))
         if parts != message.content:
-            # Null is for replies with calls: of a result it is refused.
+            # Null is allowed for replies with calls, but rejected for results.
             changes["content"] = parts or (None if message.tool_calls else "")
     elif message.role == "tool" and message.content is None:
         changes["content"] = ""
     if any(call.extra and not _IN_CALLS.isdisjoint(call.extra) for call in message.tool_calls):
-        changes["tool_calls"] = tuple(map(_call, message.tool_calls))
+        changes["tool_calls"] = tuple(map(_drop_call_fields, message.tool_calls))
     if (
         message.role == "assistant"
         and not message.tool_calls
         and changes
         and is_blank(changes.get("content", message.content))
     ):
-        changes["content"] = ELSEWHERE.format(type=_served(message))  # a reply without content is refused
+        changes["content"] = ELSEWHERE.format(
+            type=_get_server_tool_type(message)
+        )  # a reply without content is rejected
     return message.evolve(**changes) if changes else message
 
 
-def _served(message: Message) -> str:
-    """Return the type of the first part of a reply that only tells what tools of its provider did."""
+def _get_server_tool_type(message: Message) -> str:
+    """Return the type of the first server tool block of a reply that contains nothing else."""
     blocks = message.extra.get("content_blocks")
     kinds = [part.type for part in message.media if part.type in SERVER_TOOL_PARTS]
     kinds += (
@@ -449,18 +466,18 @@ def _served(message: Message) -> str:
     return next((kind for kind in kinds if kind in SERVER_TOOL_PARTS), "unknown")
 
 
-def _beside(extra: Mapping[str, Any]) -> dict[str, Any]:
-    # Reasoning is told twice there, in words and as blocks: whoever does not know the one gets neither.
+def _drop_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
+    # Reasoning is present both as text and as blocks. An upstream that does not know the blocks gets neither.
     blocks = {"reasoning_content"} if {"thinking_blocks", "content_blocks"} & extra.keys() else set()
     return {name: value for name, value in extra.items() if name not in _IN_MESSAGES | blocks}
 
 
-def _parts(content: Iterable[Part]) -> Iterable[Part]:
+def _drop_parts(content: Iterable[Part]) -> Iterable[Part]:
     for part in content:
         if part.type in UNSPOKEN_PARTS:
             continue
         if part.type in _ANTHROPICS:
-            yield Part("text", _words(part))
+            yield Part("text", _describe_part(part))
         elif not _IN_PARTS.isdisjoint(part.extra):
             rest = {name: value for name, value in part.extra.items() if name not in _IN_PARTS}
             yield msgspec.structs.replace(part, extra=rest)
@@ -468,17 +485,17 @@ def _parts(content: Iterable[Part]) -> Iterable[Part]:
             yield part
 
 
-def _words(part: Part) -> str:
-    """A search result's title, source and text; of anything else, what it was."""
+def _describe_part(part: Part) -> str:
+    """Return a search result's title, source and text; for other parts, a placeholder."""
     if part.type != "search_result":
         return ELSEWHERE.format(type=part.type)
     blocks = part.extra.get("content")
     texts = [block.get("text") for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) else []
-    told = [part.extra.get("title"), part.extra.get("source"), *texts]
-    return "\n".join(text for text in told if isinstance(text, str) and text) or ELSEWHERE.format(type=part.type)
+    texts_ = [part.extra.get("title"), part.extra.get("source"), *texts]
+    return "\n".join(text for text in texts_ if isinstance(text, str) and text) or ELSEWHERE.format(type=part.type)
 
 
-def _call(call: ToolCall) -> ToolCall:
+def _drop_call_fields(call: ToolCall) -> ToolCall:
     rest = {name: value for name, value in call.extra.items() if name not in _IN_CALLS}
     return msgspec.structs.replace(call, extra=rest)
 
@@ -486,39 +503,39 @@ def _call(call: ToolCall) -> ToolCall:
 # -- fields --------------------------------------------------------------------
 
 
-def fields_for_others(fields: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Of a request that was written for Anthropic, as `holdfast.wire.anthropic_requests` gives it, what a Chat Completions upstream is sent.
+def convert_fields(fields: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return the fields that a Chat Completions upstream accepts, from a request written for Anthropic.
 
     Args:
-        fields: the request's.
-        model: what the upstream calls its model: some want a field by another name.
+        fields: Fields of the request, as returned by `parse_fields`.
+        model: Name of the model at the upstream: some models have another name for a field.
     """
-    told = {name: value for name, value in fields.items() if name in _ELSEWHERE}
-    if "tools" in told:
-        functions = [tool for tool in told.pop("tools") or () if isinstance(tool.get("function"), Mapping)]
+    converted = {name: value for name, value in fields.items() if name in _ELSEWHERE}
+    if "tools" in converted:
+        functions = [tool for tool in converted.pop("tools") or () if isinstance(tool.get("function"), Mapping)]
         if functions:
-            told["tools"] = [_function(tool) for tool in functions]
-        else:  # a choice among none is refused
-            told.pop("tool_choice", None)
-            told.pop("parallel_tool_calls", None)
+            converted["tools"] = [_convert_function(tool) for tool in functions]
+        else:  # a choice without tools is rejected
+            converted.pop("tool_choice", None)
+            converted.pop("parallel_tool_calls", None)
     config = fields.get("output_config")
     config = config if isinstance(config, Mapping) else {}
-    if (form := _response_format(config.get("format"))) is not None:
-        told["response_format"] = form
+    if (form := _convert_format(config.get("format"))) is not None:
+        converted["response_format"] = form
     if _REASONS.match(model.lower()):
-        if "max_tokens" in told:
-            told["max_completion_tokens"] = told.pop("max_tokens")
-        if (effort := _effort(fields.get("thinking"), config.get("effort"))) is not None:
-            told["reasoning_effort"] = effort
-    return told
+        if "max_tokens" in converted:
+            converted["max_completion_tokens"] = converted.pop("max_tokens")
+        if (effort := _choose_effort(fields.get("thinking"), config.get("effort"))) is not None:
+            converted["reasoning_effort"] = effort
+    return converted
 
 
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     strict = {"strict": tool["strict"]} if tool.get("strict") is not None else {}
     return {"type": "function", "function": {**tool["function"], **strict}}
 
 
-def _response_format(form: Any) -> dict[str, Any] | None:
+def _convert_format(form: Any) -> dict[str, Any] | None:
     if (
         not isinstance(form, Mapping)
         or form.get("type") != "json_schema"
@@ -528,8 +545,8 @@ def _response_format(form: Any) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": form["schema"], "strict": True}}
 
 
-def _effort(thinking: Any, effort: Any) -> str | None:
-    """How hard a model of OpenAI's is to think; None: as it does by itself."""
+def _choose_effort(thinking: Any, effort: Any) -> str | None:
+    """Return the reasoning effort for a model of OpenAI's, or None for its default."""
     if isinstance(effort, str) and effort in _OPENAI_EFFORTS:
         return _OPENAI_EFFORTS[effort]
     budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None

@@ -1,4 +1,4 @@
-"""Artifacts as the REST API and exports show them."""
+"""Artifacts in the REST API and in exports."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from holdfast.wire.objects import Answer, Count, JsonObject, Time, json_schema
 ArtifactName = Annotated[
     str,
     json_schema(
-        description="letters, digits, spaces and `._-()@+,`, at most 255 bytes; `user:` before it: that of all sessions of the user",
+        description="letters, digits, spaces and `._-()@+,`, at most 255 bytes; with the prefix `user:` it belongs to all sessions of the user",
         minLength=1,
     ),
 ]
 
 
 class ArtifactObject(Answer, kw_only=True):
-    """One version of an artifact: all but where its content is."""
+    """One version of an artifact, without its content."""
 
     object: Literal["artifact"] = "artifact"
     name: ArtifactName
     version: Count
-    """From 0, by name."""
+    """Version of the name, counted from 0."""
     mime_type: str
-    """Its type."""
+    """Media type of the content."""
     size: Count
-    """Bytes."""
+    """Size in bytes."""
     sha256: str
-    """Of the content, hexadecimal."""
+    """SHA-256 of the content, hexadecimal."""
     author: str | None
-    """Who saved it, if that was said."""
+    """Agent that saved it, if known."""
     metadata: JsonObject
-    """What was said of it."""
+    """Metadata given when it was saved."""
     created_at: Time
 
     @classmethod
     def from_artifact(cls, artifact: Artifact) -> ArtifactObject:
-        """Show a version."""
+        """Create the object for a version."""
         return cls.from_fields(artifact, sha256=artifact.sha256.hex())

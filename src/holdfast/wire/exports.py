@@ -1,6 +1,6 @@
-"""Sessions as Holdfast's own routes and files show them: in lists, exported whole with their past, and imported again.
+"""Exports of sessions with their past, and imports of exports, recordings and bare messages.
 
-The past of a session is its end, its usage, its model calls, what was retired and what was erased.
+The past of a session consists of its end, usage, model calls, and retired and erased messages.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import check_whole, is_number, is_whole
 from holdfast.wire.artifacts import ArtifactObject
-from holdfast.wire.openai import dumped, entry_to, media_of, message_from, messages_from, split_system
+from holdfast.wire.openai import dump_model, entry_to, message_from, messages_from, read_medium, split_system
 from holdfast.wire.sessions import SessionObject
-from holdfast.wire.voice import INTERNAL, checked_metadata, find_records
+from holdfast.wire.voice import INTERNAL, check_metadata, find_records
 
-SAYS: Final = ("created_at", "updated_at", "status", "usage", "calls")
-"""Fields of an export that tell of the past: where none of them is given, what is imported begins now."""
+PAST_FIELDS: Final = ("created_at", "updated_at", "status", "usage", "calls")
+"""Fields of an export that describe the past. If an import has none of them, its session begins now."""
 _COUNTERS: Final = ("calls", "prompt_tokens", "completion_tokens", "cached_tokens")
 _OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id")
 
@@ -40,45 +40,45 @@ _OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_
 # -- out ---------------------------------------------------------------------
 
 
-def old_entry_to(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
-    """An entry as exports have it.
+def export_entry(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
+    """Return an entry as it appears in exports.
 
     Args:
-        entry: whatever became of it.
-        digests: with the digest that stands for what was erased. It has no key: whoever has it, and guesses what was said,
-            can tell whether the guess is right.
+        entry: Any entry, live, retired or erased.
+        digests: If True, erased entries include the digest of their content. The digest has no key, so anyone who has
+            it can check a guess of what the message said.
     """
     return {**entry_to(entry), "digest": entry.digest.hex()} if digests and entry.erased else entry_to(entry)
 
 
-def call_to(call: ModelCall) -> dict[str, Any]:
-    """A model call as exports have it; how its prompt was built is opaque, in base64."""
+def export_call(call: ModelCall) -> dict[str, Any]:
+    """Return a model call as it appears in exports; the data on how its prompt was built is opaque, in base64."""
     data: dict[str, Any] = {"model": call.model, **{name: getattr(call, name) for name in _OF_A_CALL}}
     data |= {"through": call.through, "view": call.view}
     return {**data, "hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
 
 
 MEDIA_LISTS: Final[Mapping[str, Kind]] = {"images": "image", "videos": "video", "audios": "audio", "files": "file"}
-"""Lists of an export that tell where the media of a kind stand."""
+"""Lists of an export that give the positions of media, by kind."""
 _OF_FRAMES: Final = ("fps", "total_num_frames", "sampled_indices")
 
 
-def media_to(entries: Iterable[Entry], kind: Kind) -> list[dict[str, Any]]:
-    """Where the media of a kind stand in a log, and what they are. They travel inside of their messages."""
+def list_media(entries: Iterable[Entry], kind: Kind) -> list[dict[str, Any]]:
+    """Return position and properties of the media of one kind in a log. Their data is inside the messages."""
     found = []
     for entry in entries:
         content = entry.message.content
         for at, part in enumerate(content if isinstance(content, tuple) else ()):
-            if part.text is None and KINDS.get(part.type) == kind and (about := _about(part)) is not None:
+            if part.text is None and KINDS.get(part.type) == kind and (about := _describe_medium(part)) is not None:
                 found.append({"seq": entry.seq, "part": at, "type": part.type, **about})
     return found
 
 
-def _about(part: Part) -> dict[str, Any] | None:
-    media = media_of(part)
+def _describe_medium(part: Part) -> dict[str, Any] | None:
+    media = read_medium(part)
     if media is None:
         frames = part.extra.get("frames")
-        return {"frames": len(frames), **_named(part.extra, _OF_FRAMES)} if isinstance(frames, list) else None
+        return {"frames": len(frames), **_pick_fields(part.extra, _OF_FRAMES)} if isinstance(frames, list) else None
     given = {
         "mime_type": media.mime,
         "name": media.name,
@@ -90,41 +90,45 @@ def _about(part: Part) -> dict[str, Any] | None:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _named(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: fields[name] for name in names if name in fields}
 
 
 # -- in ----------------------------------------------------------------------
 
 
-def past_from(data: Mapping[str, Any], now: int) -> Past | None:
-    """The past that an export tells of; None when it tells of none.
+def parse_past(data: Mapping[str, Any], now: int) -> Past | None:
+    """Return the past that an export describes, or None if it describes none.
 
     Args:
-        data: the export.
-        now: milliseconds since the epoch: what times it leaves out are.
+        data: The export.
+        now: Milliseconds since the epoch, used for missing times.
 
     Raises:
-        InvalidRequest: a field is not what it must be; says which.
+        InvalidRequest: A field is invalid; the error names it.
     """
-    updated_at = _number(data, "updated_at", now)
-    ended_at = _number(data, "ended_at", updated_at)
-    reason = _one_of(data, "end_reason", get_args(EndReason), "close")
-    if all(data.get(name) is None for name in SAYS):
+    updated_at = _parse_number(data, "updated_at", now)
+    ended_at = _parse_number(data, "ended_at", updated_at)
+    reason = _parse_choice(data, "end_reason", get_args(EndReason), "close")
+    if all(data.get(name) is None for name in PAST_FIELDS):
         return None
-    closed = _one_of(data, "status", ("active", "closed"), "active") == "closed"
+    closed = _parse_choice(data, "status", ("active", "closed"), "active") == "closed"
     return Past(
-        created_at=_number(data, "created_at", min(now, updated_at)),
+        created_at=_parse_number(data, "created_at", min(now, updated_at)),
         updated_at=updated_at,
         ended_at=ended_at if closed else None,
         end_reason=cast(EndReason, reason) if closed else None,
-        usage=_usage(data.get("usage")),
-        calls=tuple(_call(item, f"calls[{at}]") for at, item in enumerate(listed(data, "calls"))),
+        usage=_parse_usage(data.get("usage")),
+        calls=tuple(_parse_call(item, f"calls[{at}]") for at, item in enumerate(get_list(data, "calls"))),
     )
 
 
-def origins_from(data: Mapping[str, Any]) -> tuple[Origin, ...]:
-    """Return where the messages of an export come from; empty if it does not say. Raises `InvalidRequest`."""
+def parse_origins(data: Mapping[str, Any]) -> tuple[Origin, ...]:
+    """Return the origins of an export's messages, or an empty tuple if it has none.
+
+    Raises:
+        InvalidRequest: The field `origins` is invalid.
+    """
     if (given := data.get("origins")) is None:
         return ()
     with suppress(msgspec.ValidationError):
@@ -135,34 +139,38 @@ def origins_from(data: Mapping[str, Any]) -> tuple[Origin, ...]:
     raise InvalidRequest(f"origins must be {words}", param="origins")
 
 
-def old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What an exported message says of its past, as arguments of `OldEntry`; also those of its numbers that are made anew.
+def parse_old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the past of an exported message, as arguments of `OldEntry`; numbers that an import assigns anew are only checked.
 
     Raises:
-        InvalidMessage: a field is not what it must be.
+        InvalidMessage: A field is invalid.
     """
     for name in ("seq", "unit", "tokens", "retired_by"):
         value = data.get(name)
         if value is not None and not is_whole(value):
-            raise _wrong(f"{where}.{name}", "a whole number from 0", value)
+            raise _make_error(f"{where}.{name}", "a whole number from 0", value)
     found = {} if data.get("retired_by") is None else {"retired_by": data["retired_by"]}
     erased = data.get("erased")
     if erased is None or erased is False:
         return found
     if erased is not True:
-        raise _wrong(f"{where}.erased", "true or false", erased)
-    # What is left of an erased message says nothing of how much there was: so its count is believed.
+        raise _make_error(f"{where}.erased", "true or false", erased)
+    # The size of an erased message cannot be derived from what is left of it, so the export's count is used.
     count = {} if data.get("tokens") is None else {"tokens": data["tokens"]}
-    return {**found, **count, "stands_for": _digest(data.get("digest"), where)}
+    return {**found, **count, "stands_for": _parse_digest(data.get("digest"), where)}
 
 
-def stands_in(data: Mapping[str, Any]) -> bool:
-    """Whether an exported message was erased, and does not say what its digest was: then `old_fields` makes one up."""
+def is_erased_without_digest(data: Mapping[str, Any]) -> bool:
+    """Return True if an exported message was erased and has no digest; `parse_old_fields` then generates one."""
     return data.get("erased") is True and data.get("digest") is None
 
 
-def listed(data: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """A list in an export, or nothing. Raises `InvalidRequest` for anything else."""
+def get_list(data: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Return a list in an export; empty if it is missing.
+
+    Raises:
+        InvalidRequest: The value is not a list.
+    """
     value = data.get(name)
     if value is None:
         return ()
@@ -171,11 +179,11 @@ def listed(data: Mapping[str, Any], name: str) -> Sequence[Any]:
     return value
 
 
-def _wrong(param: str, words: str, value: Any) -> InvalidMessage:
+def _make_error(param: str, words: str, value: Any) -> InvalidMessage:
     return InvalidMessage(f"{param} must be {words}, not {value!r}"[:300], param=param)
 
 
-def _number(data: Mapping[str, Any], name: str, default: int) -> int:
+def _parse_number(data: Mapping[str, Any], name: str, default: int) -> int:
     value = data.get(name)
     if value is None:
         return default
@@ -184,7 +192,7 @@ def _number(data: Mapping[str, Any], name: str, default: int) -> int:
     return int(value)
 
 
-def _one_of(data: Mapping[str, Any], name: str, known: Sequence[str], default: str) -> str:
+def _parse_choice(data: Mapping[str, Any], name: str, known: Sequence[str], default: str) -> str:
     value = data.get(name)
     if value is None:
         return default
@@ -193,15 +201,15 @@ def _one_of(data: Mapping[str, Any], name: str, known: Sequence[str], default: s
     return str(value)
 
 
-def _usage(value: Any) -> Usage:
+def _parse_usage(value: Any) -> Usage:
     if value is None:
         return Usage()
     if not isinstance(value, Mapping):
         raise InvalidRequest("usage must be an object", param="usage")
-    return Usage(*(_count(value, name, "usage") for name in _COUNTERS))
+    return Usage(*(_parse_count(value, name, "usage") for name in _COUNTERS))
 
 
-def _count(data: Mapping[str, Any], name: str, where: str, low: int = 0) -> int:
+def _parse_count(data: Mapping[str, Any], name: str, where: str, low: int = 0) -> int:
     value = data.get(name)
     if value is None:
         return 0
@@ -209,26 +217,26 @@ def _count(data: Mapping[str, Any], name: str, where: str, low: int = 0) -> int:
     return int(value)
 
 
-def _call(data: Any, where: str) -> ModelCall:
+def _parse_call(data: Any, where: str) -> ModelCall:
     if not isinstance(data, Mapping):
         raise InvalidRequest(f"{where} must be an object", param=where)
     for name in ("model", "view", "hash", "build"):
         if not isinstance(data.get(name, ""), str) or (name == "model" and not data.get(name)):
             raise InvalidRequest(f"{where}.{name} must be a string", param=f"{where}.{name}")
-    numbers = {name: _count(data, name, where) for name in _OF_A_CALL}
-    through = _count(data, "through", where, low=-1) if "through" in data else -1
+    numbers = {name: _parse_count(data, name, where) for name in _OF_A_CALL}
+    through = _parse_count(data, "through", where, low=-1) if "through" in data else -1
     try:
         hash_ = bytes.fromhex(data.get("hash", ""))
         build = base64.b64decode(data.get("build", ""), validate=True)
     except (ValueError, binascii.Error) as exc:
-        raise InvalidRequest(f"{where}: hash is hexadecimal, and build is base64: {exc}", param=where) from exc
+        raise InvalidRequest(f"{where}: hash must be hexadecimal, and build base64: {exc}", param=where) from exc
     return ModelCall(
         model=data["model"], **numbers, through=through, view=data.get("view", ""), hash=hash_, build=build
     )
 
 
-def _digest(value: Any, where: str) -> bytes:
-    """The digest of what was erased; where it is not told, one that stands in for it, of the message's place alone."""
+def _parse_digest(value: Any, where: str) -> bytes:
+    """Return the digest of an erased message; if it is missing, one derived from the message's position."""
     if value is None:
         return hashlib.blake2b(where.encode(), digest_size=DIGEST_SIZE, person=b"erased").digest()
     try:
@@ -237,16 +245,16 @@ def _digest(value: Any, where: str) -> bytes:
         digest = b""
     if len(digest) != DIGEST_SIZE:
         words = f"the digest of what was erased, {2 * DIGEST_SIZE} hexadecimal digits"
-        raise _wrong(f"{where}.digest", words, value)
+        raise _make_error(f"{where}.digest", words, value)
     return digest
 
 
 SCHEMA: Final = 1
-"""Of exports, as `schema` in them. It grows when a release that is out would misread what this one writes."""
+"""Version of the export format, `schema` in exports. Increased when an existing release would misread a new export."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export says, checked: a session's own fields, and its messages with the fields that are Holdfast's."""
+    """A validated export: the session's own fields, and its messages with Holdfast's fields."""
 
     id: str | None
     user_id: str | None
@@ -257,22 +265,22 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int | None
     messages: tuple[Message, ...]
     fields: tuple[dict[str, Any], ...]
-    """For each message, arguments of `OldEntry` beside the message itself."""
-    stood_in: frozenset[int] = frozenset()
-    """Places, in `messages`, of erased ones whose digest it does not tell."""
+    """For each message, the arguments of `OldEntry` except the message itself."""
+    without_digest: frozenset[int] = frozenset()
+    """Indexes, in `messages`, of erased messages without a digest."""
     past: Past | None = None
-    said: frozenset[str] = frozenset()
-    """What it tells of its past, by field; of `SAYS`."""
+    given_past: frozenset[str] = frozenset()
+    """Fields of the past that it has, from `PAST_FIELDS`."""
     origins: tuple[Origin, ...] = ()
-    """Where its messages come from; empty: they are its own. Not compared by `same`."""
+    """Origins of the messages; empty if they are the session's own. Not compared by `is_same`."""
 
     @property
-    def retired(self) -> bool:
-        """Whether it is a whole log, with messages that left the live path."""
+    def has_retired(self) -> bool:
+        """True if it is a complete log, with messages that left the live path."""
         return any("retired_by" in own for own in self.fields)
 
 
-def export_to(
+def build_export(
     session: Session,
     entries: Sequence[Entry],
     *,
@@ -282,157 +290,167 @@ def export_to(
     referring: Sequence[Entry] = (),
     origins: Sequence[Origin] = (),
 ) -> dict[str, Any]:
-    """A session whole, as `PUT /v1/sessions/{id}` and `sessions import` take it.
+    """Return a complete session, as `PUT /v1/sessions/{id}` and `sessions import` accept it.
 
     Args:
-        session: its own fields.
-        entries: its live path, or its whole log.
-        artifacts: the newest version of each; contents stay where they are.
-        calls: its model calls, oldest first; None: they are not told.
-        digests: with those that stand for what was erased; see `old_entry_to`.
-        referring: the entries without the data of their media, from which these are listed faster; empty: `entries` themselves.
-        origins: of the session, if it has copies; in the export by the places that messages have there.
+        session: The session.
+        entries: Its live path, or its whole log.
+        artifacts: The newest version of each artifact, without contents.
+        calls: Its model calls, oldest first. None leaves them out.
+        digests: Include digests of erased messages, as described in `export_entry`.
+        referring: The entries without the data of their media, from which media lists are created faster. Default:
+            `entries`.
+        origins: Origins of the session, if it has copies; in the export they refer to positions in its list of
+            messages.
     """
-    is_copy = any(one.source != session.identity for one in origins)
+    is_copy = any(origin.source != session.identity for origin in origins)
     shared = copy_origins(origins, [entry.seq for entry in entries], session.identity) if is_copy else ()
     return {
         "schema": SCHEMA,
         **msgspec.to_builtins(SessionObject.from_session(session)),
-        "messages": [old_entry_to(entry, digests=digests) for entry in entries],
-        **{name: media_to(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
-        "artifacts": [msgspec.to_builtins(ArtifactObject.from_artifact(one)) for one in artifacts],
-        **({"origins": [list(msgspec.structs.astuple(one)) for one in shared]} if shared else {}),
-        **({} if calls is None else {"calls": [call_to(call) for call in calls]}),
+        "messages": [export_entry(entry, digests=digests) for entry in entries],
+        **{name: list_media(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
+        "artifacts": [msgspec.to_builtins(ArtifactObject.from_artifact(origin)) for origin in artifacts],
+        **({"origins": [list(msgspec.structs.astuple(origin)) for origin in shared]} if shared else {}),
+        **({} if calls is None else {"calls": [export_call(call) for call in calls]}),
     }
 
 
-def import_from(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> Imported:
-    """The session in an export, a recording or a bare `{"messages": […]}`, or `{"contents": […]}` of voice records. Keys that nobody knows are passed over.
+def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> Imported:
+    """Parse an export, a recording, a bare `{"messages": […]}`, or `{"contents": […]}` of voice records; unknown keys are ignored.
 
     Args:
-        data: what was sent.
-        now: milliseconds since the epoch: what times an export leaves out are.
-        own: it is of a log of Holdfast's own: whatever its voice fields are, they were taken once.
+        data: The decoded JSON.
+        now: Milliseconds since the epoch, used for times missing in an export.
+        own: True for a log of Holdfast's own, whose voice fields were checked before and are not checked again.
 
     Raises:
-        InvalidRequest: `messages` is missing, a field is not what it must be, or a later release wrote it; says which.
+        InvalidRequest: `messages` is missing, a field is invalid, or a later release wrote the export; the error says
+            which.
     """
     if not isinstance(data, Mapping):
-        raise InvalidRequest(f"a session is imported from an object with messages, not {type(data).__name__}")
-    known = _schema(data)
+        raise InvalidRequest(f"a session must be an object with messages, not {type(data).__name__}")
+    known = _is_export(data)
     given, name = find_records(data)
     data = {**data, "messages": given} if name == "contents" else data
     if not known:
         data = put_back_media(data)
     if "messages" not in data:
-        raise InvalidRequest("messages is missing: a session is imported with its messages", param="messages")
+        raise InvalidRequest("messages is missing: an imported session must have messages", param="messages")
     messages = messages_from(data["messages"], name)
-    raw = [dumped(item) for item in data["messages"]]
+    raw = [dump_model(item) for item in data["messages"]]
     placed_items = [(item, f"{name}[{at}]") for at, item in enumerate(raw)]
-    fields = [{**own_fields(item, where, voice=not own), **old_fields(item, where)} for item, where in placed_items]
+    fields = [
+        {**parse_own_fields(item, where, voice=not own), **parse_old_fields(item, where)}
+        for item, where in placed_items
+    ]
     given = data.get("system_messages")
     if any("retired_by" in found for found in fields):
-        # Each one has its place, which those that were retired name: a system message among them is one of the log.
+        # Retired messages refer to positions, so all messages keep theirs, and system messages belong to the log.
         given = given or ()
         _check_places(raw)
     else:
         check_turns(fields, name)
-    # An export says beside the log what the system prompt is; a recording says it by its first messages.
+    # An export has the system prompt in a field of its own; a recording has it in its first messages.
     leading, rest = split_system(messages) if given is None else ((), messages)
     fields = fields[len(leading) :]
     _check_media(data)
-    metadata = _optional(data, "metadata", dict, "an object") or {}
+    metadata = _get_optional(data, "metadata", dict, "an object") or {}
     if not own:
         check_participants(metadata)
     return Imported(
-        id=_optional(data, "id", str, "a string"),
-        user_id=_optional(data, "user_id", str, "a string"),
-        agent=_optional(data, "agent", str, "a string"),
-        system_messages=leading if given is None else system_messages_from(given),
-        state=_optional(data, "state", dict, "an object") or {},
+        id=_get_optional(data, "id", str, "a string"),
+        user_id=_get_optional(data, "user_id", str, "a string"),
+        agent=_get_optional(data, "agent", str, "a string"),
+        system_messages=leading if given is None else parse_system_messages(given),
+        state=_get_optional(data, "state", dict, "an object") or {},
         metadata=metadata,
-        ttl=milliseconds(data, "ttl"),
-        messages=tuple(_left(message, found) for message, found in zip(rest, fields, strict=True)),
+        ttl=parse_milliseconds(data, "ttl"),
+        messages=tuple(_erase_content(message, found) for message, found in zip(rest, fields, strict=True)),
         fields=tuple(fields),
-        stood_in=frozenset(at for at, item in enumerate(raw[len(leading) :]) if stands_in(item)),
-        past=past_from(data, now) if known else None,
-        said=frozenset(name for name in SAYS if data.get(name) is not None) if known else frozenset(),
-        origins=origins_from(data) if known and not leading else (),
+        without_digest=frozenset(at for at, item in enumerate(raw[len(leading) :]) if is_erased_without_digest(item)),
+        past=parse_past(data, now) if known else None,
+        given_past=frozenset(name for name in PAST_FIELDS if data.get(name) is not None) if known else frozenset(),
+        origins=parse_origins(data) if known and not leading else (),
     )
 
 
-def same(new: Imported, old: Imported) -> bool:
-    """Whether importing `new` over the session that `old` was read from would change nothing.
+def is_same(new: Imported, old: Imported) -> bool:
+    """Return True if importing `new` over the session that `old` was read from would change nothing.
 
-    What `new` does not say is not compared where an import gives it the time, or a turn, of its own.
+    Fields that `new` does not have are not compared if an import would assign them, such as times and turns.
     """
     alike = ("agent", "system_messages", "state", "metadata", "ttl", "messages")
-    if any(getattr(new, name) != getattr(old, name) for name in alike) or new.retired != old.retired:
+    if any(getattr(new, name) != getattr(old, name) for name in alike) or new.has_retired != old.has_retired:
         return False
-    if not all(map(_same_fields, new.fields, old.fields)) or not _same_erased(new, old):
+    if not all(map(_has_same_fields, new.fields, old.fields)) or not _has_same_erased(new, old):
         return False
-    return new.past is None or (old.past is not None and _same_past(new.past, old.past, new.said))
+    return new.past is None or (old.past is not None and _has_same_past(new.past, old.past, new.given_past))
 
 
-def _same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:
+def _has_same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:
     dated = all(new.get(name, old.get(name)) == old.get(name) for name in ("timestamp", "turn_id"))
     marked = bool(new.get("pinned")) == bool(old.get("pinned"))
-    told = all(new.get(name) == old.get(name) for name in ("agent", "importance", "retired_by"))
-    return dated and marked and told and (new.get("metadata") or None) == (old.get("metadata") or None)
+    known = all(new.get(name) == old.get(name) for name in ("agent", "importance", "retired_by"))
+    return dated and marked and known and (new.get("metadata") or None) == (old.get("metadata") or None)
 
 
-def _same_erased(new: Imported, old: Imported) -> bool:
-    """Whether the same messages are erased, and stood for by the same digests where both say which."""
+def _has_same_erased(new: Imported, old: Imported) -> bool:
+    """Return True if the same messages are erased, with equal digests where both are known."""
     for at, (own, its) in enumerate(zip(new.fields, old.fields, strict=True)):
-        told = at not in new.stood_in | old.stood_in
-        if ("stands_for" in own) != ("stands_for" in its) or (told and own.get("stands_for") != its.get("stands_for")):
+        known = at not in new.without_digest | old.without_digest
+        if ("stands_for" in own) != ("stands_for" in its) or (known and own.get("stands_for") != its.get("stands_for")):
             return False
     return True
 
 
-def _same_past(new: Past, old: Past, said: frozenset[str]) -> bool:
-    of_status = {"ended_at", "end_reason"} if "status" in said else set()
-    return all(getattr(new, name) == getattr(old, name) for name in said - {"status"} | of_status)
+def _has_same_past(new: Past, old: Past, given_past: frozenset[str]) -> bool:
+    of_status = {"ended_at", "end_reason"} if "status" in given_past else set()
+    return all(getattr(new, name) == getattr(old, name) for name in given_past - {"status"} | of_status)
 
 
-def _schema(data: Mapping[str, Any]) -> bool:
-    """Whether it is an export of Holdfast's; what others call `created_at` or `usage` is none of ours."""
+def _is_export(data: Mapping[str, Any]) -> bool:
+    """Return True for an export of Holdfast. In other formats, fields such as `created_at` and `usage` are ignored."""
     schema = data.get("schema")
     if schema is None:
         return data.get("object") == "session"
     if not is_whole(schema) or schema == 0:
         raise InvalidRequest(f"schema must be {SCHEMA}, the version of an export, not {schema!r:.80}", param="schema")
     if schema > SCHEMA:
-        said = f"schema is {schema}: a later release wrote this; this one reads exports up to schema {SCHEMA}"
-        raise InvalidRequest(said, param="schema")
+        message_ = (
+            f"schema is {schema}: a later release wrote this export; this release reads schema {SCHEMA} and below"
+        )
+        raise InvalidRequest(message_, param="schema")
     return True
 
 
-def _left(message: Message, own: dict[str, Any]) -> Message:
-    """What stays of a message that was erased, whatever is said of it."""
+def _erase_content(message: Message, own: dict[str, Any]) -> Message:
+    """Return a message without its content if it was erased."""
     return erased_message(message) if "stands_for" in own else message
 
 
 def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a log with retired messages that is not whole."""
+    """Reject a log with retired messages that is incomplete."""
     for at, item in enumerate(raw):
         if item.get("seq", at) != at:
             place = f"messages[{at}].seq"
-            said = f"{place} is {item['seq']}: a log with retired messages is imported whole, from 0 and without gaps"
-            raise InvalidMessage(said, param=place)
+            message_ = (
+                f"{place} is {item['seq']}: a log with retired messages must be complete, from 0 and without gaps"
+            )
+            raise InvalidMessage(message_, param=place)
 
 
 def _check_media(data: Mapping[str, Any]) -> None:
-    """Refuse media beside the messages: they would be lost."""
+    """Reject lists of media without messages, which would be lost."""
     for name in MEDIA_LISTS:
-        for at, item in enumerate(listed(data, name)):
+        for at, item in enumerate(get_list(data, name)):
             if not isinstance(item, Mapping) or not is_whole(item.get("seq")):
                 place = f"{name}[{at}]"
-                raise InvalidRequest(f"{place} names no message: media are imported inside of theirs", param=place)
+                raise InvalidRequest(f"{place} has no seq of a message: media must be inside of messages", param=place)
 
 
-def system_messages_from(value: Any) -> tuple[Message, ...]:
-    """System messages as a list of messages, or of texts, or one text; None and an empty text are none."""
+def parse_system_messages(value: Any) -> tuple[Message, ...]:
+    """Parse system messages: a list of messages or texts, or one text. None and an empty text give none."""
     if value is None or value == "":
         return ()
     if isinstance(value, str):
@@ -448,16 +466,16 @@ def system_messages_from(value: Any) -> tuple[Message, ...]:
     return messages
 
 
-def own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = True) -> dict[str, Any]:
-    """Holdfast's own fields of a message that may be given from outside, as arguments of `NewEntry`.
+def parse_own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = True) -> dict[str, Any]:
+    """Return the fields of Holdfast that a message from outside may have, as arguments of `NewEntry`.
 
     Args:
-        data: the message.
-        where: its place, for the error.
-        voice: whether its metadata have to be a voice record's.
+        data: The message.
+        where: Position of the message, for errors.
+        voice: If True, metadata is checked as that of a voice record.
 
     Raises:
-        InvalidMessage: a field is not what it must be; as `InvalidMetadata`, one of a voice record's.
+        InvalidMessage: A field is invalid; `InvalidMetadata` for fields of a voice record.
     """
     prefix = f"{where}." if where else ""
     found: dict[str, Any] = {}
@@ -469,7 +487,7 @@ def own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = True) 
             raise InvalidMessage(f"{prefix}{name} must be {words}, not {value!r}"[:300], param=prefix + name)
         found[name] = float(value) if name == "importance" else value
     if voice and "metadata" in found:
-        found["metadata"] = checked_metadata(data.get("role"), found["metadata"], where)
+        found["metadata"] = check_metadata(data.get("role"), found["metadata"], where)
     return found
 
 
@@ -486,27 +504,27 @@ _OWN: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def record_fields(items: Sequence[Any], where: str = "messages") -> tuple[dict[str, Any], ...]:
-    """Return what voice records in a chat request say of each message: time, turn and metadata.
+def parse_record_fields(items: Sequence[Any], where: str = "messages") -> tuple[dict[str, Any], ...]:
+    """Return the fields of voice records in a chat request for each message: time, turn and metadata.
 
-    Everything else that Holdfast keeps next to a message is not a chat client's to set, nor is metadata of Holdfast's own.
+    Other fields of Holdfast cannot be set by chat clients, and neither can metadata that Holdfast uses itself.
 
     Args:
-        items: the messages as they were sent, already checked to be messages.
-        where: the key of their list, for errors.
+        items: The messages as sent, already validated as messages.
+        where: Key of the list, for errors.
 
     Returns:
-        For each message, arguments of `NewEntry`; empty if none of them says anything.
+        For each message, arguments of `NewEntry`; empty if no message has such fields.
 
     Raises:
-        InvalidMessage: a field has a wrong type, or a turn comes before an earlier one.
-        InvalidMetadata: metadata does not fit the message's role.
-        TooLarge: metadata is larger than `METADATA_BYTES`.
+        InvalidMessage: A field has a wrong type, or a turn precedes an earlier one.
+        InvalidMetadata: Metadata does not fit the message's role.
+        TooLarge: Metadata is larger than `METADATA_BYTES`.
     """
     fields = []
     for at, item in enumerate(items):
         place = f"{where}[{at}]"
-        found = own_fields({name: item[name] for name in _OF_A_RECORD if name in item}, place)
+        found = parse_own_fields({name: item[name] for name in _OF_A_RECORD if name in item}, place)
         if "metadata" in found:
             found["metadata"] = {name: value for name, value in found["metadata"].items() if name not in INTERNAL}
             if len(msgspec.json.encode(found["metadata"])) > METADATA_BYTES:
@@ -517,11 +535,15 @@ def record_fields(items: Sequence[Any], where: str = "messages") -> tuple[dict[s
 
 
 _OF_A_RECORD: Final = ("role", "timestamp", "turn_id", "metadata")
-"""Fields of a message in a chat request that are read as a voice record's."""
+"""Fields of a message in a chat request that are read as those of a voice record."""
 
 
 def check_turns(fields: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Refuse turns that go back within one request. Raises `InvalidMessage`."""
+    """Reject turns that go back within one request.
+
+    Raises:
+        InvalidMessage: A turn is smaller than the one of an earlier message.
+    """
     last = 0
     for at, own in enumerate(fields):
         turn_id = own.get("turn_id", last)
@@ -531,8 +553,12 @@ def check_turns(fields: Sequence[Mapping[str, Any]], where: str) -> None:
         last = turn_id
 
 
-def milliseconds(data: Mapping[str, Any], name: str) -> int | None:
-    """A span of milliseconds in a body, or None."""
+def parse_milliseconds(data: Mapping[str, Any], name: str) -> int | None:
+    """Return a duration in milliseconds from a request, or None.
+
+    Raises:
+        InvalidRequest: The value is not a whole number from 0.
+    """
     value = data.get(name)
     if value is None:
         return None
@@ -541,7 +567,7 @@ def milliseconds(data: Mapping[str, Any], name: str) -> int | None:
     return int(value)
 
 
-def _optional(data: Mapping[str, Any], name: str, kind: type, words: str) -> Any:
+def _get_optional(data: Mapping[str, Any], name: str, kind: type, words: str) -> Any:
     value = data.get(name)
     if value is not None and not isinstance(value, kind):
         raise InvalidRequest(f"{name} must be {words}", param=name)

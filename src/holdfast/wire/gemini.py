@@ -1,11 +1,12 @@
-"""Google's Gemini API: a working set as the `contents` and `systemInstruction` of `generateContent`.
+"""Google's Gemini API: conversion of messages and tools to a `generateContent` request.
 
 Follows the API reference ("Content", "Part", "FunctionCall", "FunctionResponse", "FunctionDeclaration") and the guides
-"Function calling" and "Thought signatures". As with Anthropic's, order and words are the dialect's business
-(`holdfast.context.dialects.adapted`).
+"Function calling" and "Thought signatures". As for Anthropic, the order of messages and all added text are decided by
+the dialect (`holdfast.context.dialects.adapted`).
 
-Two turns of one role become one, so that roles alternate. Results of function calls stand alone in theirs: the API counts
-them there, and Gemini 3 overlooks what stands beside them. So a word of the model stands between them and a user turn.
+Two turns of one role are merged into one, so that roles alternate. Function results are alone in their turn, because
+the API counts them there, and Gemini 3 ignores other parts next to them. Therefore a short model turn separates them
+from a user turn.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from holdfast.context.dialects import (
 )
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
-from holdfast.wire.openai import Media, media_of, split_system
+from holdfast.wire.openai import Media, read_medium, split_system
 
 Block = dict[str, Any]
 LEFT_OUT = "[a part of type {type} is left out here: Gemini does not take it]"
 RETURNED = "[returned by {name}]"
-"""Before the media of a result, which stand behind it: a result itself is JSON."""
+"""Precedes the media of a result, which follow the result itself, as that is JSON."""
 SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""On a call that Gemini did not make, as "Thought signatures" wants it: Gemini 3 refuses a first call without any."""
+"""Signature for a call that Gemini did not make, as in "Thought signatures": Gemini 3 rejects a first call without a signature."""
 NAME_LENGTH = 64
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 _NAME_SIGNS = frozenset("_-.:")
 
 
-def request_to(messages: Sequence[Message]) -> dict[str, Any]:
-    """The fields `systemInstruction` (only where there is a system prompt) and `contents` of a request.
+def build_request(messages: Sequence[Message]) -> dict[str, Any]:
+    """Return the fields `systemInstruction` (if there is a system prompt) and `contents` of a request.
 
     Args:
-        messages: system prompt first, then a conversation adapted to Gemini's dialect.
+        messages: System prompt first, then a conversation adapted to Gemini's dialect.
     """
     front, conversation = split_system(messages)
-    system = [part for message in front for part in _content(message.content, media=False)]
+    system = [part for message in front for part in _convert_content(message.content, media=False)]
     contents: list[Block] = []
     calls: tuple[ToolCall, ...] = ()
     results: list[Message] = []
@@ -56,45 +57,47 @@ def request_to(messages: Sequence[Message]) -> dict[str, Any]:
         _add_results(contents, calls, results)
         calls, results = message.tool_calls, []
         if added(message) and message.content == RECEIVED and "functionResponse" not in contents[-1]["parts"][0]:
-            continue  # media of the results stand between already
+            continue  # media of the results separate them already
         if message.role == "assistant":
-            _add(contents, "model", _reply(message))
+            _add_parts(contents, "model", _convert_reply(message))
         else:
             named = [{"text": f"{message.name}:"}] if message.name and message.name.strip() else []
-            _add(contents, "user", [*named, *_content(message.content)])
+            _add_parts(contents, "user", [*named, *_convert_content(message.content)])
     _add_results(contents, calls, results)
     return {"systemInstruction": {"parts": system}, "contents": contents} if system else {"contents": contents}
 
 
-def tools_to(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """OpenAI's function tools as one Gemini tool with their declarations; tools in Gemini's own shape stay as they are.
+def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Convert OpenAI's function tools to one Gemini tool with their declarations; tools in Gemini's format are returned unchanged.
 
     Raises:
-        InvalidRequest: a tool is neither, or its name is none that Gemini takes.
+        InvalidRequest: A tool has neither format, or a name that Gemini does not accept.
     """
     declared, own = [], []
     for at, tool in enumerate(tools):
         if "function" in tool or "type" in tool:
-            declared.append(_declaration(tool.get("function"), f"tools[{at}].function"))
+            declared.append(_make_declaration(tool.get("function"), f"tools[{at}].function"))
         else:
             own.append(dict(tool))
     return [*([{"functionDeclarations": declared}] if declared else []), *own]
 
 
-def function_name(name: str) -> str:
-    """`name` in the characters that Gemini takes for the name of a function."""
+def to_function_name(name: str) -> str:
+    """Return `name` with characters replaced that Gemini does not accept in the name of a function."""
     plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in _NAME_SIGNS) else "_" for sign in name)
     starts = plain[:1].isalpha() or plain[:1] == "_"
     return (plain if starts else f"_{plain}")[:NAME_LENGTH]
 
 
-def _declaration(function: Any, where: str) -> Block:
+def _make_declaration(function: Any, where: str) -> Block:
     if not isinstance(function, Mapping):
-        raise InvalidRequest(f"{where} is missing: Gemini takes functions, or tools in its own shape", param=where)
-    name = function.get("name")
-    if not isinstance(name, str) or name != function_name(name):
         raise InvalidRequest(
-            f"{where}.name is {name!r}; Gemini takes up to {NAME_LENGTH} letters, digits, _ - . and :, a letter or _ first",
+            f"{where} is missing: Gemini accepts function tools, or tools in its own format", param=where
+        )
+    name = function.get("name")
+    if not isinstance(name, str) or name != to_function_name(name):
+        raise InvalidRequest(
+            f"{where}.name is {name!r}; Gemini accepts up to {NAME_LENGTH} letters, digits, _ - . and :, beginning with a letter or _",
             param=f"{where}.name",
         )
     about = (("description", function.get("description")), ("parametersJsonSchema", function.get("parameters")))
@@ -104,61 +107,61 @@ def _declaration(function: Any, where: str) -> Block:
 # -- turns -------------------------------------------------------------------
 
 
-def _add(contents: list[Block], role: str, parts: list[Block]) -> None:
-    """Say `parts` in the last turn if it is of that role and can take them, else in a new one."""
+def _add_parts(contents: list[Block], role: str, parts: list[Block]) -> None:
+    """Append `parts` to the last turn if it has that role and accepts them, else to a new turn."""
     last = contents[-1] if contents else None
     if last and parts and last["role"] == role and "functionResponse" not in last["parts"][0]:
         last["parts"] += parts
     elif parts:
-        if last and last["role"] == role:  # results stand alone, and turns alternate
+        if last and last["role"] == role:  # results have a turn of their own, and turns alternate
             contents.append({"role": "model", "parts": [{"text": RECEIVED}]})
         contents.append({"role": role, "parts": parts})
 
 
 def _add_results(contents: list[Block], calls: Sequence[ToolCall], results: Sequence[Message]) -> None:
-    """The results of `calls` as a turn of its own, in their order, and their media behind it."""
+    """Add the results of `calls` as a turn of its own, in their order, followed by their media."""
     if not results:
         return
     by_id = {result.tool_call_id: result for result in results}
-    pairs = [(function_name(call.name), call.id, by_id[call.id]) for call in calls if call.id in by_id]
-    responses = [{"functionResponse": _response(*pair)} for pair in pairs]
+    pairs = [(to_function_name(call.name), call.id, by_id[call.id]) for call in calls if call.id in by_id]
+    responses = [{"functionResponse": _make_response(*pair)} for pair in pairs]
     contents.append({"role": "user", "parts": responses})
     for name, _, result in pairs:
         if result.media:
-            _add(contents, "user", [{"text": RETURNED.format(name=name)}, *_content(result.media)])
+            _add_parts(contents, "user", [{"text": RETURNED.format(name=name)}, *_convert_content(result.media)])
 
 
-def _response(name: str, call_id: str, result: Message) -> Block:
+def _make_response(name: str, call_id: str, result: Message) -> Block:
     key = "error" if result.extra.get("is_error") is True else "output"
     return {"id": call_id, "name": name, "response": {key: result.text}}
 
 
-def _reply(message: Message) -> list[Block]:
-    """A model's parts: reasoning, words, media, calls, with the signatures where they were given."""
+def _convert_reply(message: Message) -> list[Block]:
+    """Return a model's parts: reasoning, text, media and calls, with their original signatures."""
     found = thoughts(message)
-    parts = [part for thought in found for part in _thought(thought)]
-    said = _content(message.content)
-    for text in (message.extra.get("refusal"), _transcript(message)):
+    parts = [part for thought in found for part in _convert_thought(thought)]
+    content = _convert_content(message.content)
+    for text in (message.extra.get("refusal"), _get_transcript(message)):
         if isinstance(text, str) and text.strip():
-            said.append({"text": text})
-    if said and (signature := signature_of(message.extra)):
-        said[-1]["thoughtSignature"] = signature
-    return [*parts, *said, *_calls(message.tool_calls, found)]
+            content.append({"text": text})
+    if content and (signature := signature_of(message.extra)):
+        content[-1]["thoughtSignature"] = signature
+    return [*parts, *content, *_convert_calls(message.tool_calls, found)]
 
 
-def _transcript(message: Message) -> Any:
-    """The words of a spoken reply."""
+def _get_transcript(message: Message) -> Any:
+    """Return the transcript of a spoken reply."""
     audio = message.extra.get("audio")
     return audio.get("transcript") if isinstance(audio, Mapping) else None
 
 
-def _thought(thought: Thought) -> Iterator[Block]:
+def _convert_thought(thought: Thought) -> Iterator[Block]:
     if thought.text.strip():
         signed = {"thoughtSignature": thought.signature} if thought.signed_by("gemini") and thought.signature else {}
         yield {"text": thought.text, "thought": True, **signed}
 
 
-def _calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[Block]:
+def _convert_calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[Block]:
     sealed = [thought for thought in found if thought.signed_by("gemini") and thought.sealed]
     signatures = {thought.call_id: thought.sealed for thought in sealed}
     parts = []
@@ -166,7 +169,7 @@ def _calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[Block]:
         signature = call_signature(call) or signatures.get(call.id)
         if at == 0 and signature is None:
             signature = sealed[0].sealed if sealed else SKIP_SIGNATURE
-        made = {"id": call.id, "name": function_name(call.name), "args": arguments_of(call.arguments)}
+        made = {"id": call.id, "name": to_function_name(call.name), "args": arguments_of(call.arguments)}
         parts.append({"functionCall": made, **({"thoughtSignature": signature} if signature else {})})
     return parts
 
@@ -174,24 +177,24 @@ def _calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[Block]:
 # -- parts -------------------------------------------------------------------
 
 
-def _content(content: Content, *, media: bool = True) -> list[Block]:
-    """Parts for content; reasoning in it is left to `_reply`."""
+def _convert_content(content: Content, *, media: bool = True) -> list[Block]:
+    """Return parts for the content; reasoning in it is added by `_convert_reply`."""
     if isinstance(content, str):
         content = (Part("text", content),)
     given = content if isinstance(content, tuple) else ()
-    return [made for part in given if part.type not in THINKING for made in _part(part, media=media)]
+    return [made for part in given if part.type not in THINKING for made in _convert_part(part, media=media)]
 
 
-def _part(part: Part, *, media: bool) -> Iterator[Block]:
+def _convert_part(part: Part, *, media: bool) -> Iterator[Block]:
     if part.text is None:
-        medium = media_of(part) if media else None
-        yield (_medium(medium) if medium else None) or {"text": LEFT_OUT.format(type=part.type)}
+        medium = read_medium(part) if media else None
+        yield (_convert_medium(medium) if medium else None) or {"text": LEFT_OUT.format(type=part.type)}
     elif part.text.strip():
         signature = signature_of(part.extra)
         yield {"text": part.text, **({"thoughtSignature": signature} if signature else {})}
 
 
-def _medium(media: Media) -> Block | None:
+def _convert_medium(media: Media) -> Block | None:
     if media.kind == "image" and media.mime is not None and media.mime not in IMAGE_TYPES:
         return None
     if media.data is not None:

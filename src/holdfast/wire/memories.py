@@ -1,4 +1,4 @@
-"""Memories as the REST API and the command line show them."""
+"""Memories in the REST API and on the command line."""
 
 from __future__ import annotations
 
@@ -11,71 +11,73 @@ from holdfast.limits import MEMORY_CHARS, MEMORY_SOURCES, MEMORY_TAG_CHARS, MEMO
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Share, Time, json_schema
 
 MemoryId = Annotated[str, json_schema(description="`mem_` and 32 hexadecimal digits")]
-Content = Annotated[str, json_schema(description=f"what it says, at most {MEMORY_CHARS} characters", minLength=1)]
+Content = Annotated[str, json_schema(description=f"the text, at most {MEMORY_CHARS} characters", minLength=1)]
 Tags = Annotated[
     list[Annotated[str, json_schema(description=f"at most {MEMORY_TAG_CHARS} characters", minLength=1)]],
-    json_schema(description=f"words that it is found by, at most {MEMORY_TAGS}"),
+    json_schema(description=f"keywords, at most {MEMORY_TAGS}"),
 ]
-MemoryScope = Annotated[Literal["user", "agent", "app"], json_schema(description="whose it is")]
-MemoryOrigin = Annotated[Origin, json_schema(description="where its words come from; the least trusted of them")]
-Type = Annotated[MemoryType, json_schema(description="what kind of fact")]
+MemoryScope = Annotated[Literal["user", "agent", "app"], json_schema(description="the kind of owner")]
+MemoryOrigin = Annotated[
+    Origin, json_schema(description="where its text comes from; the least trusted of several sources")
+]
+Type = Annotated[MemoryType, json_schema(description="the kind of fact")]
 
 
 class MemorySourceObject(Answer):
-    """Messages that a memory was made from."""
+    """Messages from which a memory was made."""
 
     session_id: Id
     user_id: Id
     seqs: list[Count]
-    """Which messages; none: it is not known."""
+    """`seq` of the messages; empty if unknown."""
     origin: MemoryOrigin
 
 
 class MemoryObject(Answer, kw_only=True):
-    """What is remembered across sessions."""
+    """A memory, which persists across sessions."""
 
     object: Literal["memory"] = "memory"
     id: MemoryId
     scope: MemoryScope
     user_id: str | None
-    """Whose, of a user's."""
+    """The user who owns it, for scope `user`."""
     agent: str | None
-    """Whose, of an agent's; else which agent remembered it."""
+    """The agent that owns it, for scope `agent`; otherwise the agent that remembered it."""
     content: Content
     type: Type
     tags: Tags
     importance: Share
-    """As whoever remembers it says; 0.5 unless given."""
+    """Importance as given when it was remembered; 0.5 by default."""
     origin: MemoryOrigin
     trust: Share
-    """The least of its sources'."""
+    """Trust in it: that of its least trusted source."""
     status: Status
-    """`quarantined`: held for review; `superseded`: another one is in its place."""
+    """`quarantined`: waits for review; `superseded`: replaced by another memory."""
     sources: Annotated[list[MemorySourceObject], json_schema(description=f"at most {MEMORY_SOURCES}")]
     created_at: Time
     updated_at: Time
     valid_from: Count | None
-    """Milliseconds since the epoch, from when on it holds."""
+    """Time from which it is valid, in milliseconds since the epoch."""
     valid_until: Count | None
-    """Until when."""
+    """Time until which it is valid."""
     supersedes: list[MemoryId]
-    """In whose place it is."""
+    """Memories that it replaces."""
     superseded_by: MemoryId | None
     promoted_at: Time | None
     reviewed_at: Time | None
     metadata: JsonObject
-    """Anything."""
+    """Any metadata."""
     version: Count
-    """For `If-Match`."""
+    """Version, for `If-Match`."""
 
     @classmethod
     def from_memory(cls, memory: Memory, *, reader: str | None = None, **more: Any) -> Self:
-        """Show a memory.
+        """Create the object for a memory.
 
         Args:
-            memory: the memory.
-            reader: a user who sees none of the sessions of others that it comes from; None: all of them are shown.
-            more: fields of the subclass.
+            memory: The memory.
+            reader: A user, who must not see sources in the sessions of other users. None shows all sources.
+            more: Fields of the subclass.
         """
         owner = memory.owner
         sources = [MemorySourceObject.from_fields(one) for one in memory.sources if reader in (None, one.user_id)]
@@ -90,20 +92,20 @@ class MemoryObject(Answer, kw_only=True):
 
 
 class RememberedMemory(MemoryObject, kw_only=True):
-    """What became of something that was to be remembered."""
+    """The result of remembering something."""
 
     outcome: Literal["new", "merged", "superseded"]
-    """`merged`: it was there already; `superseded`: it is in place of others."""
+    """`merged`: it was known already; `superseded`: it replaces others."""
     similar: list[MemoryObject]
-    """Those that are alike, and stay as they are."""
+    """Similar memories, which stay unchanged."""
 
 
 class FoundMemory(MemoryObject, kw_only=True):
-    """A memory in a list."""
+    """A memory in a list or a search result."""
 
     score: Share | UnsetType = UNSET
-    """With `q`: how well it answers."""
+    """With `q`: how well it matches the query."""
     parts: dict[str, float] | UnsetType = UNSET
-    """What the score is made of: `keyword`, `vector`, `relevance`, `recency`, `standing`."""
+    """Components of the score: `keyword`, `vector`, `relevance`, `recency`, `standing`."""
     age: Count | UnsetType = UNSET
-    """Milliseconds since it was last said."""
+    """Milliseconds since it was last mentioned."""

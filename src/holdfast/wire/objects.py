@@ -1,6 +1,6 @@
-"""What the objects of the REST API are declared with: msgspec structs whose docstrings say what each field is.
+"""Base classes for objects of the REST API: msgspec structs, whose docstrings describe each field.
 
-The routes of the server, exports and `--json` of the command line share them; OpenAPI is generated from them. A class
+The server's routes, exports, and `--json` of the command line share them; OpenAPI is generated from them. A class
 `SessionObject` is called `Session` there.
 """
 
@@ -15,12 +15,12 @@ REF: Final = "#/components/schemas/{name}"
 
 
 def json_schema(**keywords: Any) -> msgspec.Meta:
-    """Describe a field by keywords of JSON Schema. They check nothing: limits are checked where they are defined."""
+    """Describe a field with JSON Schema keywords. They validate nothing: limits are checked where they are defined."""
     return msgspec.Meta(extra_json_schema=keywords)
 
 
 def same_as(kind: type) -> msgspec.Meta:
-    """Describe a field that is handled as a dict, and has the form of `kind`."""
+    """Describe a field that is handled as a dict and has the form of `kind`."""
     return json_schema(**{"$ref": REF.format(name=kind.__name__)})
 
 
@@ -29,21 +29,21 @@ DEPRECATED: Final = json_schema(deprecated=True)
 
 
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
-    """An object that is answered. It has all its fields, but for those whose default is UNSET."""
+    """An object in a response. All fields are present, except those whose default is UNSET."""
 
     @classmethod
     def from_fields(cls, source: msgspec.Struct, **more: Any) -> Self:
-        """Make one from the fields and properties of `source` that have the same names; `more` are all others."""
+        """Create one from the fields and properties of `source` with the same names; `more` has all others."""
         names = [name for name in cls.__struct_fields__ if name not in more and hasattr(source, name)]
         return cls(**{name: getattr(source, name) for name in names}, **more)
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """An object that is sent. It has no other fields, and may leave out those with a default."""
+    """An object in a request. Unknown fields are rejected; fields with a default may be left out."""
 
 
 class OpenObject(msgspec.Struct):
-    """An object that may have other fields, which are kept: its class describes it, and it is handled as a dict."""
+    """An object with possible additional fields, which are kept. The class only describes it; it is handled as a dict."""
 
 
 Id = Annotated[str, json_schema(description="1 to 512 bytes of any Unicode", minLength=1)]
@@ -59,25 +59,25 @@ Cursor = TypeVar("Cursor")
 
 
 class Page(Answer, Generic[Item, Cursor], kw_only=True):
-    """A page."""
+    """A page of a list."""
 
     object: Literal["list"] = "list"
     data: list[Item]
     has_more: bool
-    """There are items after the last one."""
+    """True if there are items after the last one."""
     first_id: Cursor | None
     last_id: Cursor | None
-    """Give it as `after` for the next page."""
+    """Pass it as `after` to get the next page."""
 
     @classmethod
     def of(cls, items: Sequence[Item], *, has_more: bool, by: str = "id", **more: Any) -> Self:
-        """Make a page.
+        """Create a page.
 
         Args:
-            items: structs or dicts.
-            has_more: whether there are items after the last one.
-            by: the field that names an item, and is asked for as `after`.
-            more: fields of the subclass.
+            items: Structs or dicts.
+            has_more: True if there are items after the last one.
+            by: Field that identifies an item, and is passed as `after`.
+            more: Fields of the subclass.
         """
         ends: list[Any] = [
             one[by] if isinstance(one, Mapping) else getattr(one, by) for one in (*items[:1], *items[-1:])

@@ -1,7 +1,8 @@
-"""OpenAI's Chat Completions messages, media parts of every dialect in that form, and entries as Holdfast's own routes show them.
+"""OpenAI's Chat Completions: conversion of messages and media in both directions, and entries in Holdfast's own routes.
 
-Lossless: fields that Holdfast does not know are kept in `extra` and sent in the same place again. Holdfast's own fields are
-recognised on input and never sent upstream. Media are never fetched; what Chat Completions cannot express without a loss is left unchanged.
+Lossless: fields that Holdfast does not know are kept in `extra` and sent in the same position again. Holdfast's own
+fields are recognised in input and never sent upstream. Media are never downloaded; what Chat Completions cannot express
+without loss is left unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from holdfast.errors import InvalidMessage
 
 Media = Medium
 SHOWN_BEHIND: Final = "[media: shown behind the results]"
-"""In a tool's result, where Chat Completions take no media."""
+"""Placeholder in a tool's result, where Chat Completions do not allow media."""
 FROM_RESULT: Final = "[media in the result of {id}]"
-"""Before these, where they stand instead."""
+"""Precedes the media of a result in the message that has them instead."""
 FRAMES: Final = "[video{about}: Chat Completions take no such video]"
-"""In place of a video that has no link and no data as a whole."""
+"""Replaces a video that has neither a link nor complete data."""
 _AUDIO_FORMATS: Final = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -33,89 +34,91 @@ _AUDIO_FORMATS: Final = {
     "audio/mp3": "mp3",
     "audio/mpeg": "mp3",
 }
-"""What Chat Completions take."""
+"""Audio types that Chat Completions accept."""
 _NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
-"""Types that are theirs already."""
+"""Part types of Chat Completions."""
 _KEPT: Final = ("cache_control",)
-"""Fields of other dialects' parts that gateways to their models read in Chat Completions too."""
+"""Fields of other dialects' parts that gateways to their models also read in Chat Completions."""
 
 
-def media_of(part: Part) -> Media | None:
-    """The medium in `part`; None where it has none that can be read."""
+def read_medium(part: Part) -> Media | None:
+    """Return the medium in `part`, or None if there is none that can be read."""
     return None if part.text is not None else medium(part.type, part.extra, part.held)
 
 
-def chat(message: Message) -> Message:
-    """`message` with the parts of other dialects as Chat Completions have them, where they can say the same.
+def convert_parts(message: Message) -> Message:
+    """Return `message` with the parts of other dialects converted to Chat Completions, where these can express the same.
 
-    Anthropic's images and documents, and the parts of OpenAI's Responses. The same object where there are none.
+    Converts Anthropic's images and documents, and the parts of OpenAI's Responses API. Returns the same object if there
+    are none.
     """
     if not isinstance(message.content, tuple) or all(part.type in _NATIVE for part in message.content):
         return message
-    return message.evolve(content=tuple(_chat_part(part) for part in message.content))
+    return message.evolve(content=tuple(_convert_part(part) for part in message.content))
 
 
-def behind_results(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """`messages` with what Chat Completions do not take in a tool's result behind it: they take text alone there.
+def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Move media from tool results to a message after them: Chat Completions allow only text in tool results.
 
-    Other parts stand in a message of the user's role, behind all results of the round, and the result says so.
+    The media are put into a message with the user's role, after all results of the round, and the result contains a
+    placeholder.
     """
-    told: list[Message] = []
+    converted: list[Message] = []
     moved: list[Part] = []
     for message in messages:
         if message.role != "tool":
-            told += [Message(role="user", content=tuple(moved))] if moved else []
+            converted += [Message(role="user", content=tuple(moved))] if moved else []
             moved = []
         elif parts := [part for part in message.media if part.type in _NATIVE]:
             content = message.content if isinstance(message.content, tuple) else ()
             texts = [part for part in content if part not in parts]
             moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
-            message = message.evolve(content=(*texts, Part("text", SHOWN_BEHIND)))  # noqa: PLW2901 - as it is sent
-        told.append(message)
-    return (*told, Message(role="user", content=tuple(moved))) if moved else tuple(told)
+            message = message.evolve(content=(*texts, Part("text", SHOWN_BEHIND)))  # noqa: PLW2901 - the converted message
+        converted.append(message)
+    return (*converted, Message(role="user", content=tuple(moved))) if moved else tuple(converted)
 
 
-def _chat_part(part: Part) -> Part:
+def _convert_part(part: Part) -> Part:
     if part.type in _NATIVE:
         return part
     if part.text is not None:
         return msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part
-    found = media_of(part)
-    made = None if found is None else _made(found, part.extra)
+    found = read_medium(part)
+    made = None if found is None else _make_part(found, part.extra)
     if made is None and part.type == "video":
         frames = frames_of(part)
         return Part("text", FRAMES.format(about=f": {len(frames)} frames" if frames else ""))
     if made is None:
         return part
     kind, fields = made
-    return Part(kind, None if fields is not None else _words(found), {**(fields or {}), **_beside(part.extra)})
+    return Part(kind, None if fields is not None else _make_text(found), {**(fields or {}), **_pick_kept(part.extra)})
 
 
-def _made(found: Media, extra: dict[str, Any]) -> tuple[str, dict[str, Any] | None] | None:
-    """Type and fields of a part that says the same; fields None: it is a text. None when there is no such part."""
+def _make_part(found: Media, extra: dict[str, Any]) -> tuple[str, dict[str, Any] | None] | None:
+    """Return type and fields of an equivalent part, or None if there is none. The fields are None for a text part."""
     match found.kind:
         case "image":
-            url = found.url if found.url is not None else _data_url(found)
+            url = found.url if found.url is not None else _make_data_url(found)
             detail = {"detail": extra["detail"]} if isinstance(extra.get("detail"), str) else {}
             return None if url is None else ("image_url", {"image_url": {"url": url, **detail}})
         case "file" if found.form == "plain":
             return "text", None
-        case "file" if found.data is not None and (url := _data_url(found)) is not None:
+        case "file" if found.data is not None and (url := _make_data_url(found)) is not None:
             return "file", {"file": {"filename": found.name or "document.pdf", "file_data": url}}
         case "audio" if found.data is not None and found.mime in _AUDIO_FORMATS:
             return "input_audio", {"input_audio": {"data": found.data, "format": _AUDIO_FORMATS[found.mime]}}
-        case "video" if (url := found.url or _data_url(found)) is not None:
+        case "video" if (url := found.url or _make_data_url(found)) is not None:
             return "video_url", {"video_url": {"url": url}}
     return None
 
 
-def _words(found: Media | None) -> str | None:
+def _make_text(found: Media | None) -> str | None:
     if found is None or found.words is None:
         return None
     return f"{found.name}\n\n{found.words}" if found.name else found.words
 
 
-def _data_url(found: Media) -> str | None:
+def _make_data_url(found: Media) -> str | None:
     if found.data is None:
         return None
     if found.form == "base64" and found.start:
@@ -123,7 +126,7 @@ def _data_url(found: Media) -> str | None:
     return f"data:{found.mime};base64,{found.data}" if found.mime else None
 
 
-def _beside(extra: dict[str, Any]) -> dict[str, Any]:
+def _pick_kept(extra: dict[str, Any]) -> dict[str, Any]:
     return {name: extra[name] for name in _KEPT if name in extra}
 
 
@@ -143,52 +146,56 @@ OWN_FIELDS = frozenset(
         "erased",
     }
 )
-"""Fields of an entry that Holdfast gives or reads itself; never kept in a message's `extra`."""
+"""Fields of an entry that Holdfast sets or reads itself; never kept in a message's `extra`."""
 _PLAIN = frozenset({"role", "content"})
-"""The fields of nearly every message."""
+"""The fields of nearly all messages."""
 _PLAIN_ROLES = frozenset(ROLES) - {"tool"}
 _NAMED = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"}) | OWN_FIELDS
 
 
 def message_from(data: Any, where: str = "message") -> Message:
-    """The message in `data`, a decoded JSON object or an object with `model_dump` (the SDK's own messages).
+    """Parse a message from a decoded JSON object, or an object with `model_dump` (a message of the SDK).
 
     Args:
-        data: what was sent.
-        where: its place, for the error.
+        data: The object.
+        where: Position of the object, for errors.
 
     Raises:
-        InvalidMessage: it is no message; says the field and what would be right.
+        InvalidMessage: The object is not a valid message; the error names the field and what is allowed.
     """
     if type(data) is dict and data.keys() == _PLAIN:
         role, content = data["role"], data["content"]
         if type(content) is str and type(role) is str and role in _PLAIN_ROLES:
-            return Message(role=role, content=_text(content, f"{where}.content"))
-    fields = _mapping(data, where)
+            return Message(role=role, content=_check_text(content, f"{where}.content"))
+    fields = _to_mapping(data, where)
     role = fields.get("role")
     if role not in ROLES:
         raise InvalidMessage(f"{where}.role is {role!r}; it must be one of {', '.join(ROLES)}", param=f"{where}.role")
     message = Message(
         role=role,
-        content=_content(fields.get("content", UNSET), f"{where}.content"),
-        tool_calls=_tool_calls(fields.get("tool_calls"), f"{where}.tool_calls"),
-        tool_call_id=_text_or_none(fields.get("tool_call_id"), f"{where}.tool_call_id"),
-        name=_text_or_none(fields.get("name"), f"{where}.name"),
+        content=_parse_content(fields.get("content", UNSET), f"{where}.content"),
+        tool_calls=_parse_tool_calls(fields.get("tool_calls"), f"{where}.tool_calls"),
+        tool_call_id=_check_optional_text(fields.get("tool_call_id"), f"{where}.tool_call_id"),
+        name=_check_optional_text(fields.get("name"), f"{where}.name"),
         extra={key: value for key, value in fields.items() if key not in _NAMED},
     )
-    _check(message, where)
+    _check_message(message, where)
     return message
 
 
 def messages_from(data: Any, where: str = "messages") -> list[Message]:
-    """The messages in a list; `InvalidMessage` names the first that is none."""
+    """Parse a list of messages.
+
+    Raises:
+        InvalidMessage: The data is not a list, or a message is invalid; the error names the first one.
+    """
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         raise InvalidMessage(f"{where} must be a list of messages", param=where)
     return [message_from(item, f"{where}[{at}]") for at, item in enumerate(data)]
 
 
 def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list[Message]]:
-    """The leading system messages of a request, and the rest: a system prompt stands beside the log, not in it."""
+    """Split messages into the leading system messages, which are stored outside the log, and the rest."""
     at = 0
     while at < len(messages) and messages[at].role in SYSTEM_ROLES:
         at += 1
@@ -196,25 +203,26 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
 
 
 def message_to(message: Message) -> dict[str, Any]:
-    """`message` as Chat Completions has it: role and content first, unknown fields last.
+    """Return `message` in Chat Completions format: role and content first, unknown fields last.
 
-    Data that are kept apart are told by a mark: whoever needs them puts them back first (`holdfast.media.outgoing`).
+    Media that are stored separately are represented by a mark; callers that need their data restore it before
+    (`holdfast.media.outgoing`).
     """
     content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
     data: dict[str, Any] = {"role": message.role}
     if not isinstance(content, UnsetType):
-        data["content"] = _content_to(content)
+        data["content"] = _format_content(content)
     if message.name is not None:
         data["name"] = message.name
     if calls:
-        data["tool_calls"] = [_tool_call_to(call) for call in calls]
+        data["tool_calls"] = [_format_tool_call(call) for call in calls]
     if result_of is not None:
         data["tool_call_id"] = result_of
     return {**data, **message.extra} if message.extra else data
 
 
 def entry_to(entry: Entry) -> dict[str, Any]:
-    """`entry` with all that Holdfast knows of it, as its own routes and exports show it."""
+    """Return `entry` with all its fields, as in Holdfast's own routes and exports."""
     data = {"seq": entry.seq, "turn_id": entry.turn_id, **message_to(entry.message), "timestamp": entry.timestamp}
     if entry.agent is not None:
         data["agent"] = entry.agent
@@ -232,15 +240,15 @@ def entry_to(entry: Entry) -> dict[str, Any]:
     return data
 
 
-def call_continued(delta: Mapping[str, Any], known: Sequence[tuple[Any, Any]]) -> int | None:
-    """Which call of a streamed reply `delta` continues; None if it opens one.
+def find_continued_call(delta: Mapping[str, Any], known: Sequence[tuple[Any, Any]]) -> int | None:
+    """Return the index of the call that `delta` continues, or None if it starts a new one.
 
-    Gemini numbers all parallel calls 0, some gateways leave the number out, vLLM once gave each fragment an id of
-    its own. So: another id *together with a name* is another call, whatever the number says.
+    Gemini numbers all parallel calls 0, some gateways leave the number out, and vLLM once gave each fragment an id of
+    its own. Therefore, another id *together with a name* starts another call, whatever the number is.
 
     Args:
-        delta: an item of a chunk's `tool_calls`.
-        known: position and id of each call so far, as they were given.
+        delta: An item of a chunk's `tool_calls`.
+        known: Position and id of each call so far, as received.
     """
     position, call_id = delta.get("index"), delta.get("id")
     tool = delta.get("function", delta.get("custom"))
@@ -260,64 +268,68 @@ def call_continued(delta: Mapping[str, Any], known: Sequence[tuple[Any, Any]]) -
 # -- in ----------------------------------------------------------------------
 
 
-def _mapping(data: Any, where: str) -> dict[str, Any]:
-    data = dumped(data)
+def _to_mapping(data: Any, where: str) -> dict[str, Any]:
+    data = dump_model(data)
     if not isinstance(data, Mapping):
-        raise InvalidMessage(f"{where} must be an object with role and content, not {_kind(data)}", param=where)
+        raise InvalidMessage(
+            f"{where} must be an object with role and content, not {_describe_type(data)}", param=where
+        )
     try:
-        return {_field(key, where): _plain(value, f"{where}.{key}") for key, value in data.items()}
+        return {_check_field_name(key, where): _to_json_value(value, f"{where}.{key}") for key, value in data.items()}
     except RecursionError as exc:
         raise InvalidMessage(f"{where} is nested too deeply", param=where) from exc
 
 
-def dumped(data: Any) -> Any:
-    """An object of the SDK as the JSON it stands for; anything else as it is."""
+def dump_model(data: Any) -> Any:
+    """Convert an object of the SDK to JSON values; return anything else unchanged."""
     return data.model_dump(mode="json", exclude_unset=True) if hasattr(data, "model_dump") else data
 
 
-def _field(key: Any, where: str) -> str:
+def _check_field_name(key: Any, where: str) -> str:
     if isinstance(key, str):
-        return key if key.isascii() else _text(key, where)
-    raise InvalidMessage(f"{where} has a field named {key!r}: names of fields are strings", param=where)
+        return key if key.isascii() else _check_text(key, where)
+    raise InvalidMessage(f"{where} has a field named {key!r}: field names must be strings", param=where)
 
 
-def _plain(data: Any, where: str) -> Any:
-    """A copy of `data` that is JSON and nobody else's; refuses what no JSON body can carry before any of it is stored."""
+def _to_json_value(data: Any, where: str) -> Any:
+    """Return a copy of `data` as plain JSON values, and reject values that cannot be written as JSON before anything is stored."""
     if type(data) is str and data.isascii():
-        return data  # nearly all of a long prompt
-    data = dumped(data)
+        return data  # fast path: nearly all of a long prompt
+    data = dump_model(data)
     if isinstance(data, str):
-        return _text(data, where)
+        return _check_text(data, where)
     if data is None or isinstance(data, bool | int):
         return data
     if isinstance(data, float) and math.isfinite(data):
         return data
     if isinstance(data, Mapping):
-        return {_field(key, where): _plain(value, f"{where}.{key}") for key, value in data.items()}
+        return {_check_field_name(key, where): _to_json_value(value, f"{where}.{key}") for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_plain(item, f"{where}[{at}]") for at, item in enumerate(data)]
+        return [_to_json_value(item, f"{where}[{at}]") for at, item in enumerate(data)]
     raise InvalidMessage(f"{where} cannot be written as JSON: {data!r:.80}", param=where)
 
 
-def _text(text: str, where: str) -> str:
+def _check_text(text: str, where: str) -> str:
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise InvalidMessage(f"{where} has half of a surrogate pair, which is no character", param=where) from exc
+        raise InvalidMessage(
+            f"{where} contains half of a surrogate pair, which is not a valid character", param=where
+        ) from exc
     return text
 
 
-def _content(value: Any, where: str) -> Content:
+def _parse_content(value: Any, where: str) -> Content:
     if value is None or isinstance(value, str | UnsetType):
         return value
     if isinstance(value, list):
-        return tuple(_part(item, f"{where}[{at}]") for at, item in enumerate(value))
-    raise InvalidMessage(f"{where} must be a string, a list of parts or null, not {_kind(value)}", param=where)
+        return tuple(_parse_part(item, f"{where}[{at}]") for at, item in enumerate(value))
+    raise InvalidMessage(f"{where} must be a string, a list of parts or null, not {_describe_type(value)}", param=where)
 
 
-def _part(value: Any, where: str) -> Part:
+def _parse_part(value: Any, where: str) -> Part:
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise InvalidMessage(f"{where} must be an object with a type, for example text", param=where)
     kind = value["type"]
@@ -328,23 +340,25 @@ def _part(value: Any, where: str) -> Part:
     return Part(kind, text, {key: item for key, item in value.items() if key not in known})
 
 
-def _tool_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
+def _parse_tool_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise InvalidMessage(f"{where} must be a list of tool calls, not {_kind(value)}", param=where)
-    return tuple(_tool_call(item, f"{where}[{at}]") for at, item in enumerate(value))
+        raise InvalidMessage(f"{where} must be a list of tool calls, not {_describe_type(value)}", param=where)
+    return tuple(_parse_tool_call(item, f"{where}[{at}]") for at, item in enumerate(value))
 
 
 _CUSTOM = ("custom", "custom", "input")
 _FUNCTION = ("function", "function", "arguments")
 
 
-def _tool_call(value: Any, where: str) -> ToolCall:
+def _parse_tool_call(value: Any, where: str) -> ToolCall:
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         raise InvalidMessage(f"{where} must be an object with an id and a function", param=where)
     if not isinstance(value.get("type"), str | None):
-        raise InvalidMessage(f"{where}.type must be a string, not {_kind(value['type'])}", param=f"{where}.type")
+        raise InvalidMessage(
+            f"{where}.type must be a string, not {_describe_type(value['type'])}", param=f"{where}.type"
+        )
     kind, key, arguments_key = _CUSTOM if value.get("type") == "custom" else _FUNCTION
     function = value.get(key)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -352,39 +366,42 @@ def _tool_call(value: Any, where: str) -> ToolCall:
     return ToolCall(
         id=value["id"],
         name=function["name"],
-        arguments=_arguments(function.get(arguments_key)),
-        type=kind if value.get("type") in (None, "", kind) else value["type"],  # what is the default is not stored
+        arguments=_format_arguments(function.get(arguments_key)),
+        type=kind if value.get("type") in (None, "", kind) else value["type"],  # the default is not stored
         extra={name: item for name, item in value.items() if name not in {"id", "type", key}},
         function_extra={name: item for name, item in function.items() if name not in {"name", arguments_key}},
     )
 
 
-def _arguments(value: Any) -> str:
-    """Some clients send the parsed arguments; providers want the text."""
+def _format_arguments(value: Any) -> str:
+    """Return the arguments as text. Some clients send them parsed, but providers require the text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _text_or_none(value: Any, where: str) -> str | None:
+def _check_optional_text(value: Any, where: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise InvalidMessage(f"{where} must be a string, not {_kind(value)}", param=where)
+    raise InvalidMessage(f"{where} must be a string, not {_describe_type(value)}", param=where)
 
 
-def _check(message: Message, where: str) -> None:
-    """Refuse what no provider takes, whatever stands around it."""
+def _check_message(message: Message, where: str) -> None:
+    """Reject messages that no provider accepts in any context."""
     if message.tool_calls and message.role != "assistant":
-        raise InvalidMessage(f"{where}.tool_calls: only an assistant message has them", param=f"{where}.tool_calls")
+        raise InvalidMessage(
+            f"{where}.tool_calls: only assistant messages may have tool calls", param=f"{where}.tool_calls"
+        )
     if message.role == "tool" and not message.tool_call_id:
         raise InvalidMessage(
-            f"{where}.tool_call_id is missing: a tool message names the call it answers", param=f"{where}.tool_call_id"
+            f"{where}.tool_call_id is missing: a tool message must name the call that it answers",
+            param=f"{where}.tool_call_id",
         )
     if isinstance(message.content, UnsetType) and message.role != "assistant":
         raise InvalidMessage(f"{where}.content is missing", param=f"{where}.content")
 
 
-def _kind(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
     return names.get(type(value), "an object" if isinstance(value, Mapping) else type(value).__name__)
 
@@ -392,20 +409,20 @@ def _kind(value: Any) -> str:
 # -- out ---------------------------------------------------------------------
 
 
-def _content_to(content: str | tuple[Part, ...] | None) -> str | list[dict[str, Any]] | None:
+def _format_content(content: str | tuple[Part, ...] | None) -> str | list[dict[str, Any]] | None:
     if not isinstance(content, tuple):
         return content
-    return [_part_to(part) for part in content]
+    return [_format_part(part) for part in content]
 
 
-def _part_to(part: Part) -> dict[str, Any]:
+def _format_part(part: Part) -> dict[str, Any]:
     data: dict[str, Any] = {"type": part.type}
     if part.text is not None:
         data["refusal" if part.type == "refusal" else "text"] = part.text
     return {**data, **(mark_part(part) if part.held else part.extra)}
 
 
-def _tool_call_to(call: ToolCall) -> dict[str, Any]:
+def _format_tool_call(call: ToolCall) -> dict[str, Any]:
     _, key, arguments_key = _CUSTOM if call.type == "custom" else _FUNCTION
     function = {"name": call.name, arguments_key: call.arguments, **call.function_extra}
     return {"id": call.id, "type": call.type, key: function, **call.extra}

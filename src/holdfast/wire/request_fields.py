@@ -1,4 +1,4 @@
-"""Names of request fields: those of providers, and which unknown ones are probably misspelt."""
+"""Names of request fields of providers, and detection of misspelt ones."""
 
 from __future__ import annotations
 
@@ -172,19 +172,21 @@ OTHER_FIELDS: Final = frozenset(
         "xtc_threshold",
     ]
 )
-"""Fields that other servers of Chat Completions take: vLLM, llama.cpp, mistral.rs, Ollama, OpenRouter, Mistral, DeepSeek, Qwen, xAI;
-and the fields of Agora's requests to a custom model."""
+"""Fields of other Chat Completions servers, and of Agora's requests to a custom model.
+
+The servers are vLLM, llama.cpp, mistral.rs, Ollama, OpenRouter, Mistral, DeepSeek, Qwen and xAI.
+"""
 PROVIDER_FIELDS: Final = OPENAI_FIELDS | ANTHROPIC_FIELDS | OTHER_FIELDS
 NEAR_LETTERS: Final = 7
-"""Shortest name of ours that another field is compared with: shorter ones are too easily like something else."""
+"""Minimum length of names that other fields are compared with: shorter ones resemble too many others."""
 
 
-def misspelt_name(name: str, ours: Iterable[str]) -> str | None:
-    """Return which of our names a field is one edit away from, or None. Case does not count.
+def find_misspelt_name(name: str, ours: Iterable[str]) -> str | None:
+    """Return the known name that is one edit away from a field, ignoring case, or None.
 
     Args:
-        name: the field as it was sent, which is none of ours and none of a provider's.
-        ours: our names.
+        name: A field that is neither a known name nor a provider's.
+        ours: The known names.
     """
     for known in ours:
         if len(known) >= NEAR_LETTERS and _is_one_edit_away(name.lower(), known):
@@ -205,7 +207,11 @@ def _is_one_edit_away(one: str, other: str) -> bool:
 
 
 def check_keywords(names: Iterable[str]) -> None:
-    """Refuse keywords that no model call has: they would do nothing. Raises `TypeError`."""
+    """Reject keywords that are not fields of any provider, since they would have no effect.
+
+    Raises:
+        TypeError: A keyword is unknown.
+    """
     for name in names:
         if name not in PROVIDER_FIELDS:
             raise TypeError(f"turn() got an unexpected keyword argument {name!r}")

@@ -1,4 +1,4 @@
-"""What a user of the library may give as messages: texts, dicts, the SDK's own, or `Message`s."""
+"""Messages as users of the library may give them: texts, dicts, the SDK's objects, or `Message`."""
 
 from __future__ import annotations
 
@@ -7,41 +7,45 @@ from typing import Any
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.wire.exports import check_turns, own_fields
+from holdfast.wire.exports import check_turns, parse_own_fields
 from holdfast.wire.openai import message_from, message_to
 from holdfast.wire.voice import find_records
 
 Sendable = str | Mapping[str, Any] | Message | Any
-"""A user's text, a message as a dict, one of the SDK's own, or a `Message`; in place of several, `{"contents": […]}` of voice records."""
+"""A user's text, a message as a dict, a message of the SDK, or a `Message`; instead of several, `{"contents": […]}` of voice records."""
 
 
-def messages_of(given: Sendable | Sequence[Sendable]) -> list[Message]:
-    """What was given as messages, each checked as if it came over the wire."""
+def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
+    """Return the given messages, validated like those of a request."""
     if type(given) is str:
-        return [message_of(given, "message", text_role="user")]
+        return [to_message(given, "message", text_role="user")]
     given, where = _unwrap(given)
-    one = _is_one(given)
+    one = _is_single(given)
     if not one and not isinstance(given, Sequence):
-        raise InvalidRequest(f"a message is text, a dict or a Message, not {type(given).__name__}", param="messages")
+        raise InvalidRequest(
+            f"a message must be text, a dict or a Message, not {type(given).__name__}", param="messages"
+        )
     if one:
-        return [message_of(given, "message", text_role="user")]
+        return [to_message(given, "message", text_role="user")]
     items: Sequence[Any] = given
-    return [message_of(item, f"{where}[{at}]", text_role="user") for at, item in enumerate(items)]
+    return [to_message(item, f"{where}[{at}]", text_role="user") for at, item in enumerate(items)]
 
 
-def own_of(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
-    """Holdfast's own fields of each message, where it is a dict."""
+def get_own_fields(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
+    """Return Holdfast's own fields of each message that is a dict."""
     if type(given) is str:
         return [{}]
     given, where = _unwrap(given)
-    items: Sequence[Any] = [given] if _is_one(given) else given
-    own = [own_fields(item, f"{where}[{at}]") if isinstance(item, Mapping) else {} for at, item in enumerate(items)]
+    items: Sequence[Any] = [given] if _is_single(given) else given
+    own = [
+        parse_own_fields(item, f"{where}[{at}]") if isinstance(item, Mapping) else {} for at, item in enumerate(items)
+    ]
     check_turns(own, where)
     return own
 
 
 def _unwrap(given: Any) -> tuple[Any, str]:
-    """Return the records in `{"contents": […]}`, anything else unchanged, and the name of the list for errors."""
+    """Return the records in `{"contents": […]}`, or anything else unchanged, and the name of the list for errors."""
     if not isinstance(given, Mapping) or "role" in given or "contents" not in given:
         return given, "messages"
     records, where = find_records(given)
@@ -50,24 +54,32 @@ def _unwrap(given: Any) -> tuple[Any, str]:
     return records, where
 
 
-def _is_one(given: Any) -> bool:
+def _is_single(given: Any) -> bool:
     return isinstance(given, str | Message | Mapping) or hasattr(given, "model_dump")
 
 
-def message_of(given: Sendable, where: str, *, text_role: str) -> Message:
-    """One of them; a text is of that role. Raises `InvalidMessage`."""
+def to_message(given: Sendable, where: str, *, text_role: str) -> Message:
+    """Return one given message; a text gets the role `text_role`.
+
+    Raises:
+        InvalidMessage: The message is invalid.
+    """
     if isinstance(given, str):
         return message_from({"role": text_role, "content": given}, where)
     if isinstance(given, Message):
         try:
             return message_from(message_to(given), where)
         except (AttributeError, TypeError) as exc:
-            raise InvalidMessage(f"{where} is a Message whose fields are not of its types: {exc}", param=where) from exc
+            raise InvalidMessage(f"{where} is a Message with fields of wrong types: {exc}", param=where) from exc
     return message_from(given, where)
 
 
 def check_text(value: Any, name: str, *, none: bool = False) -> None:
-    """Refuse a parameter that is no Unicode text, by its name. Raises `InvalidRequest`."""
+    """Reject a parameter that is not valid Unicode text.
+
+    Raises:
+        InvalidRequest: The value is not a string, or contains a lone surrogate.
+    """
     if none and value is None:
         return
     if not isinstance(value, str):
@@ -75,10 +87,14 @@ def check_text(value: Any, name: str, *, none: bool = False) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as exc:
-        raise InvalidRequest(f"{name} has a lone surrogate, which is no Unicode character", param=name) from exc
+        raise InvalidRequest(f"{name} contains a lone surrogate, which is not a Unicode character", param=name) from exc
 
 
 def check_flag(value: Any, name: str) -> None:
-    """Refuse a parameter that is neither True nor False, by its name. Raises `InvalidRequest`."""
+    """Reject a parameter that is neither True nor False.
+
+    Raises:
+        InvalidRequest: The value is not a boolean.
+    """
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be true or false, not {value!r:.80}", param=name)

@@ -1,4 +1,4 @@
-"""Sessions, messages and exports as the REST API and the command line show them."""
+"""Sessions, messages and exports in the REST API and on the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ttl = Annotated[
 
 
 class Part(OpenObject):
-    """One part of a content: `text`, or media passed through whole. Fields that are not named here are kept, and come back as they were sent."""
+    """One part of a content: `text`, or media, which are passed through. Unknown fields are kept and returned unchanged."""
 
     type: str
     text: str | UnsetType = UNSET
@@ -38,7 +38,7 @@ class FunctionCall(OpenObject):
 
     name: str
     arguments: str | UnsetType = UNSET
-    """A JSON text; empty if it is left out."""
+    """JSON text; empty if left out."""
 
 
 class CustomCall(OpenObject):
@@ -49,45 +49,45 @@ class CustomCall(OpenObject):
 
 
 class ToolCall(OpenObject):
-    """One tool call. Fields that are not named here are kept, and come back as they were sent."""
+    """One tool call. Unknown fields are kept and returned unchanged."""
 
     id: str
     type: str | UnsetType = UNSET
-    """`function`, or `custom`."""
+    """`function` or `custom`."""
     function: FunctionCall | UnsetType = UNSET
-    """Unless `type` is `custom`."""
+    """Present unless `type` is `custom`."""
     custom: CustomCall | UnsetType = UNSET
     """Without `type: custom` it is an unknown field."""
 
 
 class Message(OpenObject, kw_only=True):
-    """A Chat Completions message. Fields that are not named here are kept, and come back as they were sent."""
+    """A Chat Completions message. Unknown fields are kept and returned unchanged."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Part] | None | UnsetType = UNSET
-    """Text, parts, or null; only an assistant's may be left out."""
+    """Text, parts, or null; may be left out for the assistant only."""
     name: str | None | UnsetType = UNSET
     tool_calls: list[ToolCall] | None | UnsetType = UNSET
-    """An assistant's."""
+    """Tool calls of an assistant message."""
     tool_call_id: str | None | UnsetType = UNSET
-    """Of a tool message: the call it answers."""
+    """For a tool message: the call that it answers."""
 
 
 VoiceMetadata = Annotated[
     JsonObject | UnsetType,
     json_schema(
-        description=f"free, at most {METADATA_BYTES} bytes; of a voice record `source`, `interrupted`, `interrupt_timestamp` and `original`"
+        description=f"free, at most {METADATA_BYTES} bytes; in a voice record `source`, `interrupted`, `interrupt_timestamp` and `original`"
         " are checked"
     ),
 ]
-TurnId = Annotated[int, json_schema(description="which turn it belongs to", minimum=0)]
+TurnId = Annotated[int, json_schema(description="the turn that it belongs to", minimum=0)]
 Importance = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 1})]
-Agent = Annotated[str | UnsetType, json_schema(description="who wrote it")]
-Pinned = Annotated[bool | UnsetType, json_schema(description="never leaves the working set")]
+Agent = Annotated[str | UnsetType, json_schema(description="the agent that wrote it")]
+Pinned = Annotated[bool | UnsetType, json_schema(description="if true, it is never evicted from the working set")]
 
 
 class ChatMessage(Message, kw_only=True):
-    """A Chat Completions message; of a voice record also when it was said, in which turn, and how. Fields that are not named here are kept, and come back as they were sent."""
+    """A Chat Completions message, with time, turn and metadata if it is a voice record. Unknown fields are kept and returned unchanged."""
 
     timestamp: Time | UnsetType = UNSET
     turn_id: TurnId | UnsetType = UNSET
@@ -95,7 +95,7 @@ class ChatMessage(Message, kw_only=True):
 
 
 class NewMessage(ChatMessage, kw_only=True):
-    """A message to be written to a log, with what Holdfast should know of it. Fields that are not named here are kept, and come back as they were sent."""
+    """A message to be appended to a log, with Holdfast's own fields. Unknown fields are kept and returned unchanged."""
 
     agent: Agent = UNSET
     pinned: Pinned = UNSET
@@ -103,10 +103,10 @@ class NewMessage(ChatMessage, kw_only=True):
 
 
 class Entry(Message, kw_only=True):
-    """A message in a log, with all that is known of it. Fields that are not named here are kept, and come back as they were sent."""
+    """A message in a log, with all its fields. Unknown fields are kept and returned unchanged."""
 
     seq: Count
-    """Place in the log: from 0, gapless."""
+    """Position in the log, from 0 without gaps."""
     turn_id: TurnId
     timestamp: Time
     agent: Agent = UNSET
@@ -114,13 +114,13 @@ class Entry(Message, kw_only=True):
     pinned: Pinned = UNSET
     importance: Importance | UnsetType = UNSET
     tokens: Count
-    """The message's, o200k."""
+    """Tokens of the message, counted with o200k."""
     retired_by: Count | UnsetType = UNSET
-    """Seq of what took its place; only in answers with retired entries."""
+    """`seq` of the entry that replaced it; only in responses with retired entries."""
     erased: Literal[True] | UnsetType = UNSET
     """Its content was erased."""
     digest: str | UnsetType = UNSET
-    """Of an erased one, in an export with `digests`: what stands for what it said, hexadecimal."""
+    """Digest of the erased content, hexadecimal; only in an export with `digests`."""
 
 
 class Copy(Answer):
@@ -131,11 +131,11 @@ class Copy(Answer):
 
 
 class ErasedEntry(Entry, kw_only=True):
-    """What stays of an erased message."""
+    """An erased message, as it remains in the log."""
 
     deleted: Literal[True]
     copies: list[Copy]
-    """Where else it was erased: forks of the session, and sessions that it is a fork of."""
+    """Other places where it was erased: forks of the session, and the session that it was forked from."""
 
 
 MessageJson = Annotated[JsonObject, same_as(Message)]
@@ -159,7 +159,7 @@ SystemMessages = Annotated[
 
 
 class SessionUsage(Answer):
-    """Sums over the session's model calls."""
+    """Totals of the session's model calls."""
 
     calls: Count
     prompt_tokens: Count
@@ -174,34 +174,34 @@ class SessionObject(Answer, kw_only=True):
     object: Literal["session"] = "session"
     user_id: Id
     agent: str | None
-    """Who answers; null: the default."""
+    """The agent that answers; null: the default agent."""
     status: Literal["active", "closed"]
     version: Count
-    """Grows by one with every write to the session."""
+    """Incremented by every write to the session."""
     created_at: Time
     updated_at: Time
     ended_at: Time | None
     end_reason: EndReason | None
-    """Why it was closed."""
+    """The reason why it was closed."""
     ttl: Ttl
     turns: Count
-    """How many there were."""
+    """Number of turns so far."""
     message_count: Count
-    """Live messages."""
+    """Number of live messages."""
     tokens: Count
-    """Of the live messages, o200k."""
+    """Tokens of the live messages, counted with o200k."""
     bytes: Count
-    """Of all messages, retired ones too."""
+    """Size of all messages, including retired ones."""
     usage: SessionUsage
     system_messages: list[MessageJson]
     state: State
     metadata: Metadata
     damaged: list[str] | UnsetType = UNSET
-    """Only of a damaged session: fields that cannot be decoded; they are empty here."""
+    """Only for a damaged session: fields that cannot be decoded, and are empty here."""
 
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
-        """Show a session; `more` are fields of the subclass."""
+        """Create the object for a session; `more` has the fields of the subclass."""
         return cls.from_fields(
             session,
             message_count=session.messages,
@@ -216,32 +216,32 @@ class SessionObject(Answer, kw_only=True):
 
 
 class Medium(Answer, kw_only=True):
-    """A medium in a message; it travels inside of that."""
+    """A medium in a message; its data is inside the message."""
 
     seq: Count
-    """The message's place in the log."""
+    """`seq` of the message in the log."""
     part: Count
-    """Which part of its content."""
+    """Index of the part in the message's content."""
     type: str
-    """The part's."""
+    """Type of the part."""
     mime_type: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
     url: str | UnsetType = UNSET
-    """Where it lies, if that is elsewhere."""
+    """Link to the data, if it is stored elsewhere."""
     sha256: str | UnsetType = UNSET
-    """Of its data, hexadecimal; of what is no base64, `raw:` and that of the text."""
+    """SHA-256 of the data, hexadecimal; for data that is not base64, `raw:` and the hash of the text."""
     bytes: Count | UnsetType = UNSET
-    """Of its data."""
+    """Size of the data."""
     size: list[Count] | UnsetType = UNSET
-    """Of an image: width and height, pixels."""
+    """Width and height of an image in pixels."""
     frames: Count | UnsetType = UNSET
-    """Of a video that came as images: how many."""
+    """Number of frames of a video given as images."""
     fps: Any = UNSET
-    """Of such a video, as it came."""
+    """Of such a video, unchanged."""
     total_num_frames: Any = UNSET
-    """Of such a video, as it came."""
+    """Of such a video, unchanged."""
     sampled_indices: Any = UNSET
-    """Of such a video, as it came."""
+    """Of such a video, unchanged."""
 
 
 class ExportedCall(Answer, kw_only=True):
@@ -254,20 +254,20 @@ class ExportedCall(Answer, kw_only=True):
     cached_tokens: Count
     turn_id: Count
     through: Annotated[int, json_schema(minimum=-1)]
-    """Seq of the last message that its prompt was built from; -1: none."""
+    """`seq` of the last message that its prompt was built from; -1: none."""
     view: str
     """Key of the view that built its prompt."""
     hash: str
-    """Of the messages sent, hexadecimal."""
+    """Hash of the messages sent, hexadecimal."""
     build: str
-    """How its prompt was built, base64."""
+    """Opaque data on how its prompt was built, base64."""
 
 
-SchemaVersion = Annotated[int, json_schema(description="version of the export's form", minimum=1)]
+SchemaVersion = Annotated[int, json_schema(description="version of the export format", minimum=1)]
 
 
 class SessionExport(SessionObject, kw_only=True):
-    """A session whole, as `PUT /v1/sessions/{session_id}` takes it."""
+    """A complete session, as `PUT /v1/sessions/{session_id}` accepts it."""
 
     schema: SchemaVersion
     messages: list[EntryJson]
@@ -276,28 +276,28 @@ class SessionExport(SessionObject, kw_only=True):
     audios: list[Medium]
     files: list[Medium]
     artifacts: list[JsonObject]
-    """What there is of each: name, version, type, size, hash; the content is not part of it."""
+    """Name, version, type, size and hash of each artifact, without its content."""
     calls: list[ExportedCall] | UnsetType = UNSET
-    """With `calls=true` alone."""
+    """Only with `calls=true`."""
 
 
 ImportedMedium = Annotated[
     JsonObject | Annotated[str, json_schema(description="base64")],
-    json_schema(description="names its message by `seq`, or has frames"),
+    json_schema(description="refers to its message by `seq`, or has frames"),
 ]
 
 
 class SessionImport(OpenObject, kw_only=True):
-    """An export, a recording, or bare messages. Leading system messages are the session's, unless `system_messages` is given.
+    """An export, a recording, or bare messages. Leading system messages become the session's, unless `system_messages` is given.
 
-    Fields that are not named here are ignored.
+    Unknown fields are ignored.
     """
 
     schema: SchemaVersion | None = None
     id: NonEmpty | UnsetType = UNSET
-    """Unset: a new one is made."""
+    """If left out, a new id is created."""
     user_id: NonEmpty | UnsetType = UNSET
-    """Whose session; unset: `default`."""
+    """Owner of the session; `default` if left out."""
     agent: str | None = None
     """An agent of the configuration."""
     system_messages: SystemMessages = None
@@ -305,13 +305,13 @@ class SessionImport(OpenObject, kw_only=True):
     metadata: Metadata | None = None
     ttl: Ttl = None
     ended_at: Any = None
-    """Of an export, with `schema`: when it ended."""
+    """In an export, with `schema`: time of the end."""
     end_reason: Any = None
-    """Of an export, with `schema`: why it ended."""
+    """In an export, with `schema`: reason for the end."""
     messages: NewMessageList | UnsetType = UNSET
     contents: NewMessageList | UnsetType = UNSET
-    """The same list, as voice records name it."""
+    """The same list under the name that voice records use."""
     images: list[ImportedMedium] | UnsetType = UNSET
-    """Of an export; or as mistral.rs has them, one for each placeholder."""
+    """As in an export; or as in mistral.rs, one for each placeholder."""
     videos: list[ImportedMedium] | UnsetType = UNSET
-    """The same."""
+    """Like `images`."""

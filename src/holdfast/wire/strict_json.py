@@ -1,7 +1,8 @@
-"""Read JSON strictly, and times as people and clients write them.
+"""Strict parsing of JSON, and of times in the formats that people and clients use.
 
-JSON that two readers could understand differently, or that could be read and not be written again, is refused. It is bounded before it is
-decoded, because a few bytes of JSON become hundreds in memory. Times become milliseconds since the epoch.
+JSON that two parsers could read differently, or that could be read but not written again, is rejected. Its size is
+limited before it is decoded, because a few bytes of JSON become hundreds in memory. Times become milliseconds since the
+epoch.
 """
 
 from __future__ import annotations
@@ -17,39 +18,40 @@ from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import DEPTH, VALUES
 
 _decode = msgspec.json.Decoder().decode
-# A string, closed or not, is passed over in one match: so no text makes the search slow. What is left are values' marks.
+# A string, closed or not, is skipped in one match, so no input makes the search slow. The rest are the marks before values.
 _STRING_OR_MARK: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|([,\[{]++)', re.DOTALL)
 
 
-def decoded(body: bytes, *, what: str = "the body", values: int = VALUES) -> Any:
-    """The JSON in a body.
+def decode_json(body: bytes, *, what: str = "the body", values: int = VALUES) -> Any:
+    """Decode a JSON body.
 
     Args:
-        body: the text.
-        what: how it is called, for the error.
-        values: most values that it may have.
+        body: The encoded JSON.
+        what: Name of the body, for errors.
+        values: Maximum number of values in it.
 
     Raises:
-        InvalidRequest: no JSON, no UTF-8, nested deeper than `DEPTH`, a number that is none, a key twice in an object.
-        TooLarge: more than `values` values.
+        InvalidRequest: Invalid JSON or UTF-8, nesting deeper than `DEPTH`, a number out of range, or a duplicate key in
+            an object.
+        TooLarge: More than `values` values.
     """
     if not body.strip():
         raise InvalidRequest(f"{what} is empty: it must be JSON")
-    # Each value stands behind one of these marks, or is the whole; some of them may stand in texts.
+    # Each value but the outermost follows one of these marks; texts may contain further ones.
     if body.count(b",") + body.count(b"[") + body.count(b"{") >= values:
-        _count(body, what, values)
+        _check_count(body, what, values)
     try:
         data = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise InvalidRequest(f"{what} is not JSON: {exc}") from exc
-    colons = _colons(data, DEPTH)
-    # Every key has one colon behind it. One more than there are keys and colons in texts: a key was given twice.
+    colons = _count_colons(data, DEPTH)
+    # Every key is followed by one colon. More colons than keys and colons in texts mean that a key was given twice.
     if body.count(b":") != colons or b"\\u003" in body:
-        _refuse_doubled(body)
+        _reject_duplicate_key(body)
     return data
 
 
-def _count(body: bytes, what: str, most: int) -> None:
+def _check_count(body: bytes, what: str, most: int) -> None:
     values = 1
     for found in _STRING_OR_MARK.finditer(body):
         values += len(found[1] or b"")
@@ -57,37 +59,41 @@ def _count(body: bytes, what: str, most: int) -> None:
             raise TooLarge(f"{what} has more than {most} values")
 
 
-def _colons(data: Any, left: int) -> int:
-    """How many keys `data` has, and colons in its texts. Refuses what could be read, and not be passed on or written."""
+def _count_colons(data: Any, left: int) -> int:
+    """Return the number of keys in `data` plus the number of colons in its texts.
+
+    Raises:
+        InvalidRequest: A value could be read but not written again, or the data is nested too deeply.
+    """
     if isinstance(data, str):
         return data.count(":")
     if isinstance(data, int) and not -(2**63) <= data < 2**64:
-        raise InvalidRequest("the body holds a whole number of more than 64 bits")
+        raise InvalidRequest("the body contains a whole number of more than 64 bits")
     if not isinstance(data, dict | list):
         return 0
     if left == 0:
         raise InvalidRequest(f"the body is nested more than {DEPTH} deep")
-    # All texts of one object or list are counted at once: a loop in Python costs more than what it looks for.
+    # All texts of one object or list are counted at once, because a loop in Python would be slower.
     found, items = (len(data), data.values()) if isinstance(data, dict) else (0, data)
     texts = [item for item in items if type(item) is str]
     found += "".join(texts).count(":") + ("".join(data).count(":") if isinstance(data, dict) else 0)
     if len(texts) < len(data):
         for item in items:
             if type(item) is not str:
-                found += _colons(item, left - 1)
+                found += _count_colons(item, left - 1)
     return found
 
 
-def _refuse_doubled(body: bytes) -> None:
-    """Read the body once more, for the key that stands twice in one object."""
-    json.loads(body, object_pairs_hook=_once)
+def _reject_duplicate_key(body: bytes) -> None:
+    """Decode the body again to find the duplicate key, and reject it."""
+    json.loads(body, object_pairs_hook=_check_unique)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _check_unique(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
-            raise InvalidRequest(f"the key {key[:100]!r} stands twice in one object; send it once", param=key[:100])
+            raise InvalidRequest(f"the key {key[:100]!r} appears twice in one object; send it once", param=key[:100])
         seen.add(key)
 
 
@@ -96,20 +102,20 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,16}")
 _LONGEST: Final = 64
 
 
-def moment_of(given: str | int, name: str, zone: tzinfo = UTC) -> int:
-    """A time in milliseconds since the epoch.
+def parse_time(given: str | int, name: str, zone: tzinfo = UTC) -> int:
+    """Convert a time to milliseconds since the epoch.
 
-        >>> moment_of("2026-11-20", "since")
+        >>> parse_time("2026-11-20", "since")
         1795132800000
 
     Args:
-        given: milliseconds, as a number or in digits; a date, which begins at midnight; or date and time as RFC 3339 has them,
-            the offset left out where `zone` is meant.
-        name: of the parameter, for the error.
-        zone: see above.
+        given: Milliseconds, as a number or in digits; a date, which means midnight; or an RFC 3339 date and time, in
+            which the offset may be left out.
+        name: Name of the parameter, for errors.
+        zone: Time zone of dates and of times without an offset.
 
     Raises:
-        InvalidRequest: it is none of these.
+        InvalidRequest: The value has none of these forms.
     """
     if isinstance(given, int) and not isinstance(given, bool):
         return given
@@ -123,7 +129,5 @@ def moment_of(given: str | int, name: str, zone: tzinfo = UTC) -> int:
         if found is not None:
             local = found if found.tzinfo else found.replace(tzinfo=zone)
             return (local - _EPOCH) // timedelta(milliseconds=1)
-    message = (
-        f"{name} must be milliseconds since the epoch, a date like 2026-11-20, or date and time as RFC 3339 has them"
-    )
+    message = f"{name} must be milliseconds since the epoch, a date like 2026-11-20, or an RFC 3339 date and time"
     raise InvalidRequest(f"{message}, not {given!r:.80}", param=name)

@@ -1,7 +1,7 @@
-"""Agora's short-term memory records: the history of a session as voice agents keep it.
+"""Agora's short-term memory records: the history of a session in the format of voice agents.
 
-A record tells of an entry what was said, when, in which turn, by what it came, and where it was interrupted. What Holdfast notes
-in an entry's metadata for itself stays out of it.
+A record has an entry's text, time, turn, source, and the place of an interruption. Metadata that Holdfast uses itself
+is left out.
 """
 
 from __future__ import annotations
@@ -18,66 +18,67 @@ SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "user": ("message", "asr", "command"),
     "assistant": ("llm", "greeting", "llm_failure", "silence", "command"),
 }
-"""Where a message of a role can come from; the first where nothing else is recorded."""
+"""Possible sources of a message by role; the first one is used if none is recorded."""
 INTERRUPTABLE: Final = "interruptable"
-"""The metadata of an entry that may not be interrupted have it, false; it is no field of a record."""
+"""Metadata key that is false for an entry that may not be interrupted. Not part of a record."""
 INTERNAL: Final = frozenset({"preface", "returned", BRANCH, INTERRUPTABLE, JOINED, STANDING_FACTS, STEP})
-"""What Holdfast notes in metadata for itself."""
+"""Metadata keys that Holdfast uses itself."""
 _OF_A_CUT: Final = frozenset({"interrupted", "interrupt_timestamp", "original"})
 
 
-def contents(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The records of what user and assistant said to each other; no system messages, no tools."""
-    return [_record(entry) for entry in entries if _said(entry)]
+def make_records(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return the records of the conversation between user and assistant, without system messages and tools."""
+    return [_make_record(entry) for entry in entries if _is_spoken(entry)]
 
 
-def attributed(entries: Sequence[Entry], own: str | None) -> list[dict[str, Any]]:
-    """The same, with the name of the agent where another one spoke than the session's own."""
+def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[dict[str, Any]]:
+    """Return the same records, with the name of the agent where it is not the session's own."""
     return [
         record if entry.agent in (None, own) else {**record, "agent": entry.agent}
-        for entry, record in zip((entry for entry in entries if _said(entry)), contents(entries), strict=True)
+        for entry, record in zip((entry for entry in entries if _is_spoken(entry)), make_records(entries), strict=True)
     ]
 
 
-def plain(entries: Sequence[Entry]) -> list[dict[str, str]]:
-    """Role and content alone."""
-    return [{"role": entry.message.role, "content": entry.message.text} for entry in entries if _said(entry)]
+def make_plain_records(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """Return role and content only."""
+    return [{"role": entry.message.role, "content": entry.message.text} for entry in entries if _is_spoken(entry)]
 
 
-def metadata_of(entry: Entry) -> dict[str, Any]:
-    """The metadata of an entry's record: its source, whoever spoke, and how it was interrupted if it was.
+def make_metadata(entry: Entry) -> dict[str, Any]:
+    """Return the metadata of an entry's record: its source, the speaker, and the interruption, if any.
 
-    A reply that was cut while it was made, and of which nothing more is known, has said all that was made.
+    A reply that was cut off during generation, and of which nothing more is known, counts as heard as far as it was
+    generated.
     """
     known = entry.metadata or {}
-    told = {name: value for name, value in known.items() if name not in INTERNAL | _OF_A_CUT}
+    metadata = {name: value for name, value in known.items() if name not in INTERNAL | _OF_A_CUT}
     sources = SOURCES.get(entry.message.role, ())
     if sources:
-        told = {"source": sources[0], **told}
+        metadata = {"source": sources[0], **metadata}
     if known.get("interrupted") is True and entry.message.role == "assistant":
-        told["interrupted"] = True
-        told["interrupt_timestamp"] = known.get("interrupt_timestamp", entry.timestamp)
-        told["original"] = known.get("original", entry.message.text)
-    return told
+        metadata["interrupted"] = True
+        metadata["interrupt_timestamp"] = known.get("interrupt_timestamp", entry.timestamp)
+        metadata["original"] = known.get("original", entry.message.text)
+    return metadata
 
 
-def _said(entry: Entry) -> bool:
-    """Whether it has words of a user's or an assistant's: those beside tool calls were said, too.
+def _is_spoken(entry: Entry) -> bool:
+    """Return True if the entry has text of a user or an assistant, including text next to tool calls.
 
-    What an agent of a workflow said to those behind it was not.
+    Text that an agent of a workflow wrote for the following agents does not count.
     """
     if entry.message.tool_calls and STEP in (entry.metadata or {}):
         return False
     return entry.message.role in SOURCES and bool(entry.message.text.strip())
 
 
-def _record(entry: Entry) -> dict[str, Any]:
+def _make_record(entry: Entry) -> dict[str, Any]:
     return {
         "role": entry.message.role,
         "content": entry.message.text,
         "turn_id": entry.turn_id,
         "timestamp": entry.timestamp,
-        "metadata": metadata_of(entry),
+        "metadata": make_metadata(entry),
     }
 
 
@@ -85,10 +86,10 @@ def _record(entry: Entry) -> dict[str, Any]:
 
 
 def find_records(data: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the list of messages in an object, and its key: `messages`, or `contents` as `/history` and Agora name it.
+    """Return the list of messages in an object, and its key: `messages`, or `make_records` as in `/history` and at Agora.
 
     Raises:
-        InvalidRequest: it has both.
+        InvalidRequest: The object has both.
     """
     if data.get("contents") is None:
         return data.get("messages"), "messages"
@@ -97,16 +98,16 @@ def find_records(data: Mapping[str, Any]) -> tuple[Any, str]:
     return data["contents"], "contents"
 
 
-def checked_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """A message's metadata from outside, as a log has them: `interrupted: false` is left out.
+def check_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> dict[str, Any]:
+    """Return a message's metadata from outside in the form of a log, in which `interrupted: false` is left out.
 
     Args:
-        role: the message's.
-        metadata: an object.
-        where: the message's place, for the error.
+        role: Role of the message.
+        metadata: The metadata.
+        where: Position of the message, for errors.
 
     Raises:
-        InvalidMetadata: a source that such a message cannot have, or fields of an interruption that are none.
+        InvalidMetadata: Such a message cannot have this source, or the fields of the interruption are invalid.
     """
     place = f"{where}.metadata" if where else "metadata"
     if "source" in metadata:
@@ -115,22 +116,28 @@ def checked_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> di
         return metadata
     cut = metadata.get("interrupted", False)
     if not isinstance(cut, bool):
-        raise _wrong(f"{place}.interrupted", "true, or left out", cut)
+        raise _make_error(f"{place}.interrupted", "true, or left out", cut)
     if cut and role != "assistant":
-        said = f"{place}.interrupted: only an assistant's message is interrupted, not one of the role {_quoted(role)}"
-        raise InvalidMetadata(said, param=f"{place}.interrupted")
+        message = (
+            f"{place}.interrupted: only an assistant's message can be interrupted, not one with role {_quote(role)}"
+        )
+        raise InvalidMetadata(message, param=f"{place}.interrupted")
     _check_cut(metadata, place, cut=cut)
     return metadata if cut else {name: value for name, value in metadata.items() if name != "interrupted"}
 
 
 def check_source(role: Any, source: Any, where: str) -> None:
-    """Refuse a source that a message of `role` cannot have. Raises `InvalidMetadata`."""
+    """Reject a source that a message of `role` cannot have.
+
+    Raises:
+        InvalidMetadata: The source does not fit the role.
+    """
     known = SOURCES.get(role) if isinstance(role, str) else None
     if known is None:
-        said = f"{where}: a message of the role {_quoted(role)} has no source, only one of a user's or an assistant's"
-        raise InvalidMetadata(said, param=where)
+        message = f"{where}: a message with role {_quote(role)} cannot have a source; only messages of the user and the assistant can"
+        raise InvalidMetadata(message, param=where)
     if source not in known:
-        raise _wrong(where, f"one of {', '.join(known)} for the role {role}", source)
+        raise _make_error(where, f"one of {', '.join(known)} for the role {role}", source)
 
 
 def _check_cut(metadata: Mapping[str, Any], place: str, *, cut: bool) -> None:
@@ -141,15 +148,15 @@ def _check_cut(metadata: Mapping[str, Any], place: str, *, cut: bool) -> None:
         if name not in metadata:
             continue
         if not cut:
-            said = f"{place}.{name} stands there without interrupted: true; send both, or neither"
-            raise InvalidMetadata(said, param=f"{place}.{name}")
+            message = f"{place}.{name} requires interrupted: true; send both, or neither"
+            raise InvalidMetadata(message, param=f"{place}.{name}")
         if not fits(metadata[name]):
-            raise _wrong(f"{place}.{name}", words, metadata[name])
+            raise _make_error(f"{place}.{name}", words, metadata[name])
 
 
-def _wrong(param: str, words: str, value: Any) -> InvalidMetadata:
-    return InvalidMetadata(f"{param} must be {words}, not {_quoted(value)}", param=param)
+def _make_error(param: str, words: str, value: Any) -> InvalidMetadata:
+    return InvalidMetadata(f"{param} must be {words}, not {_quote(value)}", param=param)
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     return f"{value!r:.80}"

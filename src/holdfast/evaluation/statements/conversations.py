@@ -17,7 +17,7 @@ from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.limits import EVALUATION_FILE_BYTES
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
-from holdfast.wire.sendable import messages_of, own_of
+from holdfast.wire.sendable import get_own_fields, to_messages
 
 Kind = Literal[
     "instruction",
@@ -161,7 +161,7 @@ def _make_conversation(file: _File, where: str) -> Conversation:
     """Return a file's conversation. Raises `InvalidMessage`."""
     said = [{key: value for key, value in message.items() if key != "id"} for message in file.messages]
     try:
-        messages, fields = messages_of(said), own_of(said)
+        messages, fields = to_messages(said), get_own_fields(said)
     except (InvalidMessage, InvalidRequest) as exc:
         raise InvalidMessage(f"{where}: {exc}") from exc
     system, rest = split_system(messages)

@@ -13,10 +13,10 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
-from holdfast.wire.anthropic import message_groups, system_from
-from holdfast.wire.anthropic_replies import Event, ReplyEvents, message_of
-from holdfast.wire.anthropic_requests import fields_from
-from holdfast.wire.exports import record_fields
+from holdfast.wire.anthropic import parse_message_groups, parse_system
+from holdfast.wire.anthropic_replies import Event, ReplyEvents, make_message
+from holdfast.wire.anthropic_requests import parse_fields
+from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.voice import find_records
 
 PATH: Final = "/v1/messages"
@@ -50,18 +50,18 @@ class Messages:
     def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         """Parse a request. `max_tokens` is optional: the default is the model's own limit."""
         given, name = find_records(body)
-        system = system_from(body.get("system"))
-        groups = message_groups(given, name) if given else []
+        system = parse_system(body.get("system"))
+        groups = parse_message_groups(given, name) if given else []
         _check_messages(given or (), name)
         own = _record_fields(given or (), name, groups)
-        fields = fields_from(body)
+        fields = parse_fields(body)
         if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
             fields["betas"] = betas
         messages = [message for group in groups for message in group]
         return ParsedRequest(fields, [*system, *messages], ({},) * len(system) + own if own else (), api="anthropic")
 
     def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**message_of(completion), **session}
+        return {**make_message(completion), **session}
 
     def create_encoder(self, body: Mapping[str, Any]) -> MessageEvents:
         return MessageEvents()
@@ -74,7 +74,7 @@ def _record_fields(
     given: Sequence[Any], name: str, groups: Sequence[Sequence[ChatMessage]]
 ) -> tuple[Mapping[str, Any], ...]:
     """Return the fields of voice records for each message. Tool results get only time and turn."""
-    fields = record_fields(given, name)
+    fields = parse_record_fields(given, name)
     return tuple(
         {key: value for key, value in own.items() if key != "metadata" or message.role != "tool"}
         for own, group in zip(fields, groups, strict=False)
@@ -99,7 +99,7 @@ class MessageEvents:
         self._failed = False
 
     def chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
-        if (words := self._events.words(chunk)) is not None:
+        if (words := self._events.get_appended_text(chunk)) is not None:
             return _GROWN % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
         return _encode_events(self._events.add(chunk))

@@ -11,7 +11,7 @@ from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
 from holdfast.turns.reply_assembler import Progress
-from holdfast.wire.exports import record_fields
+from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.openai import messages_from
 from holdfast.wire.voice import find_records
 
@@ -27,7 +27,7 @@ class ChatCompletions:
         given, name = find_records(body)
         messages = messages_from(given, name) if given else []
         fields = {key: value for key, value in body.items() if key not in ("messages", "contents")}
-        return ParsedRequest(fields, messages, record_fields(given or (), name))
+        return ParsedRequest(fields, messages, parse_record_fields(given or (), name))
 
     def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         return {**completion, **session}
