@@ -294,7 +294,7 @@ async def test_a_receiver_that_is_gone_is_not_told_again(caplog: pytest.LogCaptu
         await told(session)
         assert len(receiver.bodies) == 1
     (record,) = caplog.records
-    assert record.message == "a webhook is gone, and is not told any more"
+    assert record.message == "a webhook answered 410 Gone and is not called any more"
     assert "sk-path-secret" not in str(vars(record))
 
 

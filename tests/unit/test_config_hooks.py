@@ -66,7 +66,7 @@ def test_transcripts_take_out_what_the_whole_does_unless_told_otherwise() -> Non
     [
         ("webhooks: [{url: 'https://x/'}]", "webhooks[0].secret", "missing"),
         ("webhooks: [{url: 'ftp://x/', secret: s}]", "webhooks[0].url", "must begin with http:// or https://"),
-        ("webhooks: [{url: 'https://x/', secret: 'whsec_?'}]", "webhooks[0].secret", "base64 is expected"),
+        ("webhooks: [{url: 'https://x/', secret: 'whsec_?'}]", "webhooks[0].secret", "must have base64 after"),
         (
             "webhooks: [{url: 'https://x/', secret: s, events: [idle]}]",
             "webhooks[0].events[0]",

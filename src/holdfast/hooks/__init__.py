@@ -1,7 +1,7 @@
-"""Hooks of the ends of sessions, and observers of what is written to them.
+"""Hooks for the ends of sessions, and observers of writes.
 
-registry          hooks and observers, and how writes reach them     webhook    a signed POST at an end
-transcripts       a JSON-lines file for each session                 workspace  a commit at an end
+registry          protocols and registration                         webhook    a signed POST when a session ends
+transcripts       a JSON-lines file for each session                 workspace  a commit when a session ends
 transcript_files  names, lines and locks of such files
 """
 

@@ -1,4 +1,4 @@
-"""Hooks of the ends of sessions and observers of writes: their protocols, their order, and the store that reports writes to observers."""
+"""Hooks for the ends of sessions and observers of writes: protocols, registration, and the store that reports writes to observers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 Change = Literal["annotated", "erased", "replaced", "deleted"]
-"""What becomes of something that was written: an entry's pin or importance, its content, a whole session, all of it."""
+"""A change of something already written: an entry's pin or importance, its content, a whole session, or the session's deletion."""
 
 
 class EndedSession:
-    """A session that has ended, still whole: what a hook is given.
+    """A session that has ended, with all of its data; passed to hooks.
 
     Attributes:
-        session: its own fields, under its own name also where it has given that up.
+        session: its own fields, with its own name even if it has given that up.
         reason: why it ended.
-        delivery_id: the same however often this hook is told of this end: whoever receives it twice knows by that.
+        delivery_id: the same for every attempt to notify this hook of this end, so that receivers can detect duplicates.
         ended_at: milliseconds since the epoch.
-        attempt: 1 for the first try.
+        attempt: 1 for the first attempt.
     """
 
     def __init__(self, store: Store, session: Session, ending: Ending) -> None:
@@ -45,12 +45,12 @@ class EndedSession:
 
     @property
     def tenant(self) -> str:
-        """Whose it is."""
+        """The session's tenant."""
         return self.session.tenant
 
     @property
     def user_id(self) -> str:
-        """Its owner."""
+        """The session's owner."""
         return self.session.user_id
 
     @property
@@ -59,12 +59,12 @@ class EndedSession:
         return self.session.id
 
     async def entries(self, *, start: int = 0, retired: bool = False, media: bool = False) -> AsyncIterator[Entry]:
-        """Its messages in order, from `seq` `start` on, read page by page.
+        """Yield the session's messages in order, from `seq` `start` on, reading page by page.
 
         Args:
-            start: the first one.
-            retired: those that left the live path too.
-            media: with the data of images and other media, which is read message by message; else a mark tells of them.
+            start: the first `seq`.
+            retired: include messages that left the live path.
+            media: include the data of images and other media, which are read message by message; otherwise a placeholder describes them.
         """
         while True:
             page = await self._store.entries(self._ref, start=start, limit=PAGE, retired=retired)
@@ -76,51 +76,51 @@ class EndedSession:
 
 
 class Hook(Protocol):
-    """Somebody who is told of ends, at least once each, and never again after a call that returned.
+    """A receiver of ends of sessions. It is called at least once for each end, and not again after a call that returned.
 
-    `name` is an identifier that stays the same from start to start: what is left to be told is recorded by it.
+    `name` is an identifier that must stay the same across restarts, since pending deliveries are recorded under it.
     """
 
     name: str
     reasons: frozenset[EndReason]
-    """The ends it is told of."""
+    """The reasons of ends that it is notified of."""
 
     async def __call__(self, ended: EndedSession) -> Any:
-        """Take note of an end. What it raises is recorded, and it is told again later."""
+        """Handle an end. An exception is recorded, and the hook is called again later."""
         ...
 
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A hook or observer that keeps something of sessions elsewhere, and gives it up when one is deleted."""
+    """A hook or observer that keeps copies of sessions elsewhere, and deletes them when a session is deleted."""
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Remove all that is kept of sessions of that name; how many files there were."""
+        """Delete all copies of sessions of that name; return the number of files deleted."""
         ...
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Remove all that is kept of a user's sessions, of whatever name, those that are gone included; how many files."""
+        """Delete all copies of a user's sessions of any name, including sessions that are gone; return the number of files deleted."""
         ...
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """Somebody who follows what is written to sessions, off a turn's path. `holdfast.hooks.registry` tells it."""
+    """A receiver of writes to sessions, outside of a turn's path. `ObservedStore` calls it."""
 
     def begin(self, store: Store) -> None:
-        """It is told from now on, of this store; in a running event loop. What cannot be used is told here, by raising."""
+        """Begin to observe this store, in a running event loop. Raises if the observer cannot be used."""
         ...
 
     def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
-        """Entries were written. Returns at once and never raises: what takes time is done later, in a task of its own."""
+        """Handle written entries. Must return at once and never raise; anything slow belongs in a task."""
         ...
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Something is about to change; `after_change` follows, unless the process ends before. As `on_append`."""
+        """Handle a change that is about to happen. `after_change` follows, unless the process ends before. The rules of `on_append` apply."""
         ...
 
     def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """It has changed, or that has failed: the store says which. As `on_append`."""
+        """Handle a change that happened or failed; the store shows which. The rules of `on_append` apply."""
         ...
 
     async def close(self) -> None:
@@ -129,14 +129,14 @@ class Observer(Protocol):
 
 
 HookFunction = Callable[[EndedSession, EndReason], Any]
-"""A function that is told: `make_callback_hook(session, reason)`, plain or async."""
+"""A function used as a hook: `callback(session, reason)`, plain or async."""
 F = TypeVar("F", bound=HookFunction)
 ENDS: Final[frozenset[EndReason]] = frozenset({"ttl", "cap", "delete", "close"})
-"""What a hook is told of unless it says otherwise: all but `shutdown`, which ends no session."""
+"""The default reasons of a hook: all but `shutdown`, which ends no session."""
 
 
 class CallbackHook:
-    """A function as a hook. A plain one is called in a thread; `anyio.from_thread.run` awaits from there.
+    """Wraps a function as a hook. A plain function runs in a thread, where `anyio.from_thread.run` can await coroutines.
 
     Args:
         function: called with the session and the reason.
@@ -150,7 +150,6 @@ class CallbackHook:
         self._function = function
 
     async def __call__(self, ended: EndedSession) -> None:
-        """See `Hook`."""
         if _is_async(self._function):
             await self._function(ended, ended.reason)
             return
@@ -165,65 +164,63 @@ class Hooks:
 
     def __init__(self) -> None:
         self._hooks: dict[str, Hook] = {}
-        self._heard: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._hooks)
 
     def add(self, hook: Hook) -> None:
-        """Tell `hook` of ends from now on, and of those of which it was still to be told.
+        """Register a hook. It is notified of ends from now on, and of earlier ones still pending for its name.
 
         Raises:
-            InvalidRequest: its name is none, or taken, or a reason is unknown; or there are too many.
+            InvalidRequest: its name is invalid or taken, a reason is unknown, or there are too many hooks.
         """
         _check_hook(getattr(hook, "name", None), getattr(hook, "reasons", ()))
         if hook.name in self._hooks:
-            raise InvalidRequest(
-                f"a hook {hook.name!r} is registered already: give this one another name", param="name"
-            )
+            raise InvalidRequest(f"a hook named {hook.name!r} is registered already: use another name", param="name")
         if len(self._hooks) == HOOKS:
-            raise InvalidRequest(f"there are {HOOKS} hooks already, which is as many as there may be", param="name")
+            raise InvalidRequest(f"there are {HOOKS} hooks already, which is the limit", param="name")
         self._hooks[hook.name] = hook
-        for heard in self._heard:
-            heard()
+        for listener in self._listeners:
+            listener()
 
     def get(self, name: str) -> Hook | None:
-        """The hook of that name."""
+        """Return the hook of that name; None if there is none."""
         return self._hooks.get(name)
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """Those that follow what is written, too."""
+        """The hooks that also observe writes."""
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Observer))
 
     @property
     def keepers(self) -> tuple[Keeper, ...]:
-        """Those that keep something of sessions elsewhere."""
+        """The hooks that keep copies of sessions elsewhere."""
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Keeper))
 
     def get_names_for(self, reason: EndReason) -> tuple[str, ...]:
-        """The names of those that are told of ends for that reason, in order."""
+        """Return the names of the hooks to notify of ends for that reason, in order."""
         return tuple(name for name, hook in self._hooks.items() if reason in hook.reasons)
 
-    def add_listener(self, heard: Callable[[], None]) -> None:
-        """Call `heard` whenever a hook has come."""
-        self._heard.append(heard)
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever a hook is added."""
+        self._listeners.append(listener)
 
 
 def make_callback_hook(function: HookFunction, name: str | None, reasons: Collection[EndReason]) -> CallbackHook:
-    """A function as a hook, under its qualified name unless another one is given.
+    """Wrap a function as a hook, named after the function unless a name is given.
 
     Raises:
-        InvalidRequest: it is no function of a session and a reason, or has no name of its own that could stay the same.
+        InvalidRequest: it is not a function of a session and a reason, or has no stable name of its own.
     """
     if not callable(function):
-        raise InvalidRequest(f"a hook is a function, not {type(function).__name__}", param="callback")
+        raise InvalidRequest(f"a hook must be a function, not {type(function).__name__}", param="callback")
     try:
         inspect.signature(function).bind(None, None)
     except TypeError as exc:
-        message = "a hook is called with two arguments, the session and the reason: this one cannot be"
+        message = "a hook must accept two arguments, the session and the reason"
         raise InvalidRequest(message, param="callback") from exc
-    except ValueError:  # a function of an extension, which does not tell
+    except ValueError:  # a function of a C extension, without a signature
         pass
     name = _derive_name(function) if name is None else name
     _check_hook(name, reasons)
@@ -234,7 +231,7 @@ def _derive_name(function: HookFunction) -> str:
     qualified = getattr(function, "__qualname__", None)
     if not isinstance(qualified, str) or "<lambda>" in qualified:
         raise InvalidRequest(
-            "this hook has no name of its own, by which what is left to be told could be recorded: give it one with name=",
+            "this hook has no stable name, under which pending deliveries could be recorded: give it one with name=",
             param="name",
         )
     return f"{getattr(function, '__module__', None) or ''}.{qualified}"
@@ -246,7 +243,7 @@ def _check_hook(name: object, reasons: Collection[object]) -> None:
     except UnicodeEncodeError:
         size = 0
     if not 0 < size <= ID_BYTES:
-        raise InvalidRequest(f"a hook's name has 1 to {ID_BYTES} bytes of Unicode", param="name")
+        raise InvalidRequest(f"a hook's name must have 1 to {ID_BYTES} bytes of valid Unicode", param="name")
     if isinstance(reasons, str) or not isinstance(reasons, Collection):
         raise InvalidRequest(f"reasons must be a list, not {type(reasons).__name__}", param="reasons")
     unknown = sorted(str(reason) for reason in reasons if reason not in get_args(EndReason))
@@ -259,21 +256,21 @@ def _is_async(function: Any) -> bool:
     function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # of an object that can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # for a callable object
 
 
 def describe_failure(error: BaseException) -> str:
-    """Why a hook failed, in short: what kind of error, and its words."""
+    """Return a short description of why a hook failed: the kind of error and its message."""
     words = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return " ".join(words.split())
 
 
 class ObservedStore(StoreWrapper):
-    """Tells observers what is written. They only take note of it: no write waits for them.
+    """Reports writes to observers. Observers only take note, so no write waits for them.
 
     Args:
         inner: the store.
-        observers: told in order, of every tenant's writes.
+        observers: called in order, for every tenant's writes.
     """
 
     def __init__(self, inner: Store, observers: Sequence[Observer]) -> None:
@@ -281,11 +278,10 @@ class ObservedStore(StoreWrapper):
         self._observers = tuple(observers)
 
     def wrap(self, inner: Store) -> Self:
-        """The same around another handle."""
+        """Return the same wrapper around another handle."""
         return type(self)(inner, self._observers)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """See `Store.append`."""
         appended = await self.inner.append(ref, write)
         # A retirement may come without an entry.
         if write.entries or write.retire_from is not None:
@@ -294,24 +290,20 @@ class ObservedStore(StoreWrapper):
         return appended
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        """See `Store.replace`."""
         with self._report_change(new.ref, "replaced"):
             return await self.inner.replace(new, entries, **more)
 
     async def annotate(self, ref: SessionRef, seq: int, **changes: Any) -> Entry:
-        """See `Store.annotate`."""
         with self._report_change(ref, "annotated"):
             return await self.inner.annotate(ref, seq, **changes)
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """See `Store.erase`."""
         with self._report_change(ref, "erased"):
             return await self.inner.erase(ref, seq, tokens=tokens)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> Removed | None:
-        """See `Store.remove`."""
         if ref.withdrawn:
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
         with self._report_change(ref, "deleted"):
@@ -319,7 +311,7 @@ class ObservedStore(StoreWrapper):
 
     @contextmanager
     def _report_change(self, ref: SessionRef, how: Change) -> Iterator[None]:
-        """Something that was written changes: told before it, since the process may end in between, and behind it."""
+        """Report a change before it happens, since the process may end in between, and again after it."""
         for observer in self._observers:
             observer.before_change(self.tenant, ref, how)
         try:
@@ -330,7 +322,7 @@ class ObservedStore(StoreWrapper):
 
 
 def observe_store(store: Store, observers: Sequence[Observer]) -> Store:
-    """The store, told of to observers; each of them may read from it from now on. The same store when there are none."""
+    """Return a store that reports writes to the observers, which may read from `store` from now on; `store` itself if there are none."""
     for observer in observers:
         observer.begin(store)
     return ObservedStore(store, observers) if observers else store  # type: ignore[abstract]  # the rest is passed on

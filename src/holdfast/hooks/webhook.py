@@ -1,8 +1,8 @@
 """A signed POST when a session ends: Agora's "agent history" notification, event 103.
 
-Signed three ways, each over the very bytes that are sent: `webhook-signature` as Standard Webhooks has it, `Agora-Signature-V2`
-(HMAC-SHA256), and `Agora-Signature` (HMAC-SHA1) where that is asked for. `noticeId` is the id of the delivery, the same each time it
-is tried: receivers dedupe by it.
+There are up to three signatures, each over the exact bytes that are sent: `webhook-signature` of Standard Webhooks,
+`Agora-Signature-V2` (HMAC-SHA256), and on request `Agora-Signature` (HMAC-SHA1). `noticeId` is the id of the delivery, the same for
+every attempt, so that receivers can drop duplicates.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from holdfast.wire.voice import make_records
 
 _log = logging.getLogger("holdfast.webhook")
 PRODUCT_ID: Final = 17
-"""Agora's number for conversational AI."""
+"""Agora's product number for conversational AI."""
 AGENT_HISTORY: Final = 103
 TIMEOUT: Final = 10.0
-"""Seconds that a receiver has, as Agora gives it."""
+"""Seconds that a receiver has, the same as with Agora."""
 GONE: Final = 410
 PREFIX: Final = "whsec_"
 _BATCH: Final = 1000
@@ -47,25 +47,25 @@ _OWN: Final = frozenset(
 
 
 class Webhook:
-    """Posts what was said in a session to a URL when it ends: `Holdfast(hooks=[Webhook(url, secret)])`.
+    """Posts the messages of a session to a URL when it ends: `Holdfast(hooks=[Webhook(url, secret)])`.
 
-    Whatever is no 2xx within the timeout is a failure, a redirect too, and is tried again at growing intervals. A receiver that
-    answers 410 is not asked again until the next start.
+    Any response but a 2xx within the timeout is a failure, including a redirect, and is retried with growing pauses. A receiver that
+    answers 410 is not called again until the next start.
 
     Args:
         url: `http://` or `https://`.
-        secret: what signatures are made with; `whsec_` and base64 as Standard Webhooks has it, or any text.
-        events: the ends it is told of.
+        secret: the key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any text.
+        events: the reasons of ends to notify of.
         include_sha1: whether to send `Agora-Signature`, for receivers that know no other.
         timeout: seconds for the whole call.
-        max_history: at most so many messages, the newest; None: all of them.
-        headers: sent besides.
-        name: by which what is left to be told is recorded; the URL's digest unless given.
-        redactor: takes secrets out of what is sent; None: it is sent as it is stored.
+        max_history: maximum number of messages, the newest; None: all of them.
+        headers: further headers to send.
+        name: identifies the hook in recorded deliveries; by default a digest of the URL.
+        redactor: removes secrets from what is sent; None: messages are sent as stored.
         clock: milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: the URL, the secret, a header or a number is not one.
+        InvalidRequest: the URL, the secret, a header or a number is invalid.
     """
 
     def __init__(
@@ -100,20 +100,20 @@ class Webhook:
         return f"Webhook(at {self._where!r})"
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Tell the receiver of an end.
+        """Send the notification of an end.
 
         Raises:
-            HookFailed: it did not take it; with `retry_after` where it said when to come again.
+            HookFailed: the receiver did not accept it; with `retry_after` if it said when to try again.
         """
         if self._gone:
             return
-        said, truncated = await self._collect_messages(ended)
-        body = await anyio.to_thread.run_sync(partial(self._build_body, ended, said, truncated=truncated))
+        messages, truncated = await self._collect_messages(ended)
+        body = await anyio.to_thread.run_sync(partial(self._build_body, ended, messages, truncated=truncated))
         status, response = await self._post(body, self._build_headers(body, ended.delivery_id))
         if status == GONE:
             self._gone = True
             fields = {"webhook": self._where, "status": status}
-            _log.error("a webhook is gone, and is not told any more", extra={"fields": fields})
+            _log.error("a webhook answered 410 Gone and is not called any more", extra={"fields": fields})
         elif not 200 <= status < 300:
             wait = retry_after(response, now=self._clock() / 1000)
             raise HookFailed(f"{self._where} answered {status}", retry_after=wait)
@@ -121,27 +121,27 @@ class Webhook:
     # -- what is sent --------------------------------------------------------
 
     async def _collect_messages(self, ended: EndedSession) -> tuple[list[bytes], bool]:
-        """The newest messages that may be sent, as JSON, and whether there were more than there is room for."""
-        said: deque[bytes] = deque()
+        """Return the newest messages that may be sent, as JSON, and True if some were dropped for the size limit."""
+        messages: deque[bytes] = deque()
         page: list[Entry] = []
         size, truncated = 0, False
 
-        async def take() -> None:
+        async def add_page() -> None:
             nonlocal size, truncated
             for record in await anyio.to_thread.run_sync(self._encode_records, page):
-                said.append(record)
+                messages.append(record)
                 size += len(record) + 1
-                while (over := size > WEBHOOK_BYTES) or (self._max_history and len(said) > self._max_history):
-                    size -= len(said.popleft()) + 1
+                while (over := size > WEBHOOK_BYTES) or (self._max_history and len(messages) > self._max_history):
+                    size -= len(messages.popleft()) + 1
                     truncated = truncated or over
 
         async for entry in ended.entries():
             page.append(entry)
             if len(page) == _BATCH:
-                await take()
+                await add_page()
                 page = []
-        await take()
-        return list(said), truncated
+        await add_page()
+        return list(messages), truncated
 
     def _encode_records(self, entries: list[Entry]) -> list[bytes]:
         records = make_records(entries)
@@ -149,7 +149,7 @@ class Webhook:
             records = [self._redactor.redacted_value(record) for record in records]
         return [msgspec.json.encode(record) for record in records]
 
-    def _build_body(self, ended: EndedSession, said: list[bytes], *, truncated: bool) -> bytes:
+    def _build_body(self, ended: EndedSession, messages: list[bytes], *, truncated: bool) -> bytes:
         session = ended.session
         payload = {
             "agent_id": session.id,
@@ -164,7 +164,7 @@ class Webhook:
             "user_id": session.user_id,
             "reason": ended.reason,
             **({"is_truncated": True} if truncated else {}),
-            "contents": msgspec.Raw(b"[" + b",".join(said) + b"]"),
+            "contents": msgspec.Raw(b"[" + b",".join(messages) + b"]"),
         }
         notice = {
             "noticeId": ended.delivery_id,
@@ -177,7 +177,7 @@ class Webhook:
         return msgspec.json.encode(notice)
 
     def _build_headers(self, body: bytes, delivery_id: str) -> dict[str, str]:
-        """The headers of a call: whoever has the secret can tell that it is ours, and of now."""
+        """Return the headers of a call. The signatures prove to a receiver with the secret that the call is from here, and recent."""
         timestamp = str(self._clock() // 1000)
         plain, standard = self._keys
         signed = hmac.digest(standard, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
@@ -193,12 +193,12 @@ class Webhook:
         return headers | ({"agora-signature": hmac.digest(plain, body, "sha1").hex()} if self._sha1 else {})
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
-        """The status and headers of the answer; nobody reads its body."""
+        """Send the body; return status and headers of the response. Its body is not read."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout)
         try:
-            # One for each call: they are rare, and receivers many.
+            # A client per call, since calls are rare and receivers many.
             async with (
                 aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as client,
                 client.post(
@@ -213,21 +213,21 @@ class Webhook:
                 return response.status, {key.lower(): value for key, value in response.headers.items()}
         except TimeoutError as exc:
             raise HookFailed(f"{self._where} did not answer within {self._timeout:g} s") from exc
-        except aiohttp.InvalidURL:  # it quotes the URL
-            raise HookFailed(f"{self._where} could not be reached: its URL is none") from None
+        except aiohttp.InvalidURL:  # its message quotes the URL, which may have a secret
+            raise HookFailed(f"{self._where} could not be reached: its URL is invalid") from None
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise HookFailed(f"{self._where} could not be reached: {type(exc).__name__}") from exc
 
 
 def parse_secret(secret: str) -> tuple[bytes, bytes]:
-    """The keys that are in a secret: the text itself, and what Standard Webhooks makes of it.
+    """Return the keys in a secret: the text itself, and the decoded key of Standard Webhooks.
 
     Raises:
-        InvalidRequest: it is empty, or no base64 stands behind `whsec_`.
+        InvalidRequest: it is empty, or `whsec_` is not followed by base64.
     """
     plain = secret.encode()
     if not plain:
-        raise InvalidRequest("secret must not be empty: nobody could tell who posts", param="secret")
+        raise InvalidRequest("secret must not be empty: receivers could not verify the sender", param="secret")
     if not secret.startswith(PREFIX):
         return plain, plain
     try:
@@ -235,12 +235,12 @@ def parse_secret(secret: str) -> tuple[bytes, bytes]:
     except (binascii.Error, ValueError):
         decoded = b""
     if not decoded:
-        raise InvalidRequest(f"secret: base64 is expected behind {PREFIX}", param="secret") from None
+        raise InvalidRequest(f"secret must have base64 after {PREFIX}", param="secret") from None
     return plain, decoded
 
 
 def _parse_url(url: str) -> tuple[str, str]:
-    """The URL, and what may be told of it: a path or a query may be a secret. Raises `InvalidRequest`."""
+    """Return the URL, and the part of it that may be logged: path and query may be secret. Raises `InvalidRequest`."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -254,7 +254,7 @@ def _parse_url(url: str) -> tuple[str, str]:
 
 
 def _read_agora_fields(session: Session) -> dict[str, Any]:
-    """What Agora's payload has besides, where the session says it: the agent's name, channel and labels."""
+    """Return optional fields of Agora's payload, as far as the session has them: the agent's name, channel and labels."""
     channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
     found: dict[str, Any] = {"name": session.agent} if session.agent else {}
     if isinstance(channel, str):

@@ -1,4 +1,4 @@
-"""A commit of an agent's workspace at the end of each of its sessions."""
+"""A hook that commits an agent's workspace at the end of each of its sessions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NAME: Final = "workspace_git"
 
 
 class WorkspaceGit:
-    """A hook: commits what the workspace of a session's agent holds when the session ends. See docs/workspace.md.
+    """A hook that commits the workspace of a session's agent when the session ends. See docs/workspace.md.
 
-    Told of an end twice it commits nothing twice: there is nothing left to commit. What only somebody who works at the machine can
-    mend (there is no git, a secret is in the way) is logged, and the end counts as told: else a deleted session would wait for it.
+    A repeated notification commits nothing, since nothing is left to commit. A problem that only an administrator can solve (git is
+    missing, a secret is in the way) is logged, and the end counts as delivered: otherwise a deleted session would wait for it.
 
     Args:
-        workspaces: where they are.
+        workspaces: finds an agent's workspace.
     """
 
     name = NAME
@@ -37,19 +37,19 @@ class WorkspaceGit:
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces
-        self._said = False
+        self._has_warned = False
 
     async def __call__(self, ended: EndedSession) -> None:
-        """See `Hook`. Raises `HookFailed` where it may be otherwise later."""
+        """Commit the workspace. Raises `HookFailed` if another attempt may succeed."""
         session = ended.session
         workspace = self._workspaces.workspace(session.tenant, session.agent)
-        told = {"session": session.id, "agent": workspace.agent, "user": session.user_id, "reason": ended.reason}
+        details = {"session": session.id, "agent": workspace.agent, "user": session.user_id, "reason": ended.reason}
         try:
-            await workspace.commit(f"session-close: {session.id}", format_fields(told))
+            await workspace.commit(f"session-close: {session.id}", format_fields(details))
         except GitMissing as exc:
-            if not self._said:
-                self._said = True
-                _log.warning("workspaces are not committed at the end of sessions: %s", exc)
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("workspaces are not committed when sessions end: %s", exc)
         except (SecretBlocked, TooLarge, WorkspaceUnusable) as exc:
             about = {"agent": workspace.agent, "session_id": session.id, "error": exc.code}
             _log.warning("a workspace was not committed: %s", exc, extra={"fields": about})
