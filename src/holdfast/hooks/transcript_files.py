@@ -1,12 +1,12 @@
-"""Transcript files: their names, their lines, and how one is locked, grows or is replaced. Not async.
+"""Transcript files: their names, their lines, and how a file is locked, extended or replaced. Not async.
 
     {"type":"session","version":1,"timestamp":…,"id":…,"agent_id":…,"source_plugin":"holdfast", …}
     {"type":"entry","timestamp":…,"role":…,"content":…,"message_id"?,"source_plugin"?,"sender_id"?, …}
     {"type":"retired","from":3,"by":7}
 
-Fields at the trailing `…` are Holdfast's own and let a session be restored unchanged. A content in parts is in `parts`, its words in
-`content`. Fields of a message that have the name of a line's own are in `extra`. Entries do not say that they were retired: a line
-says so of all from `from` on that were on the live path, before the entry `by`.
+Fields at the trailing `…` are Holdfast's own and let a session be restored unchanged. A content in parts is stored in `parts`, and its text
+in `content`. Fields of a message that have the name of a line's own field are in `extra`. Lines of entries do not say that the entry was
+retired: a separate line says it of all live entries from `from` on, and comes before the line of the entry `by`.
 
 Each session has a file name that no other session has, on any file system. The writing process holds a lock on the file, which ends with the
 process. A file only grows, or is replaced by another one.
@@ -32,16 +32,16 @@ from holdfast.wire.exports import Imported, parse_export, parse_old_fields, pars
 from holdfast.wire.openai import entry_to, message_from, message_to
 
 DEFAULT: Final = "default"
-"""The tenant and the user whose sessions' files are called as the sessions are."""
+"""The tenant and the user whose sessions' files have the plain session id as their name."""
 SUFFIX: Final = ".jsonl"
 
 
 def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
-    """The name of a session's file: `<session id>.jsonl` where that is safe, else one with a digest that nobody else has.
+    """Return the name of a session's file: `<session id>.jsonl` if that is safe, else a unique name with a digest.
 
-    >>> file_name("default", "default", "support-42")
+    >>> make_file_name("default", "default", "support-42")
     'support-42.jsonl'
-    >>> file_name("default", "ada", "../Support 42")
+    >>> make_file_name("default", "ada", "../Support 42")
     '---support-42~3862ca8b0646b105cf4b26b0f0cb509ca0c8c512.jsonl'
     """
     if tenant == user_id == DEFAULT and is_safe_name(session_id):
@@ -50,14 +50,14 @@ def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
 
 
 def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
-    """Where a file goes whose session has given up its name to another one.
+    """Return the new name of a file whose session has given up its name to another one.
 
     Args:
-        name: the file's, so far.
-        created_at: when its session was made, milliseconds since the epoch.
-        number: above 1, where that name is taken.
+        name: the file's present name.
+        created_at: when its session was created, milliseconds since the epoch.
+        number: above 1 if that name is taken.
 
-    >>> earlier_name("support-42.jsonl", 1760000000000)
+    >>> make_earlier_name("support-42.jsonl", 1760000000000)
     'support-42@1760000000000.jsonl'
     """
     again = "" if number == 1 else f"-{number}"
@@ -65,9 +65,9 @@ def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
 
 
 def derive_session_id(name: str, session_id: str) -> str:
-    """The id under which the session of a file is put up again: of one that gave up its name to another, a new one.
+    """Return the id under which the session of a file is imported: a new one if it gave up its name to another session.
 
-    >>> earlier_id("support-42.jsonl", "support-42"), earlier_id("support-42@1760000000000.jsonl", "support-42")
+    >>> derive_session_id("support-42.jsonl", "support-42"), derive_session_id("support-42@1760000000000.jsonl", "support-42")
     ('support-42', 'support-42@1760000000000')
     """
     _, at, moment = name.removesuffix(SUFFIX).rpartition("@")
@@ -75,7 +75,7 @@ def derive_session_id(name: str, session_id: str) -> str:
 
 
 def make_earlier_pattern(name: str) -> str:
-    """The pattern of all names that `make_earlier_name` makes of one."""
+    """Return a glob pattern for all names that `make_earlier_name` makes of a name."""
     return f"{name.removesuffix(SUFFIX)}@*{SUFFIX}"
 
 
@@ -84,39 +84,39 @@ SOURCE: Final = "holdfast"
 RETIRED: Final = b'{"type":"retired"'
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = 10**11
-"""A number below it is taken for seconds since the epoch, from it on for milliseconds."""
+"""A smaller number is read as seconds since the epoch, others as milliseconds."""
 _FROM_METADATA: Final = {"message_id": "message_id", "source_plugin": "source_plugin", "sender_id": "user"}
-"""Fields of a line that tell what stands under another name in an entry's metadata."""
+"""Fields of a line, and the metadata keys that they are copied from."""
 _LINE_FIELDS: Final = frozenset({"type", "parts", "extra", "erased", *_FROM_METADATA})
 _NO_TEXT: Final = frozenset(
     {"type", "role", "tool_call_id", "timestamp", "seq", "turn_id", "tokens", "importance", "pinned"}
 )
-"""Fields of an entry's line that hold no text of anybody's."""
+"""Fields of an entry's line that never contain text from users or models."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Retirement(NamedTuple):
-    """That entries left the live path."""
+    """Records that entries left the live path."""
 
     first: int
     """`seq` of the first one."""
     by: int
-    """`seq` of the entry that took their place, or will."""
+    """`seq` of the entry that replaced them, or will."""
 
 
-# -- out ---------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------
 
 
 def encode_header_start(session: Session) -> bytes:
-    """How the first line of a session's file begins, and that of no later session of the name."""
+    """Return the bytes that the file of this session begins with, and that of no later session of the name."""
     return (
         _encode({"type": "session", "version": VERSION, "timestamp": format_timestamp(session.created_at)})[:-1] + b","
     )
 
 
 def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
-    """The first line of a session's file: the session without its log."""
+    """Return the first line of a session's file: the session without its log."""
     data = {
         "type": "session",
         "version": VERSION,
@@ -132,13 +132,13 @@ def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
         "state": session.state,
         "metadata": session.metadata,
     }
-    told = redactor.redacted_value(more, media=True) if redactor else more
+    fields = redactor.redacted_value(more, media=True) if redactor else more
     ttl = {} if session.ttl is None else {"ttl": session.ttl}
-    return _encode({**data, **told, **ttl}) + b"\n"
+    return _encode({**data, **fields, **ttl}) + b"\n"
 
 
 def encode_entry(entry: Entry, redactor: Redactor | None = None) -> bytes:
-    """An entry's line."""
+    """Return an entry's line."""
     data = entry_to(entry)
     data.pop("retired_by", None)
     extra = {name: data.pop(name) for name in entry.message.extra if name in _LINE_FIELDS}
@@ -155,43 +155,43 @@ def encode_entry(entry: Entry, redactor: Redactor | None = None) -> bytes:
 
 
 def encode_retirement(retired: Retirement) -> bytes:
-    """The line that says that entries left the live path."""
+    """Return the line that records a retirement."""
     return _encode({"type": "retired", "from": retired.first, "by": retired.by}) + b"\n"
 
 
 class RetirementTracker:
-    """Goes through a log's entries in order, retired ones included, and notices where some were retired.
+    """Follows a log's entries in order, retired ones included, and reports retirements at the place where their line belongs.
 
     Args:
-        before: entries before the first one that is walked over, the last one first; as many as were retired by later ones.
-        told: what is known of retirements by entries that come.
+        before: entries before the first one to follow, the last one first, as far back as later entries have retired them.
+        known: a retirement by a later entry that the file records already.
     """
 
-    def __init__(self, before: Iterable[Entry] = (), told: Retirement | None = None) -> None:
-        self._told = told
+    def __init__(self, before: Iterable[Entry] = (), known: Retirement | None = None) -> None:
+        self._known = known
         self._first: dict[int, int] = {}
         for entry in before:
             if entry.retired_by is not None:
                 self._first[entry.retired_by] = entry.seq
 
     def track(self, entry: Entry) -> Iterator[Retirement]:
-        """What is to be said before an entry."""
+        """Yield the retirements whose lines come before an entry, and note the entry's own retirement."""
         yield from self.list_before(entry.seq)
         if entry.retired_by is not None:
             self._first.setdefault(entry.retired_by, entry.seq)
 
     def list_before(self, next_seq: int) -> Iterator[Retirement]:
-        """What is to be said before an entry that is still to come, if there is one."""
+        """Yield the retirement whose line comes before the entry `next_seq`, if there is one."""
         first = self._first.pop(next_seq, None)
-        known = self._told.first if self._told and self._told.by == next_seq else None
+        known = self._known.first if self._known and self._known.by == next_seq else None
         if first is not None and (known is None or first < known):
             yield Retirement(first, next_seq)
 
 
 def format_timestamp(timestamp: int) -> str | int:
-    """Milliseconds since the epoch as RFC 3339, UTC; as they are where that has no such year.
+    """Format milliseconds since the epoch as RFC 3339 in UTC; return them unchanged if their year is out of range.
 
-    >>> moment(1760000000123)
+    >>> format_timestamp(1760000000123)
     '2025-10-09T08:53:20.123Z'
     """
     try:
@@ -201,16 +201,16 @@ def format_timestamp(timestamp: int) -> str | int:
 
 
 def _redact_fields(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """A line's fields without secrets; the arguments of calls are JSON inside of JSON."""
-    told = {}
+    """Return a line's fields without secrets. The arguments of calls are JSON within JSON."""
+    redacted = {}
     for name, value in data.items():
         if name in _NO_TEXT:
-            told[name] = value
+            redacted[name] = value
         elif name == "tool_calls":
-            told[name] = [_redact_call(call, redactor) for call in value]
+            redacted[name] = [_redact_call(call, redactor) for call in value]
         else:
-            told[name] = redactor.redacted_value(value, name=name, media=True)
-    return told
+            redacted[name] = redactor.redacted_value(value, name=name, media=True)
+    return redacted
 
 
 def _redact_call(call: Any, redactor: Redactor) -> Any:
@@ -220,15 +220,15 @@ def _redact_call(call: Any, redactor: Redactor) -> Any:
     rest = {name: value for name, value in call.items() if name not in {"id", "function"}}
     arguments = redactor.redacted_json(inside["arguments"])
     more = {name: value for name, value in inside.items() if name != "arguments"}
-    told = {**redactor.redacted_value(more), "arguments": arguments}
-    return {"id": call["id"], **redactor.redacted_value(rest), "function": told}
+    function = {**redactor.redacted_value(more), "arguments": arguments}
+    return {"id": call["id"], **redactor.redacted_value(rest), "function": function}
 
 
-# -- in ----------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The object in a line of a transcript; None when it is none."""
+    """Return the object in a line of a transcript; None if the line is invalid."""
     if len(line) > RECORDING_LINE_BYTES:
         return None
     try:
@@ -244,9 +244,9 @@ def _is_retirement(data: Mapping[str, Any]) -> bool:
 
 
 def parse_timestamp(value: Any) -> int | None:
-    """A line's time in milliseconds since the epoch: written as RFC 3339, milliseconds or seconds; None: it is none.
+    """Return a line's time in milliseconds since the epoch, from RFC 3339, milliseconds or seconds; None if it is none of these.
 
-    >>> timestamp_of("2025-10-09T08:53:20.123Z"), timestamp_of(1760000000), timestamp_of("soon")
+    >>> parse_timestamp("2025-10-09T08:53:20.123Z"), parse_timestamp(1760000000), parse_timestamp("soon")
     (1760000000123, 1760000000000, None)
     """
     if isinstance(value, bool) or value is None:
@@ -266,23 +266,23 @@ def parse_timestamp(value: Any) -> int | None:
 
 
 class ParsedTranscript(NamedTuple):
-    """What a transcript says, and what in it could not be read."""
+    """The content of a transcript, and counts of what could not be read."""
 
     session: Imported
     tenant: str
-    """Whose session it was; empty where it does not say."""
+    """The tenant of the session; empty if the header does not say it."""
     last: int
-    """Time of its last message, or of the session where there is none; milliseconds since the epoch."""
+    """Time of the last message, or of the session if there is none, in milliseconds since the epoch."""
     retired: int
     """Entries that had left the live path."""
     unreadable: int
-    """Lines that are none."""
+    """Invalid lines."""
     blank: int
-    """Lines with nothing in them."""
+    """Empty lines."""
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a transcript; of one that is too long to be read only its beginning."""
+    """Yield the lines of a transcript; of a line that is too long, only its beginning."""
     while line := file.readline(RECORDING_LINE_BYTES + 1):
         part = line
         while part and not part.endswith(b"\n"):
@@ -291,15 +291,15 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_transcript(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> ParsedTranscript:
-    """The session in a transcript. What was retired is in it when the log is whole; else it is the live path alone.
+    """Return the session in a transcript, with retired entries if the log is complete, otherwise the live path alone.
 
     Args:
         lines: of one file.
-        session_id: where no header says it.
-        now: milliseconds since the epoch: when it is written to last, as far as a store is concerned.
+        session_id: used if the header has none.
+        now: milliseconds since the epoch; becomes the time of the session's last write in a store.
 
     Raises:
-        InvalidRequest: what its header says makes no session, or a later release wrote it.
+        InvalidRequest: the header does not describe a valid session, or a later release wrote the file.
     """
     header: dict[str, Any] = {}
     entries: list[dict[str, Any]] = []
@@ -333,10 +333,10 @@ def _mark_retired(entries: Iterable[dict[str, Any]], data: Mapping[str, Any]) ->
 
 
 def _to_export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], session_id: str) -> dict[str, Any]:
-    """A transcript as an export says it."""
+    """Return a transcript in the format of an export."""
     version = header.get("version", VERSION)
     if version != VERSION:
-        raise InvalidRequest(f"version is {version!r:.80}: this release reads transcripts of version {VERSION}")
+        raise InvalidRequest(f"version is {version!r:.80}, but this release reads transcripts of version {VERSION}")
     data = {name: header.get(name) for name in ("id", "user_id", "system_messages", "state", "metadata", "ttl")}
     data |= {"id": data["id"] or session_id, "agent": header.get("agent_id") or None}
     created_at = parse_timestamp(header.get("timestamp"))
@@ -345,7 +345,7 @@ def _to_export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], 
 
 
 def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry's line as a message with Holdfast's own fields."""
+    """Return an entry's line as a message with Holdfast's own fields."""
     message = {name: value for name, value in data.items() if name not in _LINE_FIELDS}
     message |= data["extra"] if isinstance(data.get("extra"), dict) else {}
     if isinstance(data.get("parts"), list):
@@ -355,7 +355,7 @@ def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
         found = {of: data[name] for name, of in _FROM_METADATA.items() if isinstance(data.get(name), str)}
         message |= {"metadata": found} if found else {}
     if data.get("role") == "tool" and not data.get("tool_call_id"):
-        # Others do not say which call a result answers; without one it is no message.
+        # Other writers do not say which call a result answers, but a tool message needs a call id.
         message["tool_call_id"] = str(data.get("message_id") or "unknown")
     return message
 
@@ -377,22 +377,22 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(o
 
 
 class TranscriptEnd(NamedTuple):
-    """Where a transcript ends."""
+    """The end of a transcript."""
 
     seq: int = -1
-    """Of the last entry; -1 where there is none."""
+    """`seq` of the last entry; -1 if there is none."""
     entry: dict[str, Any] | None = None
-    """That entry's line."""
+    """The line of that entry."""
     retired: Retirement | None = None
-    """What is said behind it: the earliest one, where there are several."""
+    """The retirement recorded after it; the earliest one if there are several."""
 
 
 class UnexpectedContent(Exception):
-    """The file is not the session's, or damaged."""
+    """The file belongs to another session, or is damaged."""
 
 
 class TranscriptFile:
-    """A transcript that is open and locked. Close it soon: others wait for it.
+    """A transcript that is open and locked. Close it soon, since others wait for it.
 
     Attributes:
         path: where it is.
@@ -404,7 +404,7 @@ class TranscriptFile:
 
     @classmethod
     def open_locked(cls, path: Path) -> Self | None:
-        """The file at `path`, made if there is none; None while somebody else has it. Raises `OSError`."""
+        """Open the file at `path`, creating it if there is none; None if another process or task has it. Raises `OSError`."""
         try:
             descriptor = os.open(path, _FLAGS, 0o600)
         except FileNotFoundError:
@@ -421,25 +421,25 @@ class TranscriptFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Let others have it; a file with nothing in it goes."""
+        """Unlock the file; delete it if it is empty."""
         try:
             if self.size == 0 and _is_at(self.path, self._file):
                 self.path.unlink(missing_ok=True)
         finally:
             os.close(self._file)
 
-    def end(self, start: bytes) -> TranscriptEnd | None:
-        """Where it ends, found from its last lines alone; None where it is empty. A line that was not written to its end is cut off.
+    def find_end(self, start: bytes) -> TranscriptEnd | None:
+        """Find the end of the transcript by reading only the last lines; None if it is empty. Cut off an unfinished last line.
 
         Args:
             start: how the session's file begins.
 
         Raises:
-            Strange: it begins otherwise, or its end makes no sense.
+            UnexpectedContent: it begins otherwise, or its end makes no sense.
         """
         end = self._measure_whole_lines()
         if end < self.size:
@@ -463,46 +463,46 @@ class TranscriptFile:
         raise UnexpectedContent
 
     def append(self, data: bytes) -> None:
-        """Write behind its end."""
+        """Append to the file."""
         _write(self._file, data, self.size)
 
     def sync(self) -> None:
-        """Return when what was written survives the machine."""
+        """Return once everything written survives a power loss."""
         os.fsync(self._file)
 
     def has_start(self, start: bytes) -> bool:
-        """Whether it is the session's whose file begins so, or nobody's yet."""
+        """Return True if the file begins with `start`, as far as it goes; an empty file does."""
         there = os.pread(self._file, len(start), 0)
         return start.startswith(there)
 
-    def created_at(self) -> int:
-        """When the session was made that it is of, by its first line; 0 where that does not say. Milliseconds since the epoch."""
+    def read_created_at(self) -> int:
+        """Return when the file's session was created, by its first line, in milliseconds since the epoch; 0 if that does not say."""
         with self.path.open("rb") as file:
             header = parse_line(file.readline(_CHUNK * 1024)) or {}
         return parse_timestamp(header.get("timestamp")) or 0
 
     def move_away(self) -> None:
-        """Give its name to another session's file."""
-        created_at, number = self.created_at(), 1
+        """Rename the file, so that another session's file can have its name."""
+        created_at, number = self.read_created_at(), 1
         while (path := self.path.with_name(make_earlier_name(self.path.name, created_at, number))).exists():
             number += 1
         self.path.rename(path)
 
     def remove(self) -> None:
-        """Remove it, and what a crash may have left of its next version."""
+        """Delete the file, and what a crash may have left of its next version."""
         self.path.unlink(missing_ok=True)
         make_part_path(self.path).unlink(missing_ok=True)
 
     def read(self, size: int, at: int) -> bytes:
-        """At most `size` bytes from `at` on; fewer at its end only."""
+        """Return up to `size` bytes from `at` on; fewer only at the end."""
         return os.pread(self._file, size, at)
 
     def truncate(self, size: int) -> None:
-        """Cut it to `size` bytes."""
+        """Cut the file to `size` bytes."""
         os.ftruncate(self._file, size)
 
     def _measure_whole_lines(self) -> int:
-        """Bytes up to and with the last line's end."""
+        """Return the number of bytes up to and including the last line break."""
         at = self.size
         while at > 0:
             begin = max(0, at - _CHUNK)
@@ -513,7 +513,7 @@ class TranscriptFile:
         return 0
 
     def _read_lines_backwards(self, end: int) -> Iterator[bytes]:
-        """Its lines, the last one first."""
+        """Yield the lines, the last one first."""
         part, step = b"", _CHUNK
         while end > 0:
             begin = max(0, end - step)
@@ -525,10 +525,10 @@ class TranscriptFile:
 
 
 class FileRevision:
-    """Makes a file say what it is fed, from its beginning, and nothing else.
+    """Makes a file equal to what is written to it, from its beginning.
 
-    As long as the file says so already nothing is written; where it ends it goes on. Where it says something else a new file takes
-    its place, at the end and at once.
+    As long as the file already has the same content, nothing is written, and at its end it is extended. At the first difference, a new
+    file is started, which replaces the old one atomically at the end.
     """
 
     def __init__(self, file: TranscriptFile) -> None:
@@ -538,7 +538,7 @@ class FileRevision:
         self._part: Path | None = None
 
     def write(self, data: bytes) -> None:
-        """What comes next."""
+        """Compare the next bytes with the file, or write them."""
         if self._new is None:
             there = self._file.read(len(data), self._at)
             if data.startswith(there):
@@ -551,7 +551,7 @@ class FileRevision:
         self._at += len(data)
 
     def finish(self, *, sync: bool) -> None:
-        """Nothing comes any more. Args: `sync`: whether it has to survive the machine."""
+        """Complete the file. With `sync`, return once it survives a power loss."""
         if self._new is None or self._part is None:
             if self._file.size > self._at:
                 self._file.truncate(self._at)
@@ -566,7 +566,7 @@ class FileRevision:
             sync_folder(self._file.path.parent)
 
     def close(self) -> None:
-        """Let go; without `finish` the file stays as it was, or as far as it went on."""
+        """Release the files. Without `finish` the file keeps its content, and possibly an extension of it."""
         if self._new is not None:
             os.close(self._new)
         if self._part is not None:
@@ -574,8 +574,8 @@ class FileRevision:
         self._new = self._part = None
 
     def _start_new_file(self) -> None:
-        """A new file, with what is right of the old one."""
-        # Nobody else makes one: the file is locked. What a crash left there is overwritten.
+        """Start a new file with the part of the old one that is right."""
+        # The lock on the file makes this name ours. A leftover of a crash is overwritten.
         self._part = make_part_path(self._file.path)
         self._new = os.open(self._part, _FLAGS | os.O_TRUNC, 0o600)
         for at in range(0, self._at, _CHUNK):
@@ -583,12 +583,12 @@ class FileRevision:
 
 
 def make_part_path(path: Path) -> Path:
-    """Where the next version of a file is made."""
+    """Return the path at which the next version of a file is written."""
     return path.with_name(path.name + PART)
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the names in a folder survive the machine, where the system can promise that."""
+    """Return once the names in a folder survive a power loss, if the system can promise that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -615,7 +615,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the name still means that file, and not one that took its place."""
+    """Return True if the path still names that open file, and not one that replaced it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

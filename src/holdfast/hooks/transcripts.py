@@ -1,8 +1,8 @@
-"""Transcripts: a JSON-lines file for each session, written as it goes on, for people, for tools, and for the loss of the database.
+"""Transcripts: a JSON-lines file per session, extended with every write, for people, for tools, and as a copy if the database is lost.
 
-A write to a session only notes that its file lags. A task brings the file up to date from the store, which is also what is read
-after a crash and by another process: so each entry is in it once and in order, whichever process writes. At the end of a session the
-whole file is compared, and later changes (pins, state, an erasure by another process) are corrected.
+A write to a session only notes that its file is out of date. A task then updates the file from the store, also after a crash and for
+other processes, so every entry is in it once and in order, whichever process writes. At the end of a session the whole file is compared
+with the store, and later changes (pins, state, an erasure by another process) are corrected.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ from holdfast.stores.log import Appended
 from holdfast.stores.walk import iterate_tenants
 
 PAGE: Final = 200
-"""Entries that are read, told and written at a time."""
+"""Entries that are read, encoded and written at a time."""
 PATIENCE: Final = 20.0
-"""Seconds that a file is waited for which somebody else has."""
+"""Seconds to wait for a file that another process or task has locked."""
 _PAUSES: Final = (0.001, 0.1)
-"""Seconds between two looks whether it is free: at first, and at most."""
+"""Seconds between two attempts to lock it: at first, and at most."""
 
 Log = Callable[[int], AsyncIterator[Entry]]
-"""A log's entries from a `seq` on, retired ones included."""
+"""Yields a log's entries from a `seq` on, retired ones included."""
 
 
 @asynccontextmanager
 async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[TranscriptFile]:
-    """The file, made if need be, and nobody else's meanwhile.
+    """Hold the file locked during the block, creating it if there is none.
 
     Raises:
-        HookFailed: somebody else had it for too long.
+        HookFailed: another process or task had it for too long.
     """
     pause, longest = _PAUSES
     until = time.monotonic() + patience
     while (file := await run_in_thread(TranscriptFile.open_locked, path)) is None:
         if time.monotonic() > until:
-            raise HookFailed(f"the transcript is being written by somebody else for {patience:g} s")
+            raise HookFailed(f"the transcript has been locked by another writer for {patience:g} s")
         await asyncio.sleep(pause)
         pause = min(longest, pause * 2)
     try:
@@ -81,14 +81,14 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
 
 
 class _HeaderOwner(msgspec.Struct):
-    """Whose a file is, as its first line says."""
+    """The owner of a file, from its first line."""
 
     tenant: str
     user_id: str
 
 
 def read_owner(path: Path) -> tuple[str, str] | None:
-    """Tenant and user of the session that a file is of; None where that cannot be told."""
+    """Return tenant and user of a file's session; None if the file does not say it."""
     try:
         with path.open("rb") as file:
             header = msgspec.json.decode(file.readline(), type=_HeaderOwner)
@@ -98,18 +98,18 @@ def read_owner(path: Path) -> tuple[str, str] | None:
 
 
 async def append_new_entries(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
-    """Write what came since: costs what is written, at any length of the session.
+    """Append the entries that the file lacks. The cost depends on what is written, not on the length of the session.
 
     Args:
-        file: the session's, held.
+        file: the session's file, locked.
         store: of the session's tenant.
-        session: as it stands.
-        redactor: takes secrets out.
+        session: in its present state.
+        redactor: removes secrets.
 
     Raises:
-        Strange: the file is another session's, or its end is not what the store has there.
+        UnexpectedContent: the file belongs to another session, or the store has something else at its end.
     """
-    end = await run_in_thread(file.end, encode_header_start(session))
+    end = await run_in_thread(file.find_end, encode_header_start(session))
     if end is None:
         await run_in_thread(lambda: file.append(encode_header(session, redactor)))
         end = TranscriptEnd()
@@ -117,11 +117,11 @@ async def append_new_entries(file: TranscriptFile, store: Store, session: Sessio
     after, known = end.seq, end.retired
     while True:
         page = await store.entries(session.ref, start=after + 1, limit=PAGE, retired=True)
-        # Read behind the page: what its entries retired while they were read is seen.
-        walk, known = RetirementTracker(await _find_retired(after, store, session.ref), known), None
+        # Read after the page, so that retirements by its entries are seen even if they happened while it was read.
+        tracker, known = RetirementTracker(await _find_retired(after, store, session.ref), known), None
         next_seq = page[-1].seq + 1 if page else after + 1
         last = len(page) < PAGE
-        data = await run_in_thread(_encode_lines, walk, page, next_seq if last else None, redactor)
+        data = await run_in_thread(_encode_lines, tracker, page, next_seq if last else None, redactor)
         if data:
             await run_in_thread(file.append, data)
         if last:
@@ -130,7 +130,7 @@ async def append_new_entries(file: TranscriptFile, store: Store, session: Sessio
 
 
 async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
-    """Raise `UnexpectedContent` unless the store has what a file ends with."""
+    """Raise `UnexpectedContent` unless the store has the entry that the file ends with."""
     if end.seq >= 0:
         found = await store.entries(ref, start=end.seq, limit=1, retired=True)
         if not found or not _is_same_entry(found[0], end):
@@ -138,7 +138,7 @@ async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
 
 
 async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
-    """Entries up to a place that later ones have retired, the last one first."""
+    """Return entries up to a place that later ones have retired, the last one first."""
     if seq < 0:
         return []
     before = await store.entries(ref, start=seq, limit=1, retired=True)
@@ -150,47 +150,47 @@ async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
 
 
 def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
-    """Whether an entry is the one that the file ends with."""
-    told = end.entry or {}
-    said = (told.get("seq"), told.get("timestamp"), told.get("turn_id"), told.get("role"))
-    return said == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)
+    """Return True if an entry is the one that the file ends with."""
+    line = end.entry or {}
+    written = (line.get("seq"), line.get("timestamp"), line.get("turn_id"), line.get("role"))
+    return written == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)
 
 
 def _encode_lines(
-    walk: RetirementTracker, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
+    tracker: RetirementTracker, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
 ) -> bytes:
-    """The lines of some entries. Args: `next_seq`: what comes behind the log, where this is its end."""
+    """Return the lines of some entries; `next_seq` is the next `seq` if they are the end of the log."""
     lines: list[bytes] = []
     for entry in page:
-        lines += [encode_retirement(retired) for retired in walk.track(entry)]
+        lines += [encode_retirement(retired) for retired in tracker.track(entry)]
         lines.append(encode_entry(entry, redactor))
-    behind: Sequence[Retirement] = [] if next_seq is None else list(walk.list_before(next_seq))
+    behind: Sequence[Retirement] = [] if next_seq is None else list(tracker.list_before(next_seq))
     return b"".join((*lines, *map(encode_retirement, behind)))
 
 
 async def revise_file(
     file: TranscriptFile, session: Session, log: Log, redactor: Redactor | None, *, sync: bool = False
 ) -> None:
-    """Make the file say what the store does, from its first line to its last; nothing is written where it does already.
+    """Make the file equal to the store, from its first line to its last; write nothing if it already is.
 
     Args:
-        file: the session's, held.
-        session: as it stands.
-        log: the session's, all of it.
-        redactor: takes secrets out.
-        sync: whether it has to survive the machine.
+        file: the session's file, locked.
+        session: in its present state.
+        log: reads the session's whole log.
+        redactor: removes secrets.
+        sync: whether the file must survive a power loss when this returns.
     """
     revision = FileRevision(file)
     try:
         await run_in_thread(lambda: revision.write(encode_header(session, redactor)))
-        walk, page, next_seq = RetirementTracker(), [], 0
+        tracker, page, next_seq = RetirementTracker(), [], 0
         async for entry in log(0):
             page.append(entry)
             next_seq = entry.seq + 1
             if len(page) == PAGE:
-                await run_in_thread(_write_page, revision, walk, page, None, redactor)
+                await run_in_thread(_write_page, revision, tracker, page, None, redactor)
                 page = []
-        await run_in_thread(_write_page, revision, walk, page, next_seq, redactor)
+        await run_in_thread(_write_page, revision, tracker, page, next_seq, redactor)
         await run_in_thread(lambda: revision.finish(sync=sync))
     finally:
         await run_in_thread(revision.close)
@@ -198,16 +198,16 @@ async def revise_file(
 
 def _write_page(
     revision: FileRevision,
-    walk: RetirementTracker,
+    tracker: RetirementTracker,
     page: Sequence[Entry],
     next_seq: int | None,
     redactor: Redactor | None,
 ) -> None:
-    revision.write(_encode_lines(walk, page, next_seq, redactor))
+    revision.write(_encode_lines(tracker, page, next_seq, redactor))
 
 
 def make_log_reader(store: Store, ref: SessionRef) -> Log:
-    """A session's log, read page by page."""
+    """Return a function that reads a session's log page by page."""
 
     async def entries(start: int) -> AsyncIterator[Entry]:
         while page := await store.entries(ref, start=start, limit=PAGE, retired=True):
@@ -221,16 +221,16 @@ def make_log_reader(store: Store, ref: SessionRef) -> Log:
 _log = logging.getLogger("holdfast.transcripts")
 Fsync = Literal["never", "end", "always"]
 FSYNC: Final = ("never", "end", "always")
-"""When what was written has to survive the machine: when the system sees fit, when its session has ended, at once."""
+"""When files are synced to disk: when the system decides, at the end of the session, or with every write."""
 _STALE: Final = ".stale"
 _WORKERS: Final = 4
 _RECENT_PAGE: Final = 100
-"""Sessions that are looked at together for what a crash left behind."""
+"""Sessions per page that are checked for what a crash left undone."""
 _RECENT_PAGES: Final = 100
-"""How often, at most."""
+"""Maximum number of such pages."""
 _LONGEST_PAUSE: Final = 60.0
 _SERIOUS: Final[dict[str | None, int]] = {None: 0, "annotated": 1, "erased": 1, "replaced": 2, "deleted": 3}
-"""What is to be done for a session includes what is less."""
+"""Severity of changes. The work for one includes the work for all less severe ones."""
 
 
 class _Key(NamedTuple):
@@ -239,7 +239,7 @@ class _Key(NamedTuple):
 
 
 class _StaleNote(msgspec.Struct, frozen=True):
-    """What is noted on the disk before something changes that is in a file already."""
+    """A note on disk, written before something changes that the file already contains."""
 
     tenant: str
     user_id: str
@@ -248,19 +248,19 @@ class _StaleNote(msgspec.Struct, frozen=True):
 
 
 class Transcripts:
-    """Keeps a transcript of every session: `Holdfast(hooks=[Transcripts("transcripts")])`.
+    """Writes a transcript of every session: `Holdfast(hooks=[Transcripts("transcripts")])`.
 
-    It is a hook, which completes a session's file when it ends and removes it when it is deleted, and an observer, which
-    keeps the file up to date before that. What fails is logged, without any content, and tried again.
+    As a hook it completes a session's file when the session ends and deletes it when the session is deleted. As an observer it
+    keeps the file up to date before that. Failures are logged, without any content, and retried.
 
     Args:
-        folder: where the files go; made, for its owner alone, if it is not there.
-        redactor: takes secrets out of what is written; None: it is written as it is stored.
-        fsync: when the disk is waited for; see `FSYNC`.
-        pause: seconds before what failed is tried again, doubled with each failure up to a minute.
+        folder: where the files are; created, for its owner alone, if it does not exist.
+        redactor: removes secrets from what is written; None: messages are written as stored.
+        fsync: when files are synced to disk; see `FSYNC`.
+        pause: seconds before a failed update is retried, doubled with each failure up to a minute.
 
     Raises:
-        InvalidRequest: `fsync` is none of them, or this is Windows, which has no locks that go with their process.
+        InvalidRequest: `fsync` is invalid, or this is Windows, which has no locks that end with their process.
     """
 
     name = "transcripts"
@@ -270,7 +270,7 @@ class Transcripts:
         self, folder: str | Path, *, redactor: Redactor | None = None, fsync: Fsync = "end", pause: float = 1.0
     ) -> None:
         if os.name == "nt":
-            raise InvalidRequest("transcripts need locks on files that Windows does not have", param="transcripts_dir")
+            raise InvalidRequest("transcripts need file locks that Windows does not have", param="transcripts_dir")
         if fsync not in FSYNC:
             raise InvalidRequest(f"fsync must be one of {', '.join(FSYNC)}, not {fsync!r}"[:300], param="fsync")
         self.folder = Path(folder)
@@ -292,15 +292,15 @@ class Transcripts:
         return f"Transcripts({str(self.folder)!r})"
 
     def path(self, tenant: str, user_id: str, session_id: str) -> Path:
-        """Where the transcript of a session is, or would be."""
+        """Return the path of a session's transcript, whether or not it exists."""
         return self.folder / make_file_name(tenant, user_id, session_id)
 
     # -- as an observer ------------------------------------------------------
 
     def begin(self, store: Store) -> None:
-        """See `Observer.begin`. Looks for what a crash left behind."""
+        """Begin to observe writes, and repair what a crash left undone."""
         self._store = store
-        # Whoever follows has nothing to learn from a shutdown: `close` brings every file up to date.
+        # As an observer, it need not be notified of a shutdown: `close` updates every file.
         self.reasons -= {"shutdown"}
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -309,11 +309,10 @@ class Transcripts:
         self._start(self._recover(store))
 
     def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
-        """See `Observer.appended`."""
         self._note(_Key(tenant, ref), None)
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """See `Observer.changing`. What the file must not keep is noted on the disk, since the process may end before it is gone."""
+        """Note a coming change on disk, since the process may end before the file is rid of what it must not keep."""
         path = self.path(tenant, ref.user_id, ref.id)
         try:
             self._changing[_Key(tenant, ref)] += 1
@@ -324,7 +323,6 @@ class Transcripts:
             _log_failure("could not be noted as stale", ref, exc)
 
     def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """See `Observer.changed`."""
         key = _Key(tenant, ref)
         self._changing[key] -= 1
         if not self._changing[key]:
@@ -332,12 +330,12 @@ class Transcripts:
         self._note(key, how)
 
     async def wait_until_settled(self) -> None:
-        """Return when every file is up to date, but for those that failed."""
+        """Return when every file is up to date, except those that failed."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
     async def close(self) -> None:
-        """Bring every file up to date, trying once more what failed."""
+        """Update every file, and retry once what failed."""
         for key, (timer, how) in list(self._waiting.items()):
             timer.cancel()
             self._note(key, how)
@@ -347,21 +345,21 @@ class Transcripts:
             timer.cancel()
         if self._waiting:
             count = len(self._waiting)
-            _log.error("transcripts are behind", extra={"fields": {"sessions": count}})
+            _log.error("transcripts are out of date", extra={"fields": {"sessions": count}})
         self._waiting.clear()
 
     # -- as a hook -----------------------------------------------------------
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Complete the file of a session that has ended; remove that of one that was deleted.
+        """Complete the file of a session that has ended, or delete that of a session that was deleted.
 
         Raises:
-            HookFailed: it could not be written; says why.
+            HookFailed: it could not be written; the message says why.
         """
         task = self._ends.get(ended.delivery_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            # A task of its own: what writes to a file is not to be cancelled in the middle. Of a very long session it may
-            # outlive its caller's patience; then the next try finds it here.
+            # A task of its own, since a write to a file must not be cancelled in the middle. For a very long session it may
+            # outlive the hook's timeout; then the next attempt finds it here.
             task = self._ends[ended.delivery_id] = self._start(self._handle_end(ended))
         try:
             await asyncio.shield(task)
@@ -372,7 +370,7 @@ class Transcripts:
     async def _handle_end(self, ended: EndedSession) -> None:
         session = ended.session
         path = self.path(session.tenant, session.user_id, session.id)
-        # Its name may be another session's by now, and its file another one.
+        # Another session may have its name now; then its file has been renamed.
         moved = path.with_name(make_earlier_name(path.name, session.created_at))
         try:
             if await run_in_thread(moved.exists) or not await self._complete_or_remove(path, ended):
@@ -381,7 +379,7 @@ class Transcripts:
             raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
 
     async def _complete_or_remove(self, path: Path, ended: EndedSession) -> bool:
-        """Complete or remove a file; False, and nothing done, when it is another session's."""
+        """Complete or delete a file; do nothing and return False if it belongs to another session."""
         sync = self._fsync != "never"
         async with hold_file(path) as file:
             if not await run_in_thread(file.has_start, encode_header_start(ended.session)):
@@ -395,9 +393,9 @@ class Transcripts:
         return True
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Remove all that is kept of sessions of that name, earlier ones too; how many files there were.
+        """Delete the files of all sessions of that name, earlier ones too; return how many there were.
 
-        For whoever removes what is derived from a session and gives a receipt of it.
+        For callers that delete what is derived from a session and count it in a receipt.
         """
         path = self.path(tenant, user_id, session_id)
 
@@ -410,9 +408,9 @@ class Transcripts:
         return await run_in_thread(remove)
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Remove all that is kept of a user's sessions; how many files there were. Reads the first line of every file.
+        """Delete the files of a user's sessions; return how many there were. Reads the first line of every file.
 
-        A session may be gone from its store, and its file be there all the same: time took it, or it was deleted elsewhere.
+        A file may exist although its session is gone from the store, because it expired or was deleted by another process.
         """
 
         def remove() -> int:
@@ -423,7 +421,7 @@ class Transcripts:
 
         return await run_in_thread(remove)
 
-    # -- files behind --------------------------------------------------------
+    # -- updating files ------------------------------------------------------
 
     def _note(self, key: _Key, how: Change | None) -> None:
         if key in self._waiting:
@@ -444,10 +442,10 @@ class Transcripts:
     def _discard_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it is told; nobody may
+            task.exception()  # a waiting caller gets it; without one, asyncio must not log it
 
     async def _work(self) -> None:
-        """Bring files up to date until none is behind that nobody works at."""
+        """Update files until none is out of date, apart from those that another worker is updating."""
         try:
             while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
                 await self._work_at(key, self._lagging.pop(key))
@@ -459,14 +457,14 @@ class Transcripts:
         try:
             await self._update(key, how)
             self._failures.pop(key, None)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, no reply waits for it, and it is tried again
+        except Exception as exc:  # noqa: BLE001 - no caller waits for this, and it is retried
             self._put_off(key, how, exc)
         finally:
             self._busy.discard(key)
 
     def _put_off(self, key: _Key, how: Change | None, exc: Exception) -> None:
         _log_failure("could not be written", key.ref, exc)
-        if key in self._lagging:  # noted again meanwhile: it is tried again once
+        if key in self._lagging:  # noted again in the meantime: retry once for both
             how = max(how, self._lagging.pop(key), key=_SERIOUS.__getitem__)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -479,7 +477,7 @@ class Transcripts:
         self._note(key, how)
 
     async def _update(self, key: _Key, how: Change | None) -> None:
-        """Bring one file up to date."""
+        """Update one file."""
         if self._store is None:
             return
         path = self.path(key.tenant, key.ref.user_id, key.ref.id)
@@ -489,15 +487,15 @@ class Transcripts:
             await run_in_thread(partial(self._make_stale_path(path).unlink, missing_ok=True))
 
     async def _try_update(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
-        """Bring it up to date; False when an earlier session's had to go first, and it is to be tried again."""
+        """Update a file; return False if an earlier session's file had to be moved or deleted first, and the caller must try again."""
         async with hold_file(path) as file:
-            # Behind the lock: what is deleted meanwhile is deleted from the file when it is free.
+            # Read after locking, so that a deletion in the meantime reaches the file once it is unlocked.
             try:
                 session = await store.get(ref)
             except SessionNotFound:
                 if how == "deleted":
                     await run_in_thread(file.remove)
-                return True  # or it was withdrawn, and its end is told
+                return True  # otherwise it was withdrawn, and the hook is notified of its end
             if how not in {None, "replaced"} and not file.size:
                 return True
             if not await run_in_thread(file.has_start, encode_header_start(session)):
@@ -510,7 +508,7 @@ class Transcripts:
             return True
 
     async def _append_new(self, file: TranscriptFile, store: Store, session: Session) -> bool:
-        """Whether what came since was written; not when the file's end is not what the store has there."""
+        """Append new entries; return False if the store has something else at the file's end."""
         try:
             await append_new_entries(file, store, session, self._redactor)
         except UnexpectedContent:
@@ -523,15 +521,17 @@ class Transcripts:
     # -- after a crash -------------------------------------------------------
 
     async def _recover(self, store: Store) -> None:
-        """Note what was left behind: what is marked as stale, and the files of those sessions that were written to last."""
+        """Note files that a crash left out of date: those marked as stale, and those of the most recently written sessions."""
         try:
             await run_in_thread(self._remove_parts)
             for key, how in await run_in_thread(self._take_over_stale_notes):
                 self._note(key, how)
             async for tenant in iterate_tenants(store):
                 await self._check_recent_sessions(store.for_tenant(tenant))
-        except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, brings a file up to date
-            _log.warning("transcripts could not be looked through", extra={"fields": {"error": type(exc).__name__}})
+        except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, updates a file
+            _log.warning(
+                "transcripts could not be checked after the start", extra={"fields": {"error": type(exc).__name__}}
+            )
 
     async def _check_recent_sessions(self, store: Store) -> None:
         after: SessionRef | None = None
@@ -545,17 +545,17 @@ class Transcripts:
             after = page.sessions[-1].ref
 
     def _find_late(self, sessions: Sequence[Session]) -> list[Session]:
-        """Those whose file lacks the last entry. One without a file is written when it goes on, or ends."""
+        """Return the sessions whose file lacks the last entry. One without a file gets it with its next write, or at its end."""
         return [session for session in sessions if self._is_late(session)]
 
     def _is_late(self, session: Session) -> bool:
         path = self.path(session.tenant, session.user_id, session.id)
         try:
             file = TranscriptFile.open_locked(path) if _is_file_of(path, session) else None
-            if file is None:  # there is none, or somebody writes to it
+            if file is None:  # there is none, or another process writes to it
                 return False
             try:
-                end = file.end(encode_header_start(session))
+                end = file.find_end(encode_header_start(session))
             finally:
                 file.close()
         except (UnexpectedContent, OSError):
@@ -563,7 +563,7 @@ class Transcripts:
         return end is None or end.seq < session.tail.next_seq - 1
 
     def _remove_parts(self) -> None:
-        """Remove versions of files that were never finished: what has been erased since may stand in them."""
+        """Delete unfinished new versions of files, since they may contain something that has been erased."""
         for part in self.folder.glob(f"*{PART}"):
             file = TranscriptFile.open_locked(part.with_suffix(""))
             if file is not None:
@@ -582,7 +582,7 @@ class Transcripts:
         return found
 
     def _make_stale_path(self, path: Path) -> Path:
-        """Where this process notes that a file is stale."""
+        """Return the path of this process's note that a file is stale."""
         return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
 
 
@@ -591,19 +591,19 @@ def _entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
 
 
 def _is_file_of(path: Path, session: Session) -> bool | None:
-    """Whether the file at `path` is of this session; None: nothing stands there."""
+    """Return True if the file at `path` belongs to this session; None if there is no file, or only a part of its first line."""
     start = encode_header_start(session)
     try:
         with path.open("rb") as file:
             there = file.read(len(start))
     except FileNotFoundError:
         return None
-    # The first line may have been torn.
+    # The first line may be incomplete after a crash.
     return None if len(there) < len(start) and start.startswith(there) else there == start
 
 
 def _log_failure(what: str, ref: SessionRef, exc: Exception) -> None:
-    """Log a failure: whose, and of what kind; what the session says stands in no log."""
+    """Log a failure with the session's id and the kind of error, but nothing of its content."""
     reason = exc.strerror if isinstance(exc, OSError) else None
     fields = {"session_id": ref.id, "error": reason or type(exc).__name__}
     _log.warning("a transcript %s", what, extra={"fields": fields})

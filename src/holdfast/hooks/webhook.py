@@ -1,7 +1,8 @@
 """A signed POST when a session ends: Agora's "agent history" notification, event 103.
 
 There are up to three signatures, each over the exact bytes that are sent: `webhook-signature` of Standard Webhooks,
-`Agora-Signature-V2` (HMAC-SHA256), and on request `Agora-Signature` (HMAC-SHA1). `noticeId` is the id of the delivery, the same for
+`Agora-Signature-V2` (HMAC-SHA256), and on request `Agora-Signature` (HMAC-SHA1).
+`noticeId` is the id of the delivery, the same for
 every attempt, so that receivers can drop duplicates.
 """
 

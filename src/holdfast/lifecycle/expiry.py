@@ -490,7 +490,7 @@ def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
 
 
 class ExpiringStore(StoreWrapper):
-    """A store whose sessions end on time, whoever reads or writes them.
+    """A store whose sessions end on time, with every read and write.
 
     On a durable store an expired session is shown as closed, and is ended when it is written to, which opens it again. In memory, the
     first call that finds it ends it, and it is gone.

@@ -17,7 +17,7 @@ PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
 
 
 class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long sessions live, and how many of them; the same for all processes of a database."""
+    """Lifetime and number of sessions; the same for all processes of a database."""
 
     session_ttl: int = DAY
     """Milliseconds of idleness after which a session without a ttl of its own ends; 0: never."""

@@ -29,7 +29,7 @@ LEASE: Final = "sweep"
 
 
 class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how fast sweeps run."""
+    """Frequency and speed of sweeps."""
 
     step: int = 8
     """Sessions to end at a time."""
@@ -55,7 +55,7 @@ class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """What a sweep did."""
+    """Counts of what a sweep did."""
 
     expired: int = 0
     """Sessions ended because they were idle for too long."""

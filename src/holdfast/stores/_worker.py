@@ -48,7 +48,7 @@ class Worker(Generic[T]):
         self._stopped = False
         self._opened: Future[None] = Future()
         self._closed: Future[None] = Future()
-        # The thread refers to the queue, not to the worker, so a worker that nobody closed can be garbage-collected, with a warning.
+        # The thread refers to the queue, not to the worker, so an unclosed worker can be garbage-collected, with a warning.
         arguments = (self._queue, make_handler, self._opened, self._closed)
         self._thread = threading.Thread(target=_serve, args=arguments, name=name, daemon=True)
         self._thread.start()

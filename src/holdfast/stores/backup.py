@@ -107,7 +107,7 @@ def restore(url: str, file: str, *, force: bool = False, progress: Progress | No
     ):
         _copy(source, part, progress)
         copied = _verify(part, file)
-        kept = _swap_in(target, part, beside=_SIDE_FILES if isinstance(alone, _NoConnection) else ("-shm",))
+        kept = _swap_in(target, part, side_files=_SIDE_FILES if isinstance(alone, _NoConnection) else ("-shm",))
         _sync_folder(target.parent)
     return copied._replace(path=str(target), kept=kept)
 
@@ -223,13 +223,13 @@ def _verify(part: Path, name: str) -> BackupResult:
 # -- restoring ---------------------------------------------------------------
 
 
-def _swap_in(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
+def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | None:
     """Rename `part` to a database that no process uses; return where the previous one is now, None if there was none.
 
     Args:
         target: the database.
         part: the verified copy.
-        beside: endings of side files to move along, since a log left in place would be taken for the new file's.
+        side_files: endings of side files to move along, since a log left in place would be taken for the new file's.
     """
     kept = _choose_kept_name(target)
     there = target.exists()
@@ -239,7 +239,7 @@ def _swap_in(target: Path, part: Path, *, beside: Sequence[str]) -> str | None:
         if os.geteuid() == 0:
             os.chown(part, owned.st_uid, owned.st_gid)
         os.link(target, kept)
-    for ending in beside:
+    for ending in side_files:
         if (left := Path(f"{target}{ending}")).exists():
             left.replace(f"{kept}{ending}")
     part.replace(target)

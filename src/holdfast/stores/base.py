@@ -25,9 +25,9 @@ of the session. A read does not keep a session alive.
 **Cancellation.** A cancelled write is either done or not, never half; the handle stays usable, and no other caller
 ever gets its result.
 
-**Limits** are those of `holdfast.limits`. An identifier that is empty or too long, or not Unicode, is `InvalidRequest`; a
-message, metadata, state or system messages that are too large are `TooLarge`, and a message that cannot be written as JSON,
-or whose turn is before the log's, is `InvalidMessage`.
+**Limits** are those of `holdfast.limits`. An identifier that is empty or too long, or not Unicode, is `InvalidRequest`. A message,
+metadata, state or system messages that are too large are `TooLarge`. A message that cannot be written as JSON, or whose turn is
+before the log's, is `InvalidMessage`.
 
 **Time** is never read by a store: timestamps come in arguments.
 

@@ -27,7 +27,7 @@ entries whose `NewEntry.media` name them. An entry may name a content that the s
 them.
 
 **Views.** A view's saved state is deleted when an entry that it may include is retired, erased, pinned or unpinned, or when the
-log is replaced: the write that does this drops all views of the session, except those that it saves itself. Saving a view with
+log is replaced. The write that does this drops all views of the session, except those that it saves itself. Saving a view with
 an append does not change the version or `updated_at` by itself; saving one for a session that is gone is `SessionNotFound`.
 A write that saves views and has no entries, calls or compactions keeps only the `VIEWS_KEPT` that were saved last.
 
@@ -37,8 +37,8 @@ makes it superseded. Ids increase with every compaction that is recorded, failed
 - Retiring or erasing an entry of its range makes a live or superseded compaction dead; dropping it makes it dropped. In each case the
   newest of its view that is still superseded becomes live again. Erasing removes text, report and error of every compaction whose
   range holds the entry, whatever its status, and from the disk too. Pins and importance change nothing.
-- A compaction is dead on arrival, and supersedes nothing, if its source has changed: its last entry is not on
-  the live path; or something was erased, a compaction dropped, or another one of its view recorded, after its `built_at`; or
+- A compaction is dead on arrival, and supersedes nothing, if its source has changed. That is so if its last entry is not on
+  the live path; if something was erased, a compaction dropped, or another one of its view recorded, after its `built_at`; or if
   its range does not include that of the live one. `Appended.compactions` reports it. A view of the same key in the same write is
   then not saved. A view that was computed before its live compaction was recorded is never saved after it.
 - A write that records a compaction adds one to the session's version, so that callers that cache the session read it again; by
@@ -142,7 +142,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class WindowRows(msgspec.Struct, frozen=True, gc=False):
-    """What a store returns for building a working set."""
+    """The rows needed to build a working set."""
 
     session: Session
     view: SavedView | None

@@ -163,7 +163,7 @@ def compute_claim_end(claim: Claim, now: int) -> int:
     """Return until when a claim keeps other turns out, as far as is known now, in milliseconds since the epoch.
 
     A slow holder, for example with a blocked event loop or in a process that was stopped for a moment, does not renew its claim.
-    On its own host such a process can be told from a dead one, so its turn keeps the session for longer.
+    On its own host it can be distinguished from a dead one, so its turn keeps the session for longer.
     """
     is_slow = claim.until <= now < claim.until + STALLED and is_alive(claim.holder)
     return claim.until + STALLED if is_slow else claim.until
@@ -224,7 +224,7 @@ def is_late(new: NewCompaction, compactions_from: int) -> bool:
 
 
 def make_stored_compaction(id_: int, new: NewCompaction, *, late: bool, holds: bool) -> StoredCompaction:
-    """Return a compaction as it is stored: `live` only if log and view are unchanged since it was made."""
+    """Return a compaction in its stored form: `live` only if log and view are unchanged since it was made."""
     fields = asdict(new)
     del fields["built_at"]
     if late:

@@ -2,10 +2,10 @@
 
 A session's own state is part of its row (`Session.state`) and changes with `append` and `update`. Shared state is stored by key in
 a scope of its own. `Append.state_delta`, `NewSession.state` and `SessionPatch.state` may name keys of all three scopes, with
-their prefixes; then all of them change in that one transaction, or none. `temp:` keys are refused.
+their prefixes. All of them change in that one transaction, or none. `temp:` keys are refused.
 
-**Versions.** A scope's `version` is 0 before its first write and grows by one with each write that changes it. A write that leaves
-every key as it was, byte for byte as JSON, does not count. A version is never reused: after a user's scope was dropped it may be at
+**Versions.** A scope's `version` is 0 before its first write and grows by one with each write that changes it. A write that changes
+no key, compared byte for byte as JSON, does not count. A version is never reused: after a user's scope was dropped it may be at
 version 0, like one that was never written to, but its next write continues above the versions that it had.
 
 **Races.** Writers of a scope come one after the other, each for the short time of its transaction. None is lost, whatever

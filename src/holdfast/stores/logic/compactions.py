@@ -97,7 +97,7 @@ def _record_compaction(
 
 
 def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
-    """Return True if the log and the view are still as they were when `new` was made.
+    """Return True if neither the log nor the view has changed since `new` was made.
 
     Retiring removes the end of a log, so if the last entry of the range is still live, the whole range is.
     """

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _WriteState:
-    """What the handles of one database share about its writes.
+    """State about writes that the handles of one database share.
 
     Attributes:
         refused: True if a write failed since the last `ping` that succeeded.

@@ -43,7 +43,7 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
         if name != model and len(found) < limit:
             rows = yield Query("index_pending", (number, low, high, limit - len(found)))
             for kind, owner, id_, identity, seq, digest, *before in rows:
-                whose = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a kind, as it was put
+                whose = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a stored kind
                 one = Pending(whose, Source(decode_text(id_), decode_text(identity)), seq, bytes(digest))
                 if before[0] is not None and has_context(model, whose):
                     one = one._replace(before_seq=before[0], before=bytes(before[1]))

@@ -49,8 +49,8 @@ def keep_media(
 
     Args:
         pk: the session.
-        new: the entries as the caller passed them.
-        written: the same entries as they were written.
+        new: the entries that the caller passed.
+        written: the same entries after they were written.
         fresh: the result of `select_new_media`.
         brought: the contents that come with the entries, by hash.
     """

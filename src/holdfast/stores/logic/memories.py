@@ -123,7 +123,7 @@ _COUNTS: Final = 6
 
 
 class _Location(NamedTuple):
-    """Where a memory is stored: the columns of `memories_named` after its id."""
+    """Location of a memory: the columns of `memories_named` after its id."""
 
     owner: Any
     number: int

@@ -65,9 +65,9 @@ class Turnstile:
 
 
 class SessionCache(Generic[T]):
-    """What was last read of the sessions that were written most recently.
+    """Caches the sessions that were written most recently.
 
-    It may be out of date, so every use of it is guarded by a check in the write itself.
+    An entry may be out of date, so every write that uses one checks it.
     """
 
     MOST: Final = 2048
