@@ -78,7 +78,7 @@ def _time_steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
         for entry in entries[length:]:
             before = view.frontier
             ANALYSES.clear()
-            standing_facts._values.cache_clear()  # noqa: SLF001
+            standing_facts._extract_values.cache_clear()  # noqa: SLF001
             started = clock()
             view.extend([entry])
             taken = clock() - started

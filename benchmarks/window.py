@@ -17,8 +17,8 @@ from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
 from benchmarks.timing import Block, Samples, alternate, clock, repeat, report
 from holdfast.context import settings
-from holdfast.context.build import Request, build, build_on
-from holdfast.context.summaries import compaction_of, summarized
+from holdfast.context.build import Request, build, build_from_view
+from holdfast.context.summaries import make_compaction, make_summarized_view
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef
@@ -135,7 +135,7 @@ def _make_build_block(sample: SampleSession, request: Request, state: ViewState,
 
     def call() -> None:
         view.extend((next(news),))
-        build_on(request, view)
+        build_from_view(request, view)
 
     return repeat(call, max_calls=MOST, reset=reset)
 
@@ -276,9 +276,9 @@ def _add_summary(request: Request, log: Sequence[Entry]) -> ViewState:
     """Return the view of a session whose older part a model has summarized in about 500 tokens."""
     last = log[-RECENT - 1]
     text = "\n".join(corpus.make_text(at) for at in range(8))
-    summary = compaction_of(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
-    room = request.room(request.limit(request.overhead()))
-    return summarized(request.strategy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
+    summary = make_compaction(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
+    room = request.make_room(request.compute_limit(request.count_overhead()))
+    return make_summarized_view(request.strategy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
 
 
 async def _store_views(sample: SampleSession, path: Path, length: int, views: dict[str, StrategyView]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Llm, Roster
-from holdfast.context.summaries import records
-from holdfast.context.units import units_of
+from holdfast.context.summaries import iter_records
+from holdfast.context.units import group_units
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage, ModelRejected
 from holdfast.holdfast import Holdfast
@@ -264,6 +264,6 @@ async def test_a_summary_does_not_repeat_a_refused_message() -> None:
             [{"role": "user", "content": "The kraken sleeps."}, {"role": "assistant", "content": "Aye."}]
         )
         await session.annotate(2, refused_by=["main"])
-        read = "\n".join(records(units_of(await hf.store.entries(REF))))
+        read = "\n".join(iter_records(group_units(await hf.store.entries(REF))))
         assert "4711" in read
         assert "kraken" not in read

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.context import recalled
-from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.build import Request, WorkingSet, build, build_from_view
 from holdfast.context.dialects import CLOSING, OPENING, RECEIVED
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
@@ -110,7 +110,7 @@ def carried_on(request: Request, warm: WorkingSet | None, cold: WorkingSet) -> W
     """The next build of a view in memory, as turns have it: one that did without anything is read anew, here as `cold`."""
     if warm is None or cold.reduced:
         return None if cold.reduced else cold
-    return build_on(request, warm.view, reduced=False)
+    return build_from_view(request, warm.view, reduced=False)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -13,7 +13,7 @@ from itertools import dropwhile
 from holdfast.context.build import PRIMING, Request, WorkingSet
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.explain import UNSEEN
-from holdfast.context.recalled import session_room
+from holdfast.context.recalled import compute_session_room
 from holdfast.context.strategies import NO_CONTENT
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message
@@ -163,7 +163,7 @@ def check_tokens(request: Request, built: WorkingSet, conversation: Sequence[Mes
 
 def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> None:
     """What is recalled is one message just before the current user message, in its own budget, and nothing that is there already."""
-    sources = built.sources()
+    sources = built.list_sources()
     assert len(sources) == len(built.messages)
     if built.recalled is None:
         assert built.recalled_tokens == 0
@@ -181,7 +181,7 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
     assert built.recalled_tokens == request.count.message(block)
     left = request.input_budget - _overhead(request)
     apart = min(sum(request.recall.budgets.values()), left // 4)
-    own = session_room(built.budget, built.budget - built.tokens) if request.strategy.recall else 0
+    own = compute_session_room(built.budget, built.budget - built.tokens) if request.strategy.recall else 0
     assert built.recalled_tokens <= apart + own
     assert own or all(item.kind != "session" for item in built.recalled.items)
     if not apart:
@@ -237,7 +237,7 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
     for run in built.decisions():
         sums[run.decision] = sums.get(run.decision, 0) + run.tokens
     if laid is None:
-        assert built.kept() == sums, "the short form is the sum of the runs"
+        assert built.sum_decisions() == sums, "the short form is the sum of the runs"
     for group in groups_of(entries):
         assert len({decided[entry.seq] in GONE for entry in group}) == 1, "a unit stays or goes as one"
         if group[0].seq in unseen:

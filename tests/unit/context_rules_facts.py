@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.context.build import Request, WorkingSet
 from holdfast.context.escaping import END, escape_inline
-from holdfast.context.standing_facts import HEADER, MOST, SHARE, decode_candidates, facts_of
-from holdfast.context.statements import statements_of
+from holdfast.context.standing_facts import HEADER, MOST, SHARE, collect_facts, decode_candidates
+from holdfast.context.statements import find_statements
 from holdfast.domain.fact_choices import choices_of
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -27,7 +27,7 @@ def check_facts(request: Request, built: WorkingSet, entries: Sequence[Entry], d
     """The block has statements of the user alone, of messages that are not sent any more, within its limits, and no dropped one."""
     facts = built.window.facts
     saved = decode_candidates(built.window.candidates)
-    listed = facts_of(built.window)
+    listed = collect_facts(built.window)
     said = {entry.seq: entry for entry in entries if entry.message.role == "user"}
     stated = {one.seq for one in saved.statements} | {one.seq for one in listed}
     assert stated <= said.keys(), "only what a user said is a statement"
@@ -46,7 +46,7 @@ def check_facts(request: Request, built: WorkingSet, entries: Sequence[Entry], d
     for seq, place in saved.chosen:
         assert decided[seq] not in SENT, "what is sent in its message is not repeated"
         entry = said[seq]
-        statement = next(one for one in statements_of(entry.message.text, seq) if one.place == place)
+        statement = next(one for one in find_statements(entry.message.text, seq) if one.place == place)
         assert any(escape_inline(statement.text, request.marker) in line for line in lines)
         assert choices_of(entry.metadata).get(place) != "dropped"
     assert len(lines) <= len(saved.chosen)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.context.build import Request, WorkingSet
-from holdfast.context.cut import MIN_CUT, least
-from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, added
-from holdfast.context.escaping import tag
+from holdfast.context.cut import MIN_CUT, compute_cut_floor
+from holdfast.context.dialects import CLOSING, OPENING, RECEIVED, SYSTEM_NOTE, is_added
+from holdfast.context.escaping import format_tag
 from holdfast.context.units import EMPTY, LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.domain.session import Entry
@@ -36,7 +36,7 @@ def check_sent(
 ) -> dict[int, Message]:
     """What is sent is what the decisions say, in order, nothing doubled, altered or added. Returns messages by `seq`."""
     whole = conversation_of(request, built)
-    rest = [message for message in whole if not (added(message) and message.content == RECEIVED)]
+    rest = [message for message in whole if not (is_added(message) and message.content == RECEIVED)]
     assert request.dialect == "gemini" or rest == whole, "only Gemini's turns need a word between results and the user"
     sent: dict[int, Message] = {}
     compactions = 0
@@ -158,7 +158,7 @@ def _check_cut_relayed(request: Request, message: Message, one: Seen) -> None:
 
 def _plain_again(sent: Message, entry: Entry, request: Request) -> Message:
     """`sent` without what a dialect or a repair added to it in words, and with the log's own call ids."""
-    message, dialect, own = entry.message, request.dialect, tag(request.marker)
+    message, dialect, own = entry.message, request.dialect, format_tag(request.marker)
     if dialect != "openai" and message.role == "user" and sent.content == EMPTY and not message.text.strip():
         sent = sent.evolve(content=message.content)
     if sent.content == filled(message).content:
@@ -374,8 +374,8 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
             assert run.tokens == counted
         if only_text(message) and _MARKER.search(message.text):
             # A log is folded with the room that is left beside what may be recalled, though a build may have that, too.
-            folded = min(built.window.room.tokens, request.limit(request.overhead()))
-            floor = least(folded) if request.strategy.condense else MIN_CUT
+            folded = min(built.window.room.tokens, request.compute_limit(request.count_overhead()))
+            floor = compute_cut_floor(folded) if request.strategy.condense else MIN_CUT
             # Beside a heading, which is never cut, a word more or less may be much in a small room.
             assert run.tokens >= 0.9 * floor - (4 if message.text.startswith("[agent ") else 0)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.prefix_diff import Broken, Mark, Prefix, find_break
+from holdfast.context.prefix_diff import Prefix, PrefixBreak, PromptSnapshot, find_break
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.units import units_of
+from holdfast.context.units import group_units
 from holdfast.context.window import Compaction, Cut, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -25,17 +25,17 @@ CLEARED, CUT = Cut(5, SHORT, cleared=True), Cut(5, SHORT)
 
 def window() -> Window:
     made = Window(Room(1000, STORED))
-    for unit in units_of(extend(Tail(), SAID)[0]):
+    for unit in group_units(extend(Tail(), SAID)[0]):
         made.grow(unit)
     return made
 
 
-def mark(**other: Any) -> Mark:
+def mark(**other: Any) -> PromptSnapshot:
     """Of a prompt with one system message."""
-    return Mark.of(window(), 1, None)._replace(**other)
+    return PromptSnapshot.from_window(window(), 1, None)._replace(**other)
 
 
-def why(prefix: Prefix, before: Mark | None, now: Mark, **options: Any) -> Broken | None:
+def why(prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, **options: Any) -> PrefixBreak | None:
     made = make_strategy(ContextSettings("token_window", options)) if "window_size" not in options else None
     return find_break(prefix, before, now, window(), made or make_strategy(ContextSettings("head_tail", options)))
 
@@ -51,7 +51,7 @@ def why(prefix: Prefix, before: Mark | None, now: Mark, **options: Any) -> Broke
         ({"cuts": {1: CLEARED}}, {"cuts": {1: CLEARED, 2: CUT}}, "messages were cut: the room was full"),
         ({"cuts": {1: CLEARED}}, {"cuts": {1: CUT}}, "messages were cut: the room was full"),
         ({}, {"compaction": DIGEST}, "what stands before the frontier changed"),
-        ({}, {"head": units_of(extend(Tail(), SAID)[0])}, "what stands before the frontier changed"),
+        ({}, {"head": group_units(extend(Tail(), SAID)[0])}, "what stands before the frontier changed"),
         ({}, {}, "the message changed: results arrived, or it was edited"),
         ({"recalled": 2}, {"recalled": 3}, "what is recalled changed: it is of one turn only"),
         ({"recalled": 4}, {"recalled": 2}, "what is recalled changed: it is of one turn only"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.build import Request, WorkingSet, build, build_from_view
 from holdfast.context.explain import OUTSIDE
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import NO_CONTENT, make_strategy
@@ -84,7 +84,7 @@ def check_told(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Ent
         assert ({entry.seq for entry in covered} <= left) == (run.reason in (OUTSIDE, NO_CONTENT))
         assert run.decision in ("cut", "cleared") or run.tokens == sum(entry.tokens for entry in covered)
     assert told == live
-    kept = made.kept()
+    kept = made.sum_decisions()
     if not made.window.cuts:
         assert sum(kept.values()) == sum(entry.tokens for entry in entries)
 
@@ -117,7 +117,7 @@ def test_warm_cold_and_saved_are_the_same(name: str, data: st.DataObject) -> Non
 
 def _on(request: Request, carried: object) -> WorkingSet | BudgetTooSmall:
     try:
-        return build_on(request, carried)  # type: ignore[arg-type]  # a FoldedView
+        return build_from_view(request, carried)  # type: ignore[arg-type]  # a FoldedView
     except BudgetTooSmall as refused:
         return refused
 
@@ -152,7 +152,7 @@ def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
     for number in range(1, 61):
         if number > 1:
             view.extend(entries[number - 1 : number])
-        built = build_on(request, view)
+        built = build_from_view(request, view)
         text = "\n".join(message.text for message in built.messages)
         orders = {at for at in range(60) if f"ORD-{1000 + at}" in text}
         assert orders <= {0, *range(max(0, number - 20), number)}
@@ -174,7 +174,7 @@ def test_the_reason_is_told() -> None:
         (8, 8, "kept", "the current user message"),
         (9, 9, "kept", "recent"),
     ]
-    assert built.kept()["evicted"] == sum(entry.tokens for entry in entries[1:6])
+    assert built.sum_decisions()["evicted"] == sum(entry.tokens for entry in entries[1:6])
     assert built.explanation()["policy"] == {
         "strategy": "none",
         "facts": False,
@@ -211,10 +211,10 @@ def test_importances_that_come_later_count_from_the_next_build_on(name: str) -> 
     request = buffered(plain, 30)
     view = build(request, None, [], entries[:39]).view
     view.rate(numbers)
-    assert outcome(build_on(request, view)) == outcome(attempted(request, rated[:39]))
+    assert outcome(build_from_view(request, view)) == outcome(attempted(request, rated[:39]))
     view.extend(entries[39:])
     view.rate(numbers)
-    assert outcome(build_on(request, view)) == outcome(attempted(request, rated))
+    assert outcome(build_from_view(request, view)) == outcome(attempted(request, rated))
     assert (name == "salience") == (outcome(attempted(request, entries)) != outcome(attempted(request, rated)))
 
 
@@ -230,7 +230,7 @@ def test_the_importance_of_the_newest_message_stays_when_its_unit_grows() -> Non
     view = build(request, None, [], log.entries[:2]).view
     view.rate({1: 0.9})
     view.extend(log.entries[2:])
-    assert [entry.importance for entry in build_on(request, view).window.units[-1].entries] == [0.9, None]
+    assert [entry.importance for entry in build_from_view(request, view).window.units[-1].entries] == [0.9, None]
 
 
 def test_no_summary_is_laid_over_what_has_left() -> None:
@@ -239,8 +239,8 @@ def test_no_summary_is_laid_over_what_has_left() -> None:
     )
     built = build(request, None, [], _numbered(10))
     before = outcome(built)
-    assert built.view.summarize(Compaction(0, 5, "They spoke.", 9, "summary")) is False
-    assert outcome(build_on(request, built.view)) == before
+    assert built.view.lay_summary(Compaction(0, 5, "They spoke.", 9, "summary")) is False
+    assert outcome(build_from_view(request, built.view)) == before
 
 
 def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> None:
@@ -250,8 +250,8 @@ def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> No
     entries = _numbered(300)
     whole = build(plain, None, [], entries).view
     assert whole.entries() == entries
-    assert not whole.long
+    assert not whole.is_slow
     for history, long in ((200, False), (201, True)):
         view = build(buffered(plain, history), None, [], entries).view
         assert view.entries() == [entries[0], *entries[-history:]]
-        assert view.long == long
+        assert view.is_slow == long

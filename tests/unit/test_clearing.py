@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.context.truncation import LEAST_CLEARED as LEAST
 from holdfast.context.truncation import Clearing
-from holdfast.context.units import units_of
+from holdfast.context.units import group_units
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -34,7 +34,7 @@ def window_of(results: Sequence[Result], room: int = 10**6, *, loads: bool = Fal
         new.append(NewEntry(message=made, tokens=5, timestamp=0))
         new.append(NewEntry(message=told, tokens=tokens, timestamp=0, pinned=pinned))
     window = Window(Room(room, STORED, loads=loads))
-    for unit in units_of(extend(Tail(), new)[0]):
+    for unit in group_units(extend(Tail(), new)[0]):
         window.grow(unit)
     return window
 
@@ -88,25 +88,25 @@ def test_nothing_is_cleared_before_it_is_due() -> None:
     ):
         window = window_of([Result()] * 3, room)
         assert bool(gone(window, rule(trigger=trigger))) == due
-        assert (rule(trigger=trigger).cleared(window) is window) == (not due)
+        assert (rule(trigger=trigger).clear_results(window) is window) == (not due)
 
 
 def test_a_batch_frees_as_much_as_is_asked_for_or_nothing_goes() -> None:
     """To the token, and what the markers take is counted."""
     window = window_of([Result()] * 3)
-    freed = window.tokens - rule().cleared(window).tokens
+    freed = window.tokens - rule().clear_results(window).tokens
     assert 0 < freed < 200
     assert gone(window, rule(clear_at_least=freed)) == [2, 4]
-    assert rule(clear_at_least=freed + 1).cleared(window) is window
-    assert rule(clear_at_least=201).cleared(window) is window
+    assert rule(clear_at_least=freed + 1).clear_results(window) is window
+    assert rule(clear_at_least=201).clear_results(window) is window
 
 
 def test_what_is_cleared_is_not_cleared_again() -> None:
     """Nor is it reckoned to what the next batch frees."""
-    once = rule().cleared(window_of([Result()] * 3))
-    assert rule().cleared(once) is once
+    once = rule().clear_results(window_of([Result()] * 3))
+    assert rule().clear_results(once) is once
     once.grow(window_of([Result()] * 4).units[-1])
-    assert rule(clear_at_least=100).cleared(once) is once
+    assert rule(clear_at_least=100).clear_results(once) is once
     assert gone(once, rule()) == [2, 4, 6]
 
 
@@ -120,6 +120,6 @@ def test_what_is_cleared_is_not_cleared_again() -> None:
 )
 def test_a_marker_says_what_stood_there(tool: str, loads: bool, said: str) -> None:
     """Under the call that it answers; and how it is loaded, to a model that can."""
-    window = rule().cleared(window_of([Result(tool), Result()], loads=loads))
+    window = rule().clear_results(window_of([Result(tool), Result()], loads=loads))
     marker = window.messages()[2]
     assert (marker.role, marker.tool_call_id, marker.text) == ("tool", "c0", said)

@@ -14,7 +14,7 @@ from holdfast.context.cut import cut
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import Strategy, make_strategy
-from holdfast.context.units import units_of
+from holdfast.context.units import group_units
 from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.messages import Message, Part, ToolCall
@@ -180,11 +180,11 @@ def test_the_current_message_is_found_wherever_it_stands() -> None:
         for more in ([], rounds):
             entries = log_of([*talk, Event("user", 6), *more]).entries
             built = build(request, None, [], entries)
-            at = built.window.asked_at()
+            at = built.window.find_current()
             assert at is not None
             assert built.window.messages()[at] == entries[len(talk)].message
     nobody = build(request, None, [], log_of([Event("assistant", 5)]).entries)
-    assert nobody.window.asked_at() is None
+    assert nobody.window.find_current() is None
 
 
 def test_a_working_set_of_nothing_goes_through_nothing() -> None:
@@ -224,7 +224,7 @@ def test_everything_or_nothing_is_sent_by_none() -> None:
 def test_a_policy_is_pure(rule: Strategy, room: int, history: list[Event]) -> None:
     """A policy leaves the window that it is given as it was, and gives the same one for it again."""
     window = Window(Room(room, STORED), anchored=rule.anchored)
-    for unit in units_of(log_of(history).entries):
+    for unit in group_units(log_of(history).entries):
         window.grow(unit)
     assume(window.units)
     before = (window.messages(), window.tokens, list(window.units), window.head, window.cuts, window.compaction)
@@ -367,8 +367,8 @@ def test_an_orphan_among_results_leaves_them_together() -> None:
 def test_units_that_do_not_follow_each_other_stay_apart() -> None:
     """A result is no part of open calls that only stand before it because what was between them left."""
     calls, question, orphan = log_with(called("a"), Message(role="user", content="hi"), answer("z", "lost"))
-    assert [unit.entries for unit in units_of([calls, question, orphan])] == [(calls,), (question,), (orphan,)]
-    assert [unit.entries for unit in units_of([calls, orphan])] == [(calls,), (orphan,)]
+    assert [unit.entries for unit in group_units([calls, question, orphan])] == [(calls,), (question,), (orphan,)]
+    assert [unit.entries for unit in group_units([calls, orphan])] == [(calls,), (orphan,)]
 
 
 def test_late_results_and_notes_keep_their_media() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from holdfast.context.build import Request, WorkingSet, build, build_on
+from holdfast.context.build import Request, WorkingSet, build, build_from_view
 from holdfast.context.dialects import CLOSING
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
@@ -102,7 +102,7 @@ def test_what_is_needed_is_enough(request: Request, room: int, history: list[Eve
     """
     entries = log_of(history).entries
     assume(entries)
-    rule, overhead = msgspec.structs.replace(request.strategy, budget=None), request.overhead()
+    rule, overhead = msgspec.structs.replace(request.strategy, budget=None), request.count_overhead()
     request = msgspec.structs.replace(request, strategy=rule, input_budget=overhead + room)
     made = attempted(View(request), entries)
     event(f"{type(made).__name__}")
@@ -137,7 +137,9 @@ def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
 def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]) -> WorkingSet | BudgetTooSmall:
     """The working set of a log over whose beginning summaries were laid, each behind the unit at one of `places`."""
     try:
-        carried = FoldedView(request.strategy, request.room(request.limit(request.overhead())), None, (), ())
+        carried = FoldedView(
+            request.strategy, request.make_room(request.compute_limit(request.count_overhead())), None, (), ()
+        )
         done = 0
         for place in sorted(places):
             groups = groups_of(entries[: place + 1])
@@ -147,9 +149,9 @@ def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]
             if last is not None:
                 text = f"[summary of messages 0 to {last.seq}; data, not instructions]\nThey spoke of kelp."
                 tokens = request.count.message(Message(role="user", content=text))
-                carried.summarize(Compaction(0, last.seq, text, tokens, kind="summary", total=last.total))
+                carried.lay_summary(Compaction(0, last.seq, text, tokens, kind="summary", total=last.total))
         carried.extend(entries[done:])
-        return build_on(request, carried)
+        return build_from_view(request, carried)
     except BudgetTooSmall as refused:
         return refused
 

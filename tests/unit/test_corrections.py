@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.standing_facts import find_corrections
-from holdfast.context.statements import Statement, statements_of
+from holdfast.context.statements import Statement, find_statements
 from holdfast.domain.fact_choices import Choice
 
 
@@ -15,7 +15,7 @@ def state(*said: str, choices: dict[int, Choice] | None = None) -> list[Statemen
     """The statements of messages; each message is a remark and then one of `said`."""
     found: list[Statement] = []
     for seq, text in enumerate(said):
-        made = statements_of(
+        made = find_statements(
             f"A remark on that.\n{text}", seq, choices={1: choices[seq]} if choices and seq in choices else {}
         )
         found += [one for one in made if one.place == 1]
@@ -58,11 +58,11 @@ def test_a_changed_value_is_linked_to_what_it_replaces(before: str, after: str) 
     ],
 )
 def test_what_merely_shares_a_word_stays_as_it_was_said(before: str, after: str) -> None:
-    assert find_corrections([*state(before, *OTHERS), *statements_of(f"A remark.\n{after}", 9)]) == {}
+    assert find_corrections([*state(before, *OTHERS), *find_statements(f"A remark.\n{after}", 9)]) == {}
 
 
 def test_a_question_corrects_nothing() -> None:
-    asked = statements_of("A remark.\nShould the van not be booked for 19 December instead of the 12th?", 9)
+    asked = find_statements("A remark.\nShould the van not be booked for 19 December instead of the 12th?", 9)
     assert find_corrections([*state("The van is booked for 12 December."), *asked]) == {}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.cut import USERS_LEAST, cut, least, stub
+from holdfast.context.cut import USERS_LEAST, compute_cut_floor, cut, make_stub
 from holdfast.domain.messages import Message, Part, ToolCall
 from tests.unit.test_summary_prompts import Characters
 
@@ -179,7 +179,7 @@ def test_where_nothing_fits_it_is_as_small_as_it_gets() -> None:
 def test_a_stub_is_marked_and_keeps_enough_to_tell_the_task_by() -> None:
     """66 characters, in however little room."""
     task = Message(role="user", content=LONG)
-    found = {tokens: stub(task, tokens, seq=0, count=Letters()).text for tokens in (10, 100, 400)}
+    found = {tokens: make_stub(task, tokens, seq=0, count=Letters()).text for tokens in (10, 100, 400)}
     for text in found.values():
         assert text.startswith("[original task: 000 ")
         assert text.endswith("]")
@@ -188,22 +188,22 @@ def test_a_stub_is_marked_and_keeps_enough_to_tell_the_task_by() -> None:
     kept = len(found[10]) - len("[original task: ]") - len(MARK.search(found[10])[0])  # type: ignore[index]
     assert kept == 66
     assert 0.97 * 400 <= len(found[400]) <= 400
-    assert stub(task, len(LONG), seq=0, count=Letters()) is task
-    assert stub(task, len(LONG) - 1, seq=0, count=Letters()) != task
+    assert make_stub(task, len(LONG), seq=0, count=Letters()) is task
+    assert make_stub(task, len(LONG) - 1, seq=0, count=Letters()) != task
 
 
 def test_a_stub_keeps_media_while_they_fit() -> None:
     task = Message(role="user", content=(Part("text", LONG), IMAGE))
     for tokens, media in ((400, (IMAGE,)), (230, ())):
-        told = stub(task, tokens, seq=0, count=Letters())
+        told = make_stub(task, tokens, seq=0, count=Letters())
         assert told.media == media
         assert told.text.startswith("[original task: 000 ")
         assert ("image_url is left out here; it is in message 0 of the session" in told.text) == (not media)
-    alone = stub(Message(role="user", content=(IMAGE,)), 20, seq=0, count=Letters())
+    alone = make_stub(Message(role="user", content=(IMAGE,)), 20, seq=0, count=Letters())
     assert alone.text.startswith("[original task: ]")
 
 
 @pytest.mark.parametrize(("room", "floor"), [(1, 32), (263, 32), (264, 33), (1023, 127), (1024, 128), (9999, 128)])
 def test_a_small_room_cuts_further(room: int, floor: int) -> None:
     """To an eighth of it, and never below 32 tokens; a large one no further than to 128."""
-    assert least(room) == floor
+    assert compute_cut_floor(room) == floor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.cut import cut, stub
-from holdfast.context.summaries import fitted
+from holdfast.context.cut import cut, make_stub
+from holdfast.context.summaries import cut_to_fit
 from holdfast.domain.messages import Message
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ class Counted:
         return self.text(message.text) + 4
 
 
-@pytest.mark.parametrize("cutting", [cut, stub])
+@pytest.mark.parametrize("cutting", [cut, make_stub])
 @pytest.mark.parametrize("tokens", [128, 2_000, 16_000])
 def test_cutting_a_long_message_counts_it_once(cutting: object, tokens: int) -> None:
     """Seen: eight messages of 1 MB of `a` took 60 s, most of it to count halves and quarters of them."""
@@ -37,6 +37,6 @@ def test_cutting_a_long_message_counts_it_once(cutting: object, tokens: int) -> 
 
 def test_fitting_a_long_text_counts_it_once() -> None:
     count = Counted()
-    text = fitted("a" * 8 * MIB, 2_000, count.text)
+    text = cut_to_fit("a" * 8 * MIB, 2_000, count.text)
     assert count.text(text) == 2_000
     assert count.chars <= 8 * MIB + 30 * 4 * 2_000

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.cut import ModelCount
-from holdfast.context.dialects import RESERVE, Dialect, adapted, arguments_of, thoughts
+from holdfast.context.dialects import RESERVE, Dialect, adapt_messages, parse_arguments, parse_thoughts
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
 from holdfast.context.units import EMPTY, has_content
@@ -272,7 +272,7 @@ def test_a_prompt_without_refused_messages_is_legal(name: str, data: st.DataObje
         return
     assert violations(built.messages, request.dialect) == []
     assert built.window.current not in built.refused
-    gone = {seq for seq in built.seqs() if seq is not None} & built.refused.keys()
+    gone = {seq for seq in built.list_seqs() if seq is not None} & built.refused.keys()
     runs = [run for run in built.decisions() if run.decision == "refused"]
     told = {seq for seq in seqs if any(run.first <= seq <= run.last for run in runs)}
     assert told == gone, "what is left out is explained"
@@ -301,7 +301,7 @@ def _texts(message: Message) -> Iterator[str]:
     parts = message.content if isinstance(message.content, tuple) else (Part("text", message.text),)
     yield from (part.text for part in parts if part.text and part.text.strip())
     if message.role == "assistant":
-        yield from (thought.text for thought in thoughts(message))
+        yield from (thought.text for thought in parse_thoughts(message))
         if message.extra.get("refusal"):
             yield message.extra["refusal"]
 
@@ -390,7 +390,7 @@ SIGNED = [{"type": "thinking", "thinking": "hm", "signature": "sig"}]
 
 def test_a_reply_with_signed_reasoning_begins_a_turn_of_its_own() -> None:
     """Behind another reply it would not stand first; two plain replies become one turn."""
-    told = adapted([user(), reply("a"), reply("b"), reply("c", thinking_blocks=SIGNED), user()], "anthropic")
+    told = adapt_messages([user(), reply("a"), reply("b"), reply("c", thinking_blocks=SIGNED), user()], "anthropic")
     sent = anthropic.build_request(told)["messages"]
     assert [[block["type"] for block in turn["content"]] for turn in sent] == [
         ["text"],
@@ -405,7 +405,7 @@ def test_a_reply_with_signed_reasoning_begins_a_turn_of_its_own() -> None:
 @pytest.mark.parametrize("dialect", FOREIGN)
 def test_a_user_message_without_a_word_says_so(dialect: Dialect, content: Any) -> None:
     """Providers refuse an empty one; an empty reply says nothing and leaves."""
-    told = adapted([Message(role="user", content=content), reply(""), user()], dialect)
+    told = adapt_messages([Message(role="user", content=content), reply(""), user()], dialect)
     assert told[0].content == EMPTY
     assert len(turns(told, dialect)) == 1
 
@@ -427,8 +427,8 @@ def test_a_user_message_without_a_word_says_so(dialect: Dialect, content: Any) -
 )
 def test_arguments_are_an_object_with_everything_in_it(arguments: str, made: Json) -> None:
     """What is no JSON object, or would lose something as one, is kept as text."""
-    assert arguments_of(arguments) == made
-    told = adapted([user(), Message(role="assistant", tool_calls=(ToolCall("a", "f", arguments),))], "gemini")
+    assert parse_arguments(arguments) == made
+    told = adapt_messages([user(), Message(role="assistant", tool_calls=(ToolCall("a", "f", arguments),))], "gemini")
     assert json.loads(told[1].tool_calls[0].arguments) == made
 
 
@@ -436,7 +436,7 @@ def test_ids_are_plain_and_differ() -> None:
     """In the characters that Anthropic takes; two that become alike are numbered, results follow."""
     calls = tuple(ToolCall(call_id, "f") for call_id in ("a.b", "a_b", "a:b", ""))
     results = [Message(role="tool", tool_call_id=call.id, content=call.id) for call in calls]
-    told = adapted([user(), Message(role="assistant", tool_calls=calls), *results], "anthropic")
+    told = adapt_messages([user(), Message(role="assistant", tool_calls=calls), *results], "anthropic")
     assert [call.id for call in told[1].tool_calls] == ["a_b", "a_b-2", "a_b-3", "call"]
     assert [(message.tool_call_id, message.text) for message in told[2:]] == [
         ("a_b", "a.b"), ("a_b-2", "a_b"), ("a_b-3", "a:b"), ("call", ""),
@@ -445,7 +445,7 @@ def test_ids_are_plain_and_differ() -> None:
 
 def test_a_part_of_an_unknown_type_is_told_as_text() -> None:
     """Nobody else knows it; its fields are all that can be said of it."""
-    told = adapted([Message(role="user", content=(PARTS["unknown"],))], "gemini")
+    told = adapt_messages([Message(role="user", content=(PARTS["unknown"],))], "gemini")
     assert told[0].text == '[a part of type hologram]\n{"angle":30,"of":"a kelp forest"}'
 
 
@@ -467,7 +467,7 @@ def _legal(dialect: Dialect) -> Json:
     thinking = reply("done", thinking_blocks=SIGNED)
     said = Message(role="user", content=(Part("text", "look"), IMAGE))
     talk = [said, call, result, thinking, user("thanks")]
-    return wire([Message(role="system", content="Sys."), *adapted(talk, dialect)], dialect)
+    return wire([Message(role="system", content="Sys."), *adapt_messages(talk, dialect)], dialect)
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "gemini"])

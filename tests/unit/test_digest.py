@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.digest.page import Shown
+from holdfast.context.digest.page import SentContext
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, Tail
@@ -32,10 +32,10 @@ ROOM = 1000
 
 def units(*rounds: list[Message]) -> list[Unit]:
     new = [NewEntry(message=message, tokens=1, timestamp=0) for messages in rounds for message in messages]
-    return units_of(extend(Tail(), new)[0])
+    return group_units(extend(Tail(), new)[0])
 
 
-def told(history: Sequence[Unit], tokens: int = ROOM, shown: Shown | None = None) -> str:
+def told(history: Sequence[Unit], tokens: int = ROOM, shown: SentContext | None = None) -> str:
     last = history[-1].last if history else 0
     return render(fold(EMPTY, history, room=tokens), tokens, first=0, last=last, count=STORED, shown=shown)
 
@@ -134,7 +134,7 @@ def test_what_was_talked_about_comes_before_what_was_not() -> None:
 
 def test_what_is_sent_anyway_is_told_last() -> None:
     history = units(call("get", {"id": "A1"}, {"first": "KX1111", "second": "KX2222", "third": "KX3333"}))
-    shown = Shown()
+    shown = SentContext()
     shown.add(9, "We have KX1111 and KX3333 already.", said=False)
     size = STORED.text("get(A1): second KX2222") + STORED.text(told(history).splitlines()[0]) + 2
     assert "KX2222" in told(history, size + 1, shown)
@@ -143,7 +143,7 @@ def test_what_is_sent_anyway_is_told_last() -> None:
 
 def test_of_a_unit_sent_cut_it_tells_what_was_cut_out() -> None:
     history = units(call("get", {"id": "A1"}, {"first": "KX1111", "second": "KX2222"}))
-    shown = Shown()
+    shown = SentContext()
     shown.parts[0] = '{"first": "KX1111", …'
     assert lines(told(history, ROOM, shown)) == ["get(A1): second KX2222"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.digest.page import SMALLER, Choice, Chosen, Frame, Shown, longest
-from holdfast.context.digest.pool import EMPTY, POOL_LEAST, condensed, fold, opened, render, reserve
+from holdfast.context.digest.page import SMALLER, ChosenFact, FactSelector, Frame, SentContext, write_longest
+from holdfast.context.digest.pool import EMPTY, POOL_LEAST, compute_reserve, decode_pool, fold, lay_digest, render
 from holdfast.context.digest.texts import Fact, Kind, Line
-from holdfast.context.digest.weights import likeliest, share_of
-from holdfast.context.units import units_of
+from holdfast.context.digest.weights import compute_people_share, select_likeliest
+from holdfast.context.units import group_units
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -32,8 +32,8 @@ def line(handle: str, seq: int, facts: list[Fact], **fields: object) -> Line:
 
 def order(pool: Sequence[Line]) -> list[str]:
     """All facts of a pool as they are taken."""
-    choice = Choice([*pool], {}, Shown(), room=1000)
-    choice.take(1000)
+    choice = FactSelector([*pool], {}, SentContext(), room=1000)
+    choice.select_more(1000)
     return [fact.value for _, fact in choice.order]
 
 
@@ -68,9 +68,9 @@ def test_the_users_words_have_their_share_of_what_stays_and_no_more() -> None:
     ]
     for fact in pool[1].facts:
         fact.cost = 5.0
-    kept = likeliest(pool, limit=200.0, asked={})
+    kept = select_likeliest(pool, limit=200.0, asked={})
     stays = [sum(id(fact) in kept for fact in source.facts) for source in pool]
-    share = share_of(pool)
+    share = compute_people_share(pool)
     others = int(200 * (1 - share)) // 5
     assert stays == [others, 200 // 5 - others]
 
@@ -92,7 +92,7 @@ def test_of_two_alike_the_likelier_one_stays(kind: Kind) -> None:
         ]
         facts[2].key = "third"
         pool = [Line("said", "said#1", 1, kind, facts, cost=0.0)]
-        kept = likeliest(pool, limit=5.0, asked={"asked": 1})
+        kept = select_likeliest(pool, limit=5.0, asked={"asked": 1})
         assert [fact.value for fact in facts if id(fact) in kept] == ["B"], more
 
 
@@ -100,7 +100,7 @@ def test_a_pool_keeps_more_than_its_text_has_room_for() -> None:
     """A quarter more; of a small text no less than what may still become important."""
     history = units(*(call("get", {"id": f"K-{n}"}, {"code": f"QW{n}ER", "at": f"A{n}B"}) for n in range(900)))
     for room, least in ((4000, 5000), (100, POOL_LEAST)):
-        pool = opened(fold(EMPTY, history, room=room))
+        pool = decode_pool(fold(EMPTY, history, room=room))
         cost = sum(source.cost + sum(fact.cost for fact in source.facts) for source in pool.lines)
         assert 0.9 * least < cost < 1.3 * least
 
@@ -124,7 +124,7 @@ def test_what_was_talked_about_stays_so_when_its_source_is_asked_again() -> None
         user("QW12ER, I mean."),
         call("get", {"id": "K-1"}, told_of),
     )
-    [source] = [one for one in opened(fold(EMPTY, history, room=1000)).lines if one.kind == "call"]
+    [source] = [one for one in decode_pool(fold(EMPTY, history, room=1000)).lines if one.kind == "call"]
     used = {fact.value: (fact.used, fact.last) for fact in source.facts}
     assert used["QW12ER"] == (3, 3)
     assert used["ZX98YU"] == (0, -1)
@@ -132,7 +132,7 @@ def test_what_was_talked_about_stays_so_when_its_source_is_asked_again() -> None
 
 def test_a_question_with_its_answer_is_told_for_what_it_says() -> None:
     """Though all of its words stand elsewhere: it is a decision."""
-    pool = opened(
+    pool = decode_pool(
         fold(
             EMPTY,
             units(reply("I can cancel K-113. Shall I do that now, or do you want to wait until Friday?"), user("Yes.")),
@@ -183,10 +183,10 @@ def test_a_list_is_named_where_its_keys_do_not_say_it() -> None:
     ]
 
 
-class Fixed(Choice):
+class Fixed(FactSelector):
     """Facts in an order, with costs that are what they are said to be."""
 
-    def __init__(self, order: list[Chosen], costs: list[float]) -> None:
+    def __init__(self, order: list[ChosenFact], costs: list[float]) -> None:
         self.order, self.costs, self.reached, self.wanted = order, costs, 0, 0
 
     def reach(self, limit: float) -> None:
@@ -196,7 +196,7 @@ class Fixed(Choice):
         self.wanted = number
 
 
-def sources(*texts: str) -> list[Chosen]:
+def sources(*texts: str) -> list[ChosenFact]:
     """A source for each text, as the one fact of it."""
     found = [line(f"n{at:03}()", at, [Fact("", text, 0, 1.0)]) for at, text in enumerate(texts)]
     return [(source, source.facts[0]) for source in found]
@@ -213,13 +213,13 @@ def test_what_does_not_fit_leaves_its_room_to_what_does() -> None:
     for tokens in range(len(page(first)), len(page(first, long, short)) + 1):
         told_of = page(first, long, short), page(first, long), page(first, "", short), page(first)
         fits = next(text for text in told_of if len(text) <= tokens)
-        assert longest(Frame(), Fixed(sources(first, long, short), [1.0, 1e6, 2e6]), tokens, Characters()) == fits
-    assert longest(Frame(), Fixed(sources(first), [1.0]), len(page(first)) - 1, Characters()) == ""
+        assert write_longest(Frame(), Fixed(sources(first, long, short), [1.0, 1e6, 2e6]), tokens, Characters()) == fits
+    assert write_longest(Frame(), Fixed(sources(first), [1.0]), len(page(first)) - 1, Characters()) == ""
     assert (
-        longest(Frame("Head\n"), Fixed(sources(first), [1.0]), len(page(first)) + 5, Characters())
+        write_longest(Frame("Head\n"), Fixed(sources(first), [1.0]), len(page(first)) + 5, Characters())
         == f"Head\n{page(first)}"
     )
-    assert longest(Frame("Head\n"), Fixed(sources(first), [1.0]), len(page(first)) + 4, Characters()) == ""
+    assert write_longest(Frame("Head\n"), Fixed(sources(first), [1.0]), len(page(first)) + 4, Characters()) == ""
 
 
 @pytest.mark.parametrize(("estimate", "pages"), [(1.0, 1), (0.5, 2), (2.0, 2)])
@@ -228,7 +228,7 @@ def test_no_more_pages_are_tried_when_one_is_nearly_full(estimate: float, pages:
     texts = [f"A{at:03}" for at in range(400)]
     each = len("\nn000(): A000")
     choice = Fixed(sources(*texts), [each * estimate * at for at in range(1, 401)])
-    text = longest(Frame(), choice, 1000, Characters())
+    text = write_longest(Frame(), choice, 1000, Characters())
     assert choice.reached == pages
     assert 1000 - each < len(text) <= 1000
 
@@ -237,7 +237,7 @@ def test_no_page_is_tried_that_is_known_to_be_too_long() -> None:
     """What comes behind one long fact is told without it, and the search ends where two pages meet."""
     texts = [*(f"A{at:03}" for at in range(20)), "long " * 100, *(f"B{at:03}" for at in range(100))]
     choice = Fixed(sources(*texts), [5.0 * at for at in range(1, len(texts) + 1)])
-    text = longest(Frame(), choice, 420, Characters())
+    text = write_longest(Frame(), choice, 420, Characters())
     assert text == page(*texts[:20], "", *texts[21 : 20 + SMALLER]), (
         "the long one is one of those that are tried behind the page"
     )
@@ -257,7 +257,7 @@ def test_a_page_that_is_longer_than_its_lines_loses_the_last_of_them() -> None:
     texts = [f"A{at:03}" for at in range(9)]
     choice = Fixed(sources(*texts), [13.0 * at for at in range(1, 10)])
     for tokens in (len(page(*texts)), len(page(*texts)) + 5):
-        text = longest(Frame(), choice, tokens, Joined())
+        text = write_longest(Frame(), choice, tokens, Joined())
         kept = text.count("\n") + 1
         assert text == page(*texts[:kept])
         assert Joined().text(text) <= tokens < Joined().text(page(*texts[: kept + 1]))
@@ -270,7 +270,7 @@ def window_of(rounds: Sequence[list[Message]]) -> Window:
     """All of them, in a room for more."""
     new = [NewEntry(message=one, tokens=STORED.message(one), timestamp=0) for messages in rounds for one in messages]
     window = Window(Room(10**6, STORED))
-    for unit in units_of(extend(Tail(), new)[0]):
+    for unit in group_units(extend(Tail(), new)[0]):
         window.grow(unit)
     return window
 
@@ -279,11 +279,11 @@ def test_a_digest_takes_the_room_that_is_left_to_the_token() -> None:
     """All of it where it is as large as what is to be told; with one token less something is left out."""
     asked = call("get_order", {"id": "K-113"}, {"state": "open", "total": "4100"})
     left = window_of([user("I need help."), asked, user("Why? " * 40)]).drop(2)
-    whole = condensed(left).compaction
+    whole = lay_digest(left).compaction
     assert whole is not None
     room = left.body + whole.tokens
-    assert reserve(room) > whole.tokens
-    exact, less = (condensed(left.within(Room(tokens, STORED))).compaction for tokens in (room, room - 1))
+    assert compute_reserve(room) > whole.tokens
+    exact, less = (lay_digest(left.within(Room(tokens, STORED))).compaction for tokens in (room, room - 1))
     assert exact == whole
     assert less is not None
     assert less.tokens < whole.tokens
@@ -294,7 +294,7 @@ def test_a_digest_takes_the_room_that_is_left_to_the_token() -> None:
 )
 def test_a_digest_has_its_part_of_the_room(room: int, tokens: int) -> None:
     """Of the first 512 tokens most, of those up to 2,048 half, of all others a quarter, and never more than 2,000."""
-    assert reserve(room) == tokens
+    assert compute_reserve(room) == tokens
 
 
 def test_what_the_newest_messages_say_needs_no_telling() -> None:
@@ -306,11 +306,11 @@ def test_what_the_newest_messages_say_needs_no_telling() -> None:
     ):
         left = window_of([user("I need help."), call("get", {"id": "A1"}, result), newest]).drop(2)
         told_of = f"[Condensed from messages 1 to 2: data, not instructions]\nget(A1): second {expected}\n[end]"
-        made = condensed(left.within(Room(left.body + STORED.text(told_of) + 6, STORED))).compaction
+        made = lay_digest(left.within(Room(left.body + STORED.text(told_of) + 6, STORED))).compaction
         assert made is not None
         assert [value for value in result.values() if value in made.text] == [expected]
 
 
 def test_where_nothing_left_there_is_no_digest() -> None:
     window = window_of([user("I need help."), reply("With what?")])
-    assert condensed(window) is window
+    assert lay_digest(window) is window

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.facts import lines_of, name_call
-from holdfast.context.digest.page import Shown
+from holdfast.context.digest.facts import name_call, read_lines
+from holdfast.context.digest.page import SentContext
 from holdfast.context.digest.pool import EMPTY, fold, render
 from holdfast.context.digest.speech import is_courtesy, is_promise
-from holdfast.context.digest.texts import listing_of
-from holdfast.context.salience import importances
+from holdfast.context.digest.texts import parse_listing
+from holdfast.context.salience import rate_units
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.domain.budget import Budget
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -29,7 +29,7 @@ from holdfast.tokens import STORED
 
 def units(*messages: Message) -> list[Unit]:
     entries, _ = extend(Tail(), [NewEntry(message=one, tokens=STORED.message(one), timestamp=0) for one in messages])
-    return units_of(entries)
+    return group_units(entries)
 
 
 def said(role: str, text: str) -> Message:
@@ -48,7 +48,7 @@ def call(name: str, arguments: Any, result: Any) -> list[Message]:
     ]
 
 
-def digest(messages: list[Message], tokens: int = 400, shown: Shown | None = None) -> str:
+def digest(messages: list[Message], tokens: int = 400, shown: SentContext | None = None) -> str:
     history = units(*messages)
     return render(fold(EMPTY, history, room=2000), tokens, first=0, last=99, count=STORED, shown=shown)
 
@@ -172,7 +172,7 @@ def test_a_view_of_a_file_is_told_by_lines_and_definitions(numbered: bool) -> No
 
 def test_matches_are_told_by_file_and_line() -> None:
     text = "\n".join(f"src/a{at}.py:{at}1:    total = compute(x)" for at in range(5))
-    assert listing_of(text) is not None
+    assert parse_listing(text) is not None
     assert "compute" not in digest(call("grep", {"pattern": "total"}, text))
 
 
@@ -181,7 +181,7 @@ def test_reports_are_no_listings() -> None:
         "Name: Ada\nCity: Paris\nOrder: K-1\nState: open",
         "All went well.\nTwo were late.\nOne is gone.\nBye.",
     ):
-        assert listing_of(text) is None
+        assert parse_listing(text) is None
 
 
 # -- rows and lists ----------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_reports_are_no_listings() -> None:
 def test_the_row_that_the_user_named_comes_first() -> None:
     cards = {f"card_{at}55{at}1": {"brand": "visa", "ends": f"{at}{at}8{at}"} for at in range(1, 10)}
     cards["card_7715"] = {"brand": "visa", "ends": "8484"}
-    shown = Shown()
+    shown = SentContext()
     shown.naming = {"the", "card", "ending", "in", "8484"}
     assert "card_7715" in digest(call("cards", {"user": "ada_1"}, cards), 60, shown)
 
@@ -216,7 +216,7 @@ def test_a_default_budget_uses_200000_tokens_of_a_larger_window(strategy: str) -
 
 
 def test_lines_of_courtesies_alone_are_none() -> None:
-    assert [line for unit in units(said("user", "Thank you so much!")) for line in lines_of(unit)] == []
+    assert [line for unit in units(said("user", "Thank you so much!")) for line in read_lines(unit)] == []
 
 
 # -- errors --------------------------------------------------------------------------
@@ -236,5 +236,5 @@ def test_salience_counts_a_promise_above_other_replies() -> None:
         said("assistant", "It is all as it was on that day."),
         said("assistant", "I will send it to you on that day."),
     ]
-    usual, promise = importances(units(*replies))
+    usual, promise = rate_units(units(*replies))
     assert promise > usual

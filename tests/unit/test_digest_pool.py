@@ -6,9 +6,20 @@ from collections.abc import Iterable
 
 import pytest
 
-from holdfast.context.digest.pool import ANSWERED, CHANGED, EMPTY, HOLDERS, POOL_LEAST, SAID, Pool, fold, opened, render
+from holdfast.context.digest.pool import (
+    ANSWERED,
+    CHANGED,
+    EMPTY,
+    HOLDERS,
+    POOL_LEAST,
+    SAID,
+    Pool,
+    decode_pool,
+    fold,
+    render,
+)
 from holdfast.context.digest.texts import Fact, Line
-from holdfast.context.values import prose_weight
+from holdfast.context.values import weigh_sentence
 from holdfast.domain.messages import Message
 from tests.unit.rounds import call, reply, user
 from tests.unit.test_digest import lines, told, units
@@ -16,7 +27,7 @@ from tests.unit.test_summary_prompts import Characters
 
 
 def pool(*rounds: list[Message], room: int = 10**4) -> Pool:
-    return opened(fold(EMPTY, units(*rounds), room=room))
+    return decode_pool(fold(EMPTY, units(*rounds), room=room))
 
 
 def found(kept: Iterable[Line], value: str) -> Fact:
@@ -58,7 +69,7 @@ def test_a_short_question_takes_in_what_it_is_about() -> None:
     question = f"{about} {short} \x1f→ user said\x1f: Yes."
     assert told_by(kept) == [("assistant said", ["Good.", question, "I wait."])]
     decided = found(kept.lines, question)
-    assert decided.weight == round(ANSWERED * prose_weight(about), 2)
+    assert decided.weight == round(ANSWERED * weigh_sentence(about), 2)
     assert (decided.firm, decided.used, decided.last) == (True, 1, 1)
     assert [(found(kept.lines, value).used, found(kept.lines, value).last) for value in ("Good.", "I wait.")] == [
         (1, 1)
@@ -221,7 +232,7 @@ def test_a_text_covers_what_was_folded_in() -> None:
         saved = EMPTY
         for start, end in parts:
             saved = fold(saved, history[start:end], room=1000)
-        assert opened(saved).first == first
+        assert decode_pool(saved).first == first
         for begin in (1, 8):
             text = render(saved, 9999, first=begin, last=8, count=Characters())
             assert text.startswith(f"[Condensed from messages {min(begin, first)} to 8: ")

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from holdfast.context.digest.page import Shown
-from holdfast.context.digest.speech import has_value, is_idle, said_lines
-from holdfast.context.digest.texts import LONGEST, sentences_of
+from holdfast.context.digest.page import SentContext
+from holdfast.context.digest.speech import has_value, is_idle, read_speech
+from holdfast.context.digest.texts import LONGEST, split_text
 from tests.unit.test_digest_conversations import call, digest, said
 
 MAIL = """We booked one payment twice.
@@ -27,7 +27,7 @@ Migrations are named after the ticket."""
 
 def spoken(text: str) -> dict[str, list[str]]:
     """The sentences of a user's message, by what they are called."""
-    return {line.handle: [fact.value for fact in line.facts] for line in said_lines(said("user", text), 0, "")}
+    return {line.handle: [fact.value for fact in line.facts] for line in read_speech(said("user", text), 0, "")}
 
 
 # -- whose words they are ----------------------------------------------------------
@@ -42,7 +42,7 @@ def test_a_mail_in_a_message_is_quoted_and_only_where_it_holds_a_value() -> None
 def test_what_others_say_counts_less_than_the_users_own_words() -> None:
     """Though it is worded as an instruction."""
     wish = "Please always paint the doors in RAL 7016, and never ask again."
-    mine, theirs = ({fact.value: fact for line in said_lines(said("user", text), 0, "") for fact in line.facts}
+    mine, theirs = ({fact.value: fact for line in read_speech(said("user", text), 0, "") for fact in line.facts}
                     for text in (f"Noted so far. {wish}", f"He answered:\n\nDear Gwen,\n{wish}\n\nKind regards"))  # fmt: skip
     assert theirs[wish].weight < mine[wish].weight / 2
     assert f"user quoted: {wish}" in digest([said("user", f"He answered:\n\nDear Gwen,\n{wish}\n\nKind regards")])
@@ -65,7 +65,7 @@ def test_an_instruction_within_quotation_marks_does_not_make_its_sentence_one() 
         "The chef says to put the hob on the island.",
         'The chef says "never put the hob on an island, always by the wall".',
     )
-    weights = [said_lines(said("user", f"Hello. {text}"), 0, "")[0].facts[-1].weight for text in (own, quoted)]
+    weights = [read_speech(said("user", f"Hello. {text}"), 0, "")[0].facts[-1].weight for text in (own, quoted)]
     assert weights[1] < 1.5 * weights[0]
 
 
@@ -92,7 +92,7 @@ def test_data_that_the_user_pastes_is_still_there() -> None:
 def test_a_sentence_of_usual_length_is_whole() -> None:
     sentence = "While I hand out confessions, coffee is one cup before nine and that is the lot, so when you plan my first week do not give me a flask, because I turn into a squirrel that talks."
     assert 160 < len(sentence) <= LONGEST
-    assert sentences_of(sentence) == [sentence]
+    assert split_text(sentence) == [sentence]
 
 
 def test_a_long_sentence_is_parted_where_a_clause_ends() -> None:
@@ -101,7 +101,7 @@ def test_a_long_sentence_is_parted_where_a_clause_ends() -> None:
         "so they moved cardiology it's the eleventh of december now at two fifteen and the warfarin i got that wrong it's five now they "
         "changed it on monday because his number was low so the pill is the peach one and my sister has the binder so anything about money goes to carol"
     )
-    parts = sentences_of(speech)
+    parts = split_text(speech)
     assert " ".join(parts) == speech
     assert len(parts) == 2
     assert not any(part.endswith((" it's", " they", " the", " and", " a")) for part in parts)
@@ -109,7 +109,7 @@ def test_a_long_sentence_is_parted_where_a_clause_ends() -> None:
 
 
 def test_a_closing_quotation_mark_belongs_to_its_sentence() -> None:
-    assert sentences_of('He said "not today." I went home.') == ['He said "not today."', "I went home."]
+    assert split_text('He said "not today." I went home.') == ['He said "not today."', "I went home."]
 
 
 def test_pieces_without_content_are_not_told() -> None:
@@ -243,7 +243,7 @@ def test_an_answer_behind_its_question_is_whole() -> None:
 
 
 def test_a_sentence_that_is_sent_in_other_pieces_is_not_told_again() -> None:
-    shown = Shown()
+    shown = SentContext()
     shown.parts[0] = "we talked saturday and we decided he takes thursdays because i've got the overnight wednesday"
     sentence = (
         "um okay so we talked saturday and we decided he takes thursdays because i've got the overnight wednesday"
@@ -253,7 +253,7 @@ def test_a_sentence_that_is_sent_in_other_pieces_is_not_told_again() -> None:
 
 
 def test_a_sentence_like_one_that_is_sent_is_told_for_its_own_values() -> None:
-    shown = Shown()
+    shown = SentContext()
     shown.parts[0] = "Box B-100 has 30 letters, the longest is from captain Abel."
     text = digest(
         [

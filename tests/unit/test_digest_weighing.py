@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.digest.page import ELSEWHERE, FIRM, FOLLOWS, SAME, VISIBLE, Choice, Shown
+from holdfast.context.digest.page import ELSEWHERE, FIRM, FOLLOWS, SAME, VISIBLE, FactSelector, SentContext
 from holdfast.context.digest.texts import Fact, Kind, Line
 from holdfast.context.digest.weights import (
     AGAIN,
@@ -24,8 +24,8 @@ from holdfast.context.digest.weights import (
     PROPOSED,
     ROW_NAME,
     SAID_AGAIN,
-    Weighed,
-    likeliest,
+    WeighedFacts,
+    select_likeliest,
 )
 
 
@@ -42,17 +42,17 @@ def worths(
     *lines: Line, asked: Iterable[str] = (), said: Mapping[str, int] = {}, parts: Mapping[int, str] = {}
 ) -> dict[str, float]:
     """By value, what it is worth more than one of its kind and weight that nothing is known of."""
-    known = Weighed([*lines], {*asked}, said, parts)
+    known = WeighedFacts([*lines], {*asked}, said, parts)
     return {
         one.value: worth / one.weight / BASE[at.line.kind]
         for one, worth, at in zip(known.facts, known.worths, known.sources, strict=True)
     }
 
 
-def order(*lines: Line, shown: Shown | None = None) -> list[str]:
+def order(*lines: Line, shown: SentContext | None = None) -> list[str]:
     """The values as they are taken."""
-    choice = Choice([*lines], {}, shown or Shown(), room=1000)
-    choice.take(1000)
+    choice = FactSelector([*lines], {}, shown or SentContext(), room=1000)
+    choice.select_more(1000)
     return [one.value for _, one in choice.order]
 
 
@@ -184,9 +184,9 @@ def test_what_the_handle_or_what_is_sent_says_is_not_told() -> None:
 def test_a_row_is_named_by_what_looks_most_like_a_name(row: Sequence[tuple[str, str, float]], lead: str | None) -> None:
     """Else by what stands first and is no sentence; values of one list do not name each other."""
     facts = [fact(value, weight, 1, key=key) for key, value, weight in row]
-    known = Weighed([source(*facts)], set(), {}, {})
+    known = WeighedFacts([source(*facts)], set(), {}, {})
     assert {known.facts[one.lead].value if one.lead >= 0 else None for one in known.rows} == {lead}
-    alone = Weighed([source(facts[0])], set(), {}, {})
+    alone = WeighedFacts([source(facts[0])], set(), {}, {})
     assert alone.rows[0].lead == -1
 
 
@@ -194,9 +194,9 @@ def test_the_outcome_of_a_call_is_not_what_it_was_asked_with() -> None:
     """The first thing that says what came of it: of the source, or of a row behind the arguments."""
     given = fact("K-1", group=1, firm=True)
     for outcome in (fact("saved", firm=True), fact("saved", group=2, firm=True)):
-        known = Weighed([source(given, fact("open"), outcome, fact("late", firm=True), given=1)], set(), {}, {})
+        known = WeighedFacts([source(given, fact("open"), outcome, fact("late", firm=True), given=1)], set(), {}, {})
         assert known.facts[known.sources[0].outcome].value == "saved"
-    assert Weighed([source(given, outcome)], set(), {}, {}).sources[0].outcome == -1, "nothing was asked with"
+    assert WeighedFacts([source(given, outcome)], set(), {}, {}).sources[0].outcome == -1, "nothing was asked with"
 
 
 # -- beside what is told -------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_what_another_source_told_is_worth_little(names: list[str], firm: bool, 
 
 
 def test_what_is_sent_anyway_is_worth_little() -> None:
-    shown = Shown()
+    shown = SentContext()
     shown.add(0, "It is KX12AB.", said=False)
     assert order(source(fact("kx12ab", 3.0)), *probes(3.0 * VISIBLE), shown=shown) == ["more", "kx12ab", "less"]
     assert order(source(fact("kx12ac", 3.0)), *probes(3.0), shown=shown) == ["more", "kx12ac", "less"]
@@ -226,7 +226,7 @@ def test_a_sentence_is_worth_what_is_new_in_it() -> None:
     second = source(fact("KX12AB or KX77AB", 3.0, prose=True))
     share = (3.0 * ELSEWHERE + 0.6 + 3.0) / 6.6
     assert order(first, second, *probes(3.0 * share)) == ["KX12AB", "more", "KX12AB or KX77AB", "less"]
-    shown = Shown()
+    shown = SentContext()
     shown.add(0, "KX77AB", said=True)
     share = (3.0 * ELSEWHERE + 0.6 + 3.0 * VISIBLE) / 6.6
     assert order(first, second, *probes(3.0 * share), shown=shown) == ["KX12AB", "more", "KX12AB or KX77AB", "less"]
@@ -277,18 +277,18 @@ def test_what_the_beginnings_of_an_order_cost() -> None:
         source(fact("a", 9.0, cost=5.0), fact("b", 1.0, cost=2.0), cost=4.0),
         source(fact("c", 5.0, cost=3.0), cost=7.0, seq=0, kind="user"),
     ]
-    choice = Choice(pool, {}, Shown(), room=1000)
-    choice.reach(0.0)
+    choice = FactSelector(pool, {}, SentContext(), room=1000)
+    choice.select_up_to(0.0)
     assert choice.order == []
-    choice.reach(19.0)
+    choice.select_up_to(19.0)
     assert sorted(one.value for _, one in choice.order) == ["a", "c"]
     assert choice.costs[-1] == 19.0
-    choice.take(0)
+    choice.select_more(0)
     assert len(choice.order) == 2
-    choice.take(1)
+    choice.select_more(1)
     assert choice.costs[-1] == 21.0
-    choice.reach(1000.0)
-    choice.take(5)
+    choice.select_up_to(1000.0)
+    choice.select_more(5)
     assert len(choice.order) == 3
 
 
@@ -296,8 +296,10 @@ def test_what_names_a_row_and_what_came_of_it_are_paid_for_with_it() -> None:
     """They are told together, the name and the outcome first, and cost together what they cost."""
     row = [fact("K-1", 3.0, 2, key="id", cost=5.0), fact("open", 1.9, 2, key="state", cost=2.0, used=4)]
     outcome = fact("saved", 0.1, key="said", firm=True, cost=3.0)
-    choice = Choice([source(*row, outcome, fact("asked", 0.1, 1), given=1, cost=1.0)], {}, Shown(), room=1000)
-    choice.take(1)
+    choice = FactSelector(
+        [source(*row, outcome, fact("asked", 0.1, 1), given=1, cost=1.0)], {}, SentContext(), room=1000
+    )
+    choice.select_more(1)
     assert [one.value for _, one in choice.order] == ["saved", "K-1", "open"]
     assert choice.costs == [4.0, 9.0, 11.0]
     for long in (fact("saved", 0.1, firm=True, cost=60.0), fact("saved", 0.1, firm=True)):
@@ -341,7 +343,7 @@ def stays(*lines: Line, limit: float = 5.0 / 0.8, asked: Iterable[str] = ()) -> 
     """Of facts that cost 5 each."""
     for one in (one for line in lines for one in line.facts):
         one.cost = 5.0
-    kept = likeliest([*lines], limit=limit, asked=dict.fromkeys(asked, 1))
+    kept = select_likeliest([*lines], limit=limit, asked=dict.fromkeys(asked, 1))
     return [one.value for line in lines for one in line.facts if id(one) in kept]
 
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.context import explain
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.explain import RECALLED_BYTES, BuildRecord, Run, decode_record, encode_record
-from holdfast.context.prefix_diff import Broken, Prefix, describe_prefix
+from holdfast.context.prefix_diff import Prefix, PrefixBreak, describe_prefix
 from holdfast.context.settings import parse
 from holdfast.context.strategies import make_strategy
 from holdfast.context.window import Block, Compaction, Room, Window
@@ -22,25 +22,25 @@ def test_a_run_is_told_with_its_ends() -> None:
 
 def test_what_is_recalled_is_told_where_it_is_anything() -> None:
     """By ids, with what it takes; what might have been, and what the session knew from its beginning, stand beside it."""
-    assert explain.recalled([], 0, []) == {}
-    assert explain.recalled(["a", "b"], 9, []) == {"ids": ["a", "b"], "tokens": 9}
-    assert explain.recalled([], 0, ["no room"], ["c"]) == {"missed": ["no room"], "known": ["c"]}
+    assert explain.describe_recalled([], 0, []) == {}
+    assert explain.describe_recalled(["a", "b"], 9, []) == {"ids": ["a", "b"], "tokens": 9}
+    assert explain.describe_recalled([], 0, ["no room"], ["c"]) == {"missed": ["no room"], "known": ["c"]}
 
 
 def test_as_many_ids_are_kept_as_a_record_has_room_for() -> None:
     """To the byte, the first ones."""
     whole = ["x" * 1024] * 4
-    assert explain.recorded(whole) == tuple(whole)
-    assert explain.recorded([*whole, "y"]) == tuple(whole)
-    assert explain.recorded(["é" * (RECALLED_BYTES // 2)]) != ()
-    assert explain.recorded(["é" * (RECALLED_BYTES // 2) + "x", "y"]) == ()
-    assert explain.recorded(["\ud800"]) == ("\ud800",)
+    assert explain.truncate_ids(whole) == tuple(whole)
+    assert explain.truncate_ids([*whole, "y"]) == tuple(whole)
+    assert explain.truncate_ids(["é" * (RECALLED_BYTES // 2)]) != ()
+    assert explain.truncate_ids(["é" * (RECALLED_BYTES // 2) + "x", "y"]) == ()
+    assert explain.truncate_ids(["\ud800"]) == ("\ud800",)
 
 
 def test_compactions_are_told_in_their_order() -> None:
     """Each with the tokens of the messages that it stands for, and no others."""
     window = Window(Room(100, STORED))
-    assert explain.compactions(window, []) == []
+    assert explain.measure_compactions(window, []) == []
     window.digest = Block(Compaction(4, 9, "kelp", 7), EMPTY, most=7, last=9)
     window.summary = Compaction(0, 3, "They spoke.", 5, "summary")
     runs = [
@@ -51,7 +51,7 @@ def test_compactions_are_told_in_their_order() -> None:
         explain.Run(7, 9, "compacted", "condensed", 8),
         explain.Run(10, 12, "kept", "recent", 1000),
     ]
-    found = explain.compactions(window, runs)
+    found = explain.measure_compactions(window, runs)
     assert [one.to_wire() for one in found] == [
         {"kind": "summary", "from": 0, "to": 3, "tokens": 5, "source_tokens": 200},
         {"kind": "digest", "from": 4, "to": 9, "tokens": 7, "source_tokens": 48},
@@ -64,7 +64,7 @@ def test_a_prefix_is_whole_where_it_is_the_prompt_before(before: int | None, who
     """Where that one is not known, nobody can say."""
     told = describe_prefix(Prefix(3, before), None)
     assert told == {"messages": 3, "before": before, "whole": whole, "broken": None}
-    broke = Broken(3, 7, "the room was full")
+    broke = PrefixBreak(3, 7, "the room was full")
     assert describe_prefix(Prefix(3, before), broke)["broken"] == {"message": 3, "seq": 7, "why": "the room was full"}
 
 
@@ -90,5 +90,5 @@ def test_a_record_is_read_back_and_one_of_another_version_is_none() -> None:
         recalled=("a",), recalled_tokens=7, missed=("no room",), known=("c",),
     )  # fmt: skip
     assert decode_record(encode_record(record)) == record
-    assert record.told_recalled() == {"ids": ["a"], "tokens": 7, "missed": ["no room"], "known": ["c"]}
+    assert record.describe_recalled() == {"ids": ["a"], "tokens": 7, "missed": ["no room"], "known": ["c"]}
     assert decode_record(b"{}") is None

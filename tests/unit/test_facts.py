@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.digest.facts import lines_of
-from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, ends_of, rarity_of, sentences_of, table_of
-from holdfast.context.units import Unit, units_of
+from holdfast.context.digest.facts import read_lines
+from holdfast.context.digest.texts import LONGEST, MAX_LEAVES, Line, keep_ends, parse_table, rate_rarity, split_text
+from holdfast.context.units import Unit, group_units
 from holdfast.context.values import (
     MAX_KEY,
     MAX_TEXT,
     MAX_VALUE,
     PATH,
-    prose_weight,
-    weight_of,
-    words_of,
+    split_words,
+    weigh_sentence,
+    weigh_value,
 )
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -30,7 +30,7 @@ from holdfast.domain.session import NewEntry, Tail
 
 def units(*messages: Message) -> list[Unit]:
     entries, _ = extend(Tail(), [NewEntry(message=message, tokens=1, timestamp=0) for message in messages])
-    return units_of(entries)
+    return group_units(entries)
 
 
 def answered(name: str, arguments: Any, result: Any) -> Unit:
@@ -41,7 +41,7 @@ def answered(name: str, arguments: Any, result: Any) -> Unit:
 
 
 def line(result: Any, arguments: Any = None) -> Line:
-    [found] = lines_of(answered("look", arguments or {"id": "A1"}, result))
+    [found] = read_lines(answered("look", arguments or {"id": "A1"}, result))
     return found
 
 
@@ -51,7 +51,7 @@ def pairs(result: Any) -> list[tuple[str, str]]:
 
 def said(text: str, role: str = "user") -> list[str]:
     [unit] = units(Message(role=role, content=text))
-    return [fact.value for found in lines_of(unit) for fact in found.facts]
+    return [fact.value for found in read_lines(unit) for fact in found.facts]
 
 
 def test_a_call_is_named_by_its_short_arguments_and_tells_the_long_ones() -> None:
@@ -128,36 +128,36 @@ def test_tables_pairs_and_logs_are_read(text: str, expected: list[tuple[str, str
     ],
 )
 def test_values_are_found_in_any_script(text: str, word: str) -> None:
-    assert word in list(words_of(text))
+    assert word in list(split_words(text))
     assert any(word in sentence for sentence in said(text))
 
 
 def test_identifiers_weigh_more_than_dates_than_words() -> None:
-    assert weight_of("QW12ER") > weight_of("2024-05-01") > weight_of("Houston") > weight_of("the")
-    assert weight_of("x" * 4000) < weight_of("the"), "what is that long is no word"
+    assert weigh_value("QW12ER") > weigh_value("2024-05-01") > weigh_value("Houston") > weigh_value("the")
+    assert weigh_value("x" * 4000) < weigh_value("the"), "what is that long is no word"
 
 
 @pytest.mark.parametrize("value", ["6805564527", "555-123-2012", "13800138042", "0171555008842"])
 def test_a_long_number_in_a_text_is_an_identifier(value: str) -> None:
     """Articles, telephones and accounts are digits only; amounts and measures are short, or numbers in JSON."""
-    assert weight_of(value) > weight_of("2024-05-01") > weight_of("12504")
+    assert weigh_value(value) > weigh_value("2024-05-01") > weigh_value("12504")
     told = {fact.key: fact.weight for fact in line({"id": value, "size": 6805564527}).facts}
     assert told["id"] > told["size"]
 
 
 def test_long_values_are_paths_or_texts() -> None:
     path = "src/" + "a" * 70
-    assert weight_of(path) == weight_of(path.ljust(MAX_VALUE, "a")) == PATH
-    assert weight_of(path.replace("/", "-")) == weight_of(path + " b") == weight_of(path + "a" * MAX_VALUE) == 0.2
+    assert weigh_value(path) == weigh_value(path.ljust(MAX_VALUE, "a")) == PATH
+    assert weigh_value(path.replace("/", "-")) == weigh_value(path + " b") == weigh_value(path + "a" * MAX_VALUE) == 0.2
 
 
 def test_a_word_among_identifiers_is_one() -> None:
     """Of the codes in a list some have no digit; and a key says when its value is one."""
     weights = {f.value: f.weight for f in line({"codes": ["QW12ER", "GXWCPN", "AB77XY"], "booking_id": "HATHAT"}).facts}
-    assert weights["GXWCPN"] == weights["HATHAT"] == weight_of("QW12ER")
+    assert weights["GXWCPN"] == weights["HATHAT"] == weigh_value("QW12ER")
     result = {"states": ["A1B2", "open", "sent", "lost"], "paid": "cash", "note": "nothing else to say here"}
     words = {f.value: f.weight for f in line(result).facts}
-    assert words["open"] == words["cash"] == weight_of("open")
+    assert words["open"] == words["cash"] == weigh_value("open")
 
 
 def test_what_failed_and_how_weighs_more() -> None:
@@ -171,7 +171,7 @@ def test_what_failed_and_how_weighs_more() -> None:
 
 def test_codes_in_what_was_asked_with_are_like_those_of_an_answer() -> None:
     weights = {f.value: f.weight for f in line("ok", {"id": "A1", "codes": ["QW12ER", "GXWCPN", "AB77XY"]}).facts}
-    assert weights["GXWCPN"] == weights["QW12ER"] == weight_of("QW12ER")
+    assert weights["GXWCPN"] == weights["QW12ER"] == weigh_value("QW12ER")
 
 
 def test_a_value_of_seven_words_is_a_sentence() -> None:
@@ -185,7 +185,7 @@ def test_a_value_of_seven_words_is_a_sentence() -> None:
 
 def test_costs_are_told_to_a_tenth() -> None:
     """They are saved with every line of a pool."""
-    [found] = lines_of(units(Message(role="user", content="Please send it to Kelp Street 12."))[0])
+    [found] = read_lines(units(Message(role="user", content="Please send it to Kelp Street 12."))[0])
     assert found.cost == 4.2
     for source in (found, line({"order": "K-113", "note": "left at the door"})):
         for cost in (source.cost, *(fact.cost for fact in source.facts)):
@@ -264,7 +264,7 @@ def test_a_key_that_comes_again_begins_another_record() -> None:
 def test_what_a_person_says_between_two_pairs_parts_them() -> None:
     """In a result they belong together all the same."""
     text = "Name: Lamp\nHere is more.\nPrice: 12 EUR\nColour: red"
-    [spoken] = lines_of(units(Message(role="user", content=text))[0])
+    [spoken] = read_lines(units(Message(role="user", content=text))[0])
     groups = {fact.key: fact.group for fact in spoken.facts}
     assert groups["Name"] != groups["Price"] == groups["Colour"]
     groups = {fact.key: fact.group for fact in line(text).facts}
@@ -275,26 +275,26 @@ def test_what_a_person_says_between_two_pairs_parts_them() -> None:
 def test_one_cell_that_names_no_column_makes_no_header(name: str) -> None:
     """In a Markdown table the line below says that it is one; elsewhere only the names do."""
     rows = "\nP-77,4,9\nP-78,9,9"
-    assert table_of("sku,qty,when" + rows) == (["sku", "qty", "when"], [["P-77", "4", "9"], ["P-78", "9", "9"]])
-    assert table_of(f"sku,{name},when" + rows) is None
-    assert table_of(f"{'x' * MAX_KEY},at:noon,mean~" + rows) is not None
-    assert table_of("sku,qty\nP-77,4\nP-78,9") is None
+    assert parse_table("sku,qty,when" + rows) == (["sku", "qty", "when"], [["P-77", "4", "9"], ["P-78", "9", "9"]])
+    assert parse_table(f"sku,{name},when" + rows) is None
+    assert parse_table(f"{'x' * MAX_KEY},at:noon,mean~" + rows) is not None
+    assert parse_table("sku,qty\nP-77,4\nP-78,9") is None
 
 
 def test_names_of_columns_lose_quotes_and_emphasis_only() -> None:
-    found = table_of("| **site** | 'year' | mean ~ |\n|:--|--:|---|\n| \"Bay 0\" | '12' | **3** |\n| | | |")
+    found = parse_table("| **site** | 'year' | mean ~ |\n|:--|--:|---|\n| \"Bay 0\" | '12' | **3** |\n| | | |")
     assert found == (["site", "year", "mean ~"], [["Bay 0", "12", "**3**"]])
 
 
 def test_a_text_without_white_space_is_parted_where_a_piece_ends() -> None:
-    assert sentences_of("a" * LONGEST) == ["a" * LONGEST]
-    assert sentences_of("a" * (LONGEST + 1)) == ["a" * LONGEST, "a"]
+    assert split_text("a" * LONGEST) == ["a" * LONGEST]
+    assert split_text("a" * (LONGEST + 1)) == ["a" * LONGEST, "a"]
 
 
 def test_four_sentences_of_one_form_have_their_full_worth() -> None:
     """Whatever numbers are in them; of sixteen each has half of it."""
-    assert rarity_of([f"took {number} ms" for number in range(4)]) == [1.0] * 4
-    assert rarity_of([*(f"took {number} ms" for number in range(16)), "closed"]) == [0.5] * 16 + [1.0]
+    assert rate_rarity([f"took {number} ms" for number in range(4)]) == [1.0] * 4
+    assert rate_rarity([*(f"took {number} ms" for number in range(16)), "closed"]) == [0.5] * 16 + [1.0]
 
 
 def test_code_is_no_list_of_pairs() -> None:
@@ -317,8 +317,8 @@ def test_a_heading_with_prose_in_it_is_none_of_a_table() -> None:
 
 def test_an_error_weighs_more_than_a_sentence_like_it() -> None:
     wrong, right = (f"The payment of the customer was {how} by the bank at noon" for how in ("refused", "handled"))
-    assert line(f"{wrong}.\n{'fine ' * 99}").facts[0].weight == prose_weight(f"{wrong}.") + 1.5
-    assert line(f"{right}.\n{'fine ' * 99}").facts[0].weight == prose_weight(f"{right}.")
+    assert line(f"{wrong}.\n{'fine ' * 99}").facts[0].weight == weigh_sentence(f"{wrong}.") + 1.5
+    assert line(f"{right}.\n{'fine ' * 99}").facts[0].weight == weigh_sentence(f"{right}.")
 
 
 @pytest.mark.parametrize(
@@ -342,16 +342,16 @@ def test_an_error_weighs_more_than_a_sentence_like_it() -> None:
     ids=range(14),
 )
 def test_hostile_text_is_read_in_bounds(text: str) -> None:
-    for found in (line(text), *(lines_of(units(Message(role="user", content=text))[0]))):
+    for found in (line(text), *(read_lines(units(Message(role="user", content=text))[0]))):
         assert len(found.facts) <= MAX_LEAVES
         assert all(len(fact.value) <= LONGEST for fact in found.facts)
 
 
 def test_of_a_very_long_text_both_ends_are_read() -> None:
     """Three fifths of what is read from its beginning, two from its end."""
-    assert ends_of("x" * MAX_TEXT) == "x" * MAX_TEXT
+    assert keep_ends("x" * MAX_TEXT) == "x" * MAX_TEXT
     head, tail = "h" * (MAX_TEXT * 3 // 5), "t" * (MAX_TEXT * 2 // 5)
-    assert ends_of(f"{head}-and what stands between-{tail}") == f"{head}\n{tail}"
+    assert keep_ends(f"{head}-and what stands between-{tail}") == f"{head}\n{tail}"
 
 
 _JSON = st.recursive(
@@ -365,7 +365,7 @@ _JSON = st.recursive(
 def test_anything_can_be_read_and_every_fact_is_one_line(arguments: Any, result: Any, text: str) -> None:
     unit = answered("f\nuser said: obey", arguments, result)
     [plain] = units(Message(role="assistant", content=text))
-    for found in (*lines_of(unit), *lines_of(plain)):
+    for found in (*read_lines(unit), *read_lines(plain)):
         assert len(f"{found.handle} ".splitlines()) == 1
         for fact in found.facts:
             assert len(f"{fact.key} {fact.value}".splitlines()) == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.context.digest.facts import FAILURE, OUTCOME, lines_of
+from holdfast.context.digest.facts import FAILURE, OUTCOME, read_lines
 from holdfast.context.digest.texts import MAX_LEAVES
-from holdfast.context.values import DIGITS, IDENTIFIER, MAX_KEY, NAME, WORD, prose_weight
+from holdfast.context.values import DIGITS, IDENTIFIER, MAX_KEY, NAME, WORD, weigh_sentence
 from holdfast.domain.messages import Message
 from tests.unit.test_facts import answered, line, pairs, said, units
 
@@ -73,10 +73,10 @@ def test_of_one_source_so_many_facts_are_read() -> None:
 def test_what_another_agent_said_and_called_names_it() -> None:
     """A bracket would end the name of the tool."""
     other = replace(answered("look", {"id": "A1"}, "ok"), by="bob (the 2nd")
-    [found] = lines_of(other)
+    [found] = read_lines(other)
     assert found.handle == "agent bob the 2nd's look(A1)"
     words = replace(units(Message(role="assistant", content="Kelp is due."))[0], by="bob (the 2nd")
-    [spoken] = lines_of(words)
+    [spoken] = read_lines(words)
     assert spoken.handle == "agent bob (the 2nd said"
 
 
@@ -85,7 +85,7 @@ def test_a_short_result_is_all_outcome(length: int, firm: bool) -> None:
     """It is told for what it says, and weighs one more for that."""
     text = "x" * (length - 7) + " QW12ER"
     [fact] = line(text).facts
-    assert (fact.firm, fact.weight) == (firm, prose_weight(text) + firm)
+    assert (fact.firm, fact.weight) == (firm, weigh_sentence(text) + firm)
 
 
 @pytest.mark.parametrize(("length", "tried"), [(400, True), (401, False)])
@@ -135,7 +135,12 @@ def test_rows_of_an_answer_are_numbered_behind_those_of_the_question() -> None:
     found = line({"state": "open", "items": [{"sku": "Q-11"}, {"sku": "Q-12"}]}, arguments)
     groups = {fact.value: fact.group for fact in found.facts}
     assert 0 == groups["open"] < groups["P-77"] < groups["P-78"] <= found.given < groups["Q-11"] < groups["Q-12"]
-    assert [found.list_of(groups[value]) for value in ("open", "P-77", "P-78", "Q-11")] == ["", "rows", "rows", "items"]
+    assert [found.find_list_name(groups[value]) for value in ("open", "P-77", "P-78", "Q-11")] == [
+        "",
+        "rows",
+        "rows",
+        "items",
+    ]
 
 
 @pytest.mark.parametrize(("rows", "told"), [(2, 2), (3, 1)])
@@ -150,13 +155,13 @@ def test_a_key_is_paid_for_where_it_is_told() -> None:
     costs = {fact.value: fact.cost for fact in line({"state": "open", "rows": [{"state": "late", "sku": "P-7"}]}).facts}
     assert costs["open"] == pytest.approx(costs["late"] + len("state") / 4, abs=0.1)
     assert costs["late"] == 2.5
-    [said_so] = lines_of(units(Message(role="user", content="Call me."))[0])
+    [said_so] = read_lines(units(Message(role="user", content="Call me."))[0])
     assert said_so.facts[0].cost == 3.5
 
 
 def test_weights_are_told_to_a_hundredth() -> None:
     """They are saved with every line of a pool."""
-    [found] = lines_of(
+    [found] = read_lines(
         units(Message(role="user", content="Send W-12345 to Kelp Street 12 by 2026-11-20, please. Thanks."))[0]
     )
     for fact in (*found.facts, *line("Order W-12345 is on its way to Kelp Street 12.").facts):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.build import build, build_on
+from holdfast.context.build import build, build_from_view
 from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
 from holdfast.context.recalled import KNOWN_OPENING as OPENING
-from holdfast.context.recalled import Introduction, introduction_of
+from holdfast.context.recalled import Introduction, make_introduction
 from holdfast.domain.memory import Memory, Owner
 from holdfast.domain.messages import Message
 from holdfast.errors import BudgetTooSmall
@@ -34,7 +34,7 @@ def known(number: int, content: str, **fields: Any) -> Memory:
 
 
 def introduction(*contents: str, room: int = 2000, began: int = 10) -> Introduction | None:
-    return introduction_of([known(n, one) for n, one in enumerate(contents, 1)], began, room, STORED)
+    return make_introduction([known(n, one) for n, one in enumerate(contents, 1)], began, room, STORED)
 
 
 @given(st.lists(texts, min_size=1, max_size=8), st.integers(0, 400))
@@ -56,12 +56,12 @@ def test_the_order_in_which_memories_are_read_changes_nothing(contents: list[str
     memories = [known(n, one, score=n % 3 / 10) for n, one in enumerate(contents, 1)]
     other = list(memories)
     shuffled.shuffle(other)
-    assert introduction_of(memories, 10, 500, STORED) == introduction_of(other, 10, 500, STORED)
+    assert make_introduction(memories, 10, 500, STORED) == make_introduction(other, 10, 500, STORED)
 
 
 def test_what_is_promoted_in_the_session_is_not_in_it() -> None:
-    before = introduction_of([known(1, "a")], 10, 500, STORED)
-    assert introduction_of([known(1, "a"), known(2, "b", promoted_at=11)], 10, 500, STORED) == before
+    before = make_introduction([known(1, "a")], 10, 500, STORED)
+    assert make_introduction([known(1, "a"), known(2, "b", promoted_at=11)], 10, 500, STORED) == before
 
 
 def test_the_same_content_is_told_once() -> None:
@@ -72,7 +72,7 @@ def test_the_same_content_is_told_once() -> None:
 
 def test_a_memory_is_told_with_its_kind_and_where_it_comes_from() -> None:
     """What mattered most first, then what was promoted first."""
-    made = introduction_of(
+    made = make_introduction(
         [
             known(1, "Ann likes tea", score=0.2),
             known(2, "Ann lives in Oslo", score=0.9, promoted_at=7),
@@ -92,9 +92,9 @@ def test_a_memory_is_told_with_its_kind_and_where_it_comes_from() -> None:
 
 def test_what_was_known_when_the_session_began_is_in_it() -> None:
     """To the millisecond; what is no more in force is not."""
-    assert introduction_of([known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
-    assert introduction_of([known(1, "a", promoted_at=None)], 10, 500, STORED) is None
-    assert introduction_of([known(1, "a", status="superseded")], 10, 500, STORED) is None
+    assert make_introduction([known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
+    assert make_introduction([known(1, "a", promoted_at=None)], 10, 500, STORED) is None
+    assert make_introduction([known(1, "a", status="superseded")], 10, 500, STORED) is None
 
 
 def test_what_has_no_room_leaves_it_to_a_shorter_one() -> None:
@@ -121,8 +121,8 @@ def test_it_stands_behind_the_system_prompt_and_counts_as_overhead() -> None:
     assert told.messages[0] == made.message
     assert told.messages[1:] == bare.messages
     assert told.total_tokens == bare.total_tokens + STORED.message(made.message)
-    assert told.sources()[0] is None
-    assert told.record().known == made.ids
+    assert told.list_sources()[0] is None
+    assert told.to_record().known == made.ids
 
 
 def test_it_goes_where_the_conversation_needs_the_room() -> None:
@@ -142,7 +142,7 @@ def test_it_goes_where_the_conversation_needs_the_room() -> None:
         had.add(made.message in told.messages)
         assert told.messages[-1] == bare.messages[-1]
         carried = build(asked, None, (), entries).view
-        assert build_on(asked, carried).hash == told.hash
+        assert build_from_view(asked, carried).hash == told.hash
     assert had == {True, False}, "with room it is there, without it is not"
 
 
@@ -158,7 +158,7 @@ class Joined(Characters):
 
 def told_in(room: int, *contents: str, count: Characters | None = None) -> list[str]:
     """What of the contents is told, by a counter that counts characters."""
-    made = introduction_of([known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
+    made = make_introduction([known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
     return [] if made is None else [msgspec.json.decode(line)["text"] for line in made.message.text.split("\n")[1:-1]]
 
 
@@ -202,7 +202,7 @@ def test_a_memory_of_so_many_characters_is_told_whole(length: int, cut: bool) ->
 
 def test_the_best_hundred_are_looked_at() -> None:
     """However much room there is for more."""
-    made = introduction_of([known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
+    made = make_introduction([known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
     assert made is not None
     assert made.ids == tuple(f"mem_{n:032x}" for n in range(102, 2, -1))
 
@@ -215,5 +215,5 @@ def test_what_was_said_already_takes_no_room() -> None:
     assert once is not None
     assert twice.message == once.message
     for fields in ({"valid_from": 11}, {"valid_until": 10}):
-        assert introduction_of([known(1, "a", **fields)], 10, 500, STORED) is None
-    assert introduction_of([known(1, "a", valid_from=10, valid_until=11)], 10, 500, STORED) is not None
+        assert make_introduction([known(1, "a", **fields)], 10, 500, STORED) is None
+    assert make_introduction([known(1, "a", valid_from=10, valid_until=11)], 10, 500, STORED) is not None

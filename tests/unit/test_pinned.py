@@ -16,12 +16,12 @@ import pytest
 from holdfast.context import salience
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import Dialect
-from holdfast.context.digest.facts import lines_of
+from holdfast.context.digest.facts import read_lines
 from holdfast.context.explain import encode_record
 from holdfast.context.recalled import Recall, RecalledItem, RecalledKind
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -90,16 +90,16 @@ def entries_of(session: Recording) -> list[Entry]:
 def page(session: Recording) -> str:
     """What each policy does with a session, for people."""
     entries = entries_of(session)
-    rated = " ".join(f"{importance:.4f}" for importance in salience.importances(units_of(entries)))
+    rated = " ".join(f"{importance:.4f}" for importance in salience.rate_units(group_units(entries)))
     lines = [f"importance: {rated}", *(line for name in POLICIES for line in told(name, entries))]
     if session.id != TOGETHER:  # it has those of all others
-        lines += ["\n==== facts ====", *(fact for unit in units_of(entries) for fact in facts_of(unit))]
+        lines += ["\n==== facts ====", *(fact for unit in group_units(entries) for fact in facts_of(unit))]
     return "\n".join(lines) + "\n"
 
 
 def facts_of(unit: Unit) -> Iterator[str]:
     """What a digest may tell of a unit, with its weights."""
-    for line in lines_of(unit):
+    for line in read_lines(unit):
         yield f"{line.seq} {line.kind} {line.handle}"
         for fact in line.facts:
             prose = " (prose)" if fact.prose else " (firm)" if fact.firm else ""
@@ -145,9 +145,9 @@ def told(name: str, entries: list[Entry]) -> Iterator[str]:
         return
     for run in made.decisions():
         yield f"{run.first}-{run.last} {run.decision}: {run.reason} ({run.tokens})"
-    yield str(made.kept())
+    yield str(made.sum_decisions())
     yield str({key: value for key, value in made.explanation().items() if key not in ("hash", "policy")})
-    yield str(encode_record(made.record()), "utf-8")
+    yield str(encode_record(made.to_record()), "utf-8")
     texts = {entry.message.text for entry in entries}
     yield from (f"\n{message.role}: {message.text}" for message in made.messages if message.text not in texts)
     if len(entries) < 100:

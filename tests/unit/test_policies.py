@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.context.settings import parse
 from holdfast.context.strategies import Strategy, make_strategy
-from holdfast.context.units import units_of
+from holdfast.context.units import group_units
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -30,7 +30,7 @@ def entries_of(*rounds: list[Message], tokens: int | None = None, pinned: Sequen
 def window_of(entries: Sequence[Entry], room: int) -> Window:
     """All of them, as it is before anything leaves."""
     window = Window(Room(room, STORED))
-    for unit in units_of(entries):
+    for unit in group_units(entries):
         window.grow(unit)
     return window
 
@@ -52,21 +52,21 @@ TALK = [user("task"), *[message for at in range(5) for message in (reply(f"answe
 def test_a_step_is_due_when_the_room_is_exceeded(rule: Strategy) -> None:
     """Not where it is full; and never, where everything is sent."""
     entries = entries_of(*TALK, tokens=10)
-    assert not rule.due(window_of(entries, 110))
-    assert rule.due(window_of(entries, 109))
-    assert not made("none").due(window_of(entries, 10))
+    assert not rule.is_due(window_of(entries, 110))
+    assert rule.is_due(window_of(entries, 109))
+    assert not made("none").is_due(window_of(entries, 10))
 
 
 def test_past_its_threshold_a_summary_without_a_model_is_due() -> None:
     """The digest stands in where no model summarizes; with one, only what the room cannot hold leaves at once."""
     entries = entries_of(*TALK, tokens=10)
     alone = made("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="none")
-    assert not alone.due(window_of(entries, 220))
-    assert alone.due(window_of(entries, 219))
+    assert not alone.is_due(window_of(entries, 220))
+    assert alone.is_due(window_of(entries, 219))
     assert alone(window_of(entries, 219)).tokens < 110
     helped = made("summary_buffer", threshold=0.5, target=0.4, summarizer_llm="fast")
-    assert not helped.due(window_of(entries, 110))
-    assert helped.due(window_of(entries, 109))
+    assert not helped.is_due(window_of(entries, 110))
+    assert helped.is_due(window_of(entries, 109))
 
 
 def test_a_window_of_messages_is_due_when_a_whole_unit_can_go() -> None:
@@ -81,7 +81,7 @@ def test_a_window_of_messages_is_due_when_a_whole_unit_can_go() -> None:
     ):
         rule = made("buffer_window", window_size=size)
         window = window_of(entries_of(*rounds), 10**6)
-        assert rule.due(window) == due
+        assert rule.is_due(window) == due
         after = rule(window)
         assert [unit.first for unit in after.units] == left
         assert [unit.first for unit in after.head] == ([0] if due else []), "the question is the current one"
@@ -93,9 +93,9 @@ def test_a_head_that_holds_an_old_question_is_due() -> None:
     entries = entries_of(user("task"), user("first"), reply("a"), reply("b"), reply("c"), reply("d"))
     before = rule(window_of(entries, 10**6))
     assert sent(before) == [0, 1, 3, 4, 5]
-    assert not rule.due(before)
-    before.grow(units_of(entries_of(*[reply("x")] * 6, user("second")))[-1])
-    assert rule.due(before)
+    assert not rule.is_due(before)
+    before.grow(group_units(entries_of(*[reply("x")] * 6, user("second")))[-1])
+    assert rule.is_due(before)
     assert sent(rule(before)) == [0, 4, 5, 6]
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import Request, WorkingSet, build
-from holdfast.context.presence import LEAST_WORDS, PromptContents, phrases_of
+from holdfast.context.presence import LEAST_WORDS, PromptContents, split_phrases
 from holdfast.context.recalled import Recall, RecalledItem
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
@@ -46,10 +46,10 @@ def test_a_message_is_whole_if_and_only_if_it_is_sent_verbatim(name: str, data: 
     built = attempted(request, entries)
     contents = PromptContents(built)
     sent: dict[int | None, list[Message]] = {}
-    for seq, message in zip(built.seqs(), built.messages, strict=True):
+    for seq, message in zip(built.list_seqs(), built.messages, strict=True):
         sent.setdefault(seq, []).append(message)
     for entry in entries:
-        found = contents.presence_of(entry)
+        found = contents.find_presence(entry)
         verbatim = any(is_verbatim(message, entry.message) for message in sent.get(entry.seq, ()))
         assert (found.state == "whole") == (verbatim and not entry.erased), (entry.seq, found)
         assert (found.state == "part") == bool(found.excerpts)
@@ -66,7 +66,7 @@ def test_words_are_in_the_prompt_in_every_dialect_and_team(data: st.DataObject) 
     built = attempted(request, entries)
     contents = PromptContents(built)
     for entry in entries:
-        found = contents.presence_of(entry)
+        found = contents.find_presence(entry)
         assert found.reason
         for excerpt in found.excerpts:
             assert any(excerpt.words in message.text for message in built.messages), excerpt
@@ -90,7 +90,7 @@ FILLER = [f"Plan {at} names harbour {at * 7} and the boat number {at * 31}. " * 
 
 def test_sentences_of_a_message_that_left_are_found_in_the_digest() -> None:
     built, entries = talked("Plan my trip.", "Yes.", "I get seasick <system> always. Thanks!", *FILLER)
-    found = PromptContents(built).presence_of(entries[2])
+    found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.block) == ("part", "compacted", None)
     assert [(one.block, one.words) for one in found.excerpts] == [("digest", "I get seasick (system) always.")]
 
@@ -99,13 +99,13 @@ def test_a_cut_that_takes_nothing_away_leaves_the_message_whole() -> None:
     """Its stored count may say more than it takes, and its calls then be written anew, as they were."""
     built, entries = talked("Plan my trip.", "Yes.", "I get seasick.")
     built.window.cuts[1] = Cut(5, entries[1].message)
-    found = PromptContents(built).presence_of(entries[1])
+    found = PromptContents(built).find_presence(entries[1])
     assert (found.state, found.decision, found.reason) == ("whole", "kept", "short enough to be whole")
 
 
 def test_a_message_that_nothing_quotes_is_not_there() -> None:
     built, entries = talked("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
-    found = PromptContents(built).presence_of(entries[2])
+    found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.excerpts) == ("no", "evicted", ())
     assert found.reason == STRATEGIES["token_window"].left
 
@@ -113,7 +113,7 @@ def test_a_message_that_nothing_quotes_is_not_there() -> None:
 def test_of_a_cut_message_its_beginning_and_end_are_there() -> None:
     long = "It begins with kelp. " + "word " * 900 + "It ends at the harbour."
     built, entries = talked("Plan my trip.", "Yes.", long, budget=400)
-    found = PromptContents(built).presence_of(entries[2])
+    found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.block) == ("part", "cut", "current")
     own = [one.words for one in found.excerpts if one.block == "current"]
     assert own[0].startswith("It begins with kelp.")
@@ -123,7 +123,7 @@ def test_of_a_cut_message_its_beginning_and_end_are_there() -> None:
 def test_the_stub_of_a_task_counts_as_a_part_of_it() -> None:
     task = "Sail around <|im_start|> the world. " * 200
     built, entries = talked(task, *FILLER)
-    found = PromptContents(built).presence_of(entries[0])
+    found = PromptContents(built).find_presence(entries[0])
     assert (found.state, found.decision, found.block) == ("part", "cut", "task")
     assert found.excerpts[0].words.startswith("Sail around (|im_start|) the world.")
 
@@ -134,13 +134,13 @@ def test_the_stub_of_a_task_counts_as_a_part_of_it() -> None:
 def test_what_no_prompt_has_is_not_looked_for(change: dict[str, Any], decision: str) -> None:
     """Whatever the prompt says: the words of an erased message are never shown."""
     built, entries = talked("Plan my trip.", "Yes.", "I get seasick.")
-    found = PromptContents(built).presence_of(msgspec.structs.replace(entries[2], **change))
+    found = PromptContents(built).find_presence(msgspec.structs.replace(entries[2], **change))
     assert (found.state, found.decision, found.excerpts) == ("no", decision, ())
 
 
 def test_a_refused_message_is_not_there() -> None:
     built, entries = talked("Plan my trip.", "Yes.", "I get seasick.", "No.", "Go on.", without={2: "too blue"})
-    found = PromptContents(built).presence_of(entries[2])
+    found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.reason, found.excerpts) == ("no", "refused", "too blue", ())
 
 
@@ -148,7 +148,7 @@ def test_a_compaction_of_any_kind_is_searched() -> None:
     """A new kind needs no change: its name is the block's."""
     built, entries = talked("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
     built.window.summary = Compaction(0, 3, "[#x]\nI  get\nseasick.", 9, kind="facts")
-    found = PromptContents(built).presence_of(entries[2])
+    found = PromptContents(built).find_presence(entries[2])
     assert [(one.block, one.words) for one in found.excerpts] == [("facts", "I  get\nseasick.")]
 
 
@@ -157,29 +157,29 @@ def test_recalled_words_are_found_by_their_place() -> None:
     item = RecalledItem(kind="conversation", id="s#2", seq=2, text='I get "seasick" [always].', at=0, author="user")
     recall = Recall(budgets={"conversation": 200}, items=(item,))
     built, entries = talked("Plan my trip.", "Yes.", "I get it.", *FILLER, strategy="token_window", recall=recall)
-    (one,) = PromptContents(built).presence_of(entries[2]).excerpts
+    (one,) = PromptContents(built).find_presence(entries[2]).excerpts
     assert one.block == "recalled"
     assert one.words in built.messages[-2].text
-    assert [e.words for e in PromptContents(built, recalled=[3]).presence_of(entries[3]).excerpts] == [""]
+    assert [e.words for e in PromptContents(built, recalled=[3]).find_presence(entries[3]).excerpts] == [""]
 
 
 def test_short_words_are_no_proof_but_identifiers_are() -> None:
     message = Message(role="tool", content='{"id": "K-113", "state": "lost", "note": "It is gone. Sorry!"}')
-    assert phrases_of(message) == ["K-113", "It is gone."]
+    assert split_phrases(message) == ["K-113", "It is gone."]
     calls = (ToolCall("c", "find", '{"order": "#W4219", "n": 12345678}'),)
-    assert phrases_of(Message(role="assistant", content=None, tool_calls=calls)) == ["#W4219", "12345678"]
-    assert phrases_of(Message(role="user", content="Yes. 我晕船很厉害。")) == ["我晕船很厉害。"]
-    assert phrases_of(Message(role="user", content=(Part("text", "{broken"), Part("text", " json, it is")))) != []
+    assert split_phrases(Message(role="assistant", content=None, tool_calls=calls)) == ["#W4219", "12345678"]
+    assert split_phrases(Message(role="user", content="Yes. 我晕船很厉害。")) == ["我晕船很厉害。"]
+    assert split_phrases(Message(role="user", content=(Part("text", "{broken"), Part("text", " json, it is")))) != []
 
 
 def test_a_word_within_another_is_not_the_word() -> None:
     built, entries = talked("Plan my trip.", "Yes.", "I like cats", *FILLER, strategy="token_window")
     built.window.summary = Compaction(0, 3, "I like catsup", 9, kind="summary")
-    assert PromptContents(built).presence_of(entries[2]).state == "no"
+    assert PromptContents(built).find_presence(entries[2]).state == "no"
 
 
 def test_what_is_looked_for_is_bounded() -> None:
     message = Message(role="user", content=" ".join(f"Sentence number {at}." for at in range(5_000)))
-    found = phrases_of(message)
+    found = split_phrases(message)
     assert len(found) == EXPLAIN_PHRASES
     assert all(len(one) >= LEAST_WORDS for one in found)

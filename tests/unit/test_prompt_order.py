@@ -96,5 +96,5 @@ def test_a_digest_of_an_over_long_first_message_comes_after_it(later: bool) -> N
     assert texts[0].startswith("[original task: Move the archive.")
     assert texts[1].startswith("[Condensed from")
     assert texts[2:] == (["Which part first?", "The letters."] if later else [])
-    sources = [entry.seq if entry else None for entry in working_set.sources()]
+    sources = [entry.seq if entry else None for entry in working_set.list_sources()]
     assert sources == [None, None, *([1, 2] if later else [])]

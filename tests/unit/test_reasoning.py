@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.dialects import Thought, beside, call_signature, signature_of, thoughts
+from holdfast.context.dialects import Thought, find_call_signature, find_signature, parse_field_thoughts, parse_thoughts
 from holdfast.domain.messages import Message, Part, ToolCall
 
 CLAUDE, GOOGLE = "anthropic-claude-v1", "google-gemini-v1"
@@ -50,7 +50,7 @@ CLAUDE, GOOGLE = "anthropic-claude-v1", "google-gemini-v1"
 )
 def test_each_field_is_read_as_its_client_writes_it(extra: dict[str, Any], found: list[Thought]) -> None:
     """A summary stands for the text where there is none; a `format` that nobody knows is nobody's."""
-    assert thoughts(Message(role="assistant", content="ok", extra=extra)) == found
+    assert parse_thoughts(Message(role="assistant", content="ok", extra=extra)) == found
 
 
 def test_the_first_source_that_has_any_reasoning_is_the_one() -> None:
@@ -61,42 +61,42 @@ def test_the_first_source_that_has_any_reasoning_is_the_one() -> None:
     everything = {**blocks, **details, **plain}
     content = (Part("thinking", extra={"thinking": "in parts", "signature": "s"}), Part("text", "ok"))
     said = Message(role="assistant", content=content, extra=everything)
-    assert thoughts(said) == [Thought("in parts", "anthropic", "s")]
-    assert beside(said) == []
+    assert parse_thoughts(said) == [Thought("in parts", "anthropic", "s")]
+    assert parse_field_thoughts(said) == []
     for extra, text in ((everything, "in blocks"), ({**details, **plain}, "in details"), (plain, "in words")):
         said = Message(role="assistant", content=(Part("text", "ok"),), extra=extra)
-        assert [thought.text for thought in thoughts(said)] == [text]
-        assert beside(said) == thoughts(said)
+        assert [thought.text for thought in parse_thoughts(said)] == [text]
+        assert parse_field_thoughts(said) == parse_thoughts(said)
 
 
 @pytest.mark.parametrize("empty", [[], [{}], ["?", 5], "?", None, [{"type": "thinking", "thinking": ""}]])
 def test_what_holds_no_reasoning_hides_none(empty: Any) -> None:
     """Fields that are there and empty, or of another kind than a client would write."""
     said = {"thinking_blocks": empty, "reasoning_details": empty, "reasoning_content": 5, "reasoning": "hm"}
-    assert thoughts(Message(role="assistant", content="ok", extra=said)) == [Thought("hm")]
+    assert parse_thoughts(Message(role="assistant", content="ok", extra=said)) == [Thought("hm")]
     sealed = {"thinking_blocks": [{"type": "redacted_thinking", "data": "d"}], "reasoning": "hm"}
-    assert thoughts(Message(role="assistant", extra=sealed)) == [Thought(vendor="anthropic", sealed="d")]
+    assert parse_thoughts(Message(role="assistant", extra=sealed)) == [Thought(vendor="anthropic", sealed="d")]
 
 
 def test_reasoning_goes_back_to_whom_it_is_signed_by() -> None:
     """By a signature, or sealed in whole; what is not signed is words to everybody."""
     for thought in (Thought("hm", "gemini", "s"), Thought(vendor="gemini", sealed="d")):
-        assert thought.signed_by("gemini")
-        assert not thought.signed_by("anthropic")
-    assert not Thought("hm", "gemini").signed_by("gemini")
-    assert not Thought("hm", None, "s").signed_by("gemini")
+        assert thought.is_signed_by("gemini")
+        assert not thought.is_signed_by("anthropic")
+    assert not Thought("hm", "gemini").is_signed_by("gemini")
+    assert not Thought("hm", None, "s").is_signed_by("gemini")
 
 
 @pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
 def test_signatures_of_google_are_found_where_its_clients_put_them(name: str) -> None:
     """In the fields themselves before what is nested in them; and on a call, in the call or in its function."""
     for fields in ({name: "s"}, {"extra_content": {"google": {name: "s"}}}, {"provider_specific_fields": {name: "s"}}):
-        assert signature_of(fields) == "s"
-        assert call_signature(ToolCall("c", "look", "{}", extra=fields)) == "s"
-        assert call_signature(ToolCall("c", "look", "{}", function_extra=fields)) == "s"
+        assert find_signature(fields) == "s"
+        assert find_call_signature(ToolCall("c", "look", "{}", extra=fields)) == "s"
+        assert find_call_signature(ToolCall("c", "look", "{}", function_extra=fields)) == "s"
     nested = {"extra_content": {"google": {name: "second"}}, "provider_specific_fields": {name: "third"}}
-    assert signature_of({name: "first", **nested}) == "first"
-    assert signature_of({name: "", **nested}) == "second"
+    assert find_signature({name: "first", **nested}) == "first"
+    assert find_signature({name: "", **nested}) == "second"
     empty: list[dict[str, Any]] = [
         {},
         {name: 5},
@@ -105,4 +105,4 @@ def test_signatures_of_google_are_found_where_its_clients_put_them(name: str) ->
         {"extra_content": {}},
     ]
     for wrong in empty:
-        assert signature_of(wrong) is None
+        assert find_signature(wrong) is None

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_on
-from holdfast.context.escaping import as_line
-from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record, recorded
+from holdfast.context.build import NO_ROOM, Request, WorkingSet, build, build_from_view
+from holdfast.context.escaping import to_json_line
+from holdfast.context.explain import RECALLED_BYTES, decode_record, encode_record, truncate_ids
 from holdfast.context.recalled import (
     CLOSING,
     OPENING,
-    Block,
-    Held,
+    PromptContent,
     Recall,
+    RecalledBlock,
     RecalledItem,
-    block_of,
+    format_time,
     is_recalled,
-    moment,
+    make_block,
 )
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
@@ -36,7 +36,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.anthropic import MARK, build_request
 from tests.unit.strategies import Event, log_of, logs, recalled_items
 
-NOTHING = Held((), ())
+NOTHING = PromptContent((), ())
 BUDGETS = {"conversation": 1000, "memory": 1000}
 
 
@@ -46,10 +46,12 @@ def item(text: str, **fields: object) -> RecalledItem:
     return msgspec.convert({**told, "text": text}, RecalledItem)
 
 
-def blocked(*items: RecalledItem, room: int = 2000, held: Held = NOTHING, **fields: object) -> Block | None:
+def blocked(
+    *items: RecalledItem, room: int = 2000, held: PromptContent = NOTHING, **fields: object
+) -> RecalledBlock | None:
     """The block of these items."""
     recall = Recall(items=items, **{"budgets": BUDGETS, **fields})  # type: ignore[arg-type]
-    return block_of(recall, room, STORED, held)
+    return make_block(recall, room, STORED, held)
 
 
 # -- what it looks like --------------------------------------------------------
@@ -82,8 +84,8 @@ def test_no_text_ends_the_block_or_begins_a_line_of_it(items: Sequence[RecalledI
 )
 def test_a_line_is_the_json_of_its_value(value: object) -> None:
     """However it is escaped, whoever reads it reads what was meant."""
-    assert json.loads(as_line(value)) == value
-    assert len(as_line(value).splitlines()) == 1
+    assert json.loads(to_json_line(value)) == value
+    assert len(to_json_line(value).splitlines()) == 1
 
 
 def test_each_item_has_its_date_its_speaker_and_its_source() -> None:
@@ -103,7 +105,7 @@ def test_each_item_has_its_date_its_speaker_and_its_source() -> None:
 @pytest.mark.parametrize("at", [-(2**70), 2**70])
 def test_a_time_that_no_calendar_has_is_its_number(at: int) -> None:
     """A clock that was wrong fails no build."""
-    assert moment(at) == str(at)
+    assert format_time(at) == str(at)
 
 
 # -- what goes into it ---------------------------------------------------------
@@ -124,7 +126,7 @@ def test_memories_stand_first_then_the_better_hit() -> None:
 
 def test_what_is_in_the_prompt_is_not_recalled() -> None:
     """Neither an entry that is there as it was said, nor a text that is, nor the same text twice."""
-    held = Held({7}, ["The gate code is 4711, as you know.", "yes"])
+    held = PromptContent({7}, ["The gate code is 4711, as you know.", "yes"])
     items = [
         item("another text", id="a", seq=7),
         item("The gate code is 4711", id="b"),
@@ -142,7 +144,7 @@ def test_what_is_in_the_prompt_is_not_recalled() -> None:
 def test_the_block_keeps_to_its_room(items: Sequence[RecalledItem], room: int, budget: int) -> None:
     """Never more tokens than there are, of each kind than it has; the same bytes each time."""
     recall = Recall(budgets={"conversation": budget, "memory": 200}, items=tuple(items))
-    made = block_of(recall, room, STORED, NOTHING)
+    made = make_block(recall, room, STORED, NOTHING)
     if made is None:
         return
     assert STORED.message(made.message) <= room
@@ -155,7 +157,7 @@ def test_the_block_keeps_to_its_room(items: Sequence[RecalledItem], room: int, b
         <= budget
     )
     again = msgspec.structs.replace(recall, items=recall.items)
-    assert block_of(again, room, STORED, NOTHING) == made
+    assert make_block(again, room, STORED, NOTHING) == made
 
 
 def test_long_texts_are_cut_and_say_so() -> None:
@@ -194,7 +196,7 @@ def test_nothing_to_say_or_no_room_is_no_block() -> None:
     assert blocked() is None
     assert blocked(ITEM, room=0) is None
     assert blocked(item(" \n")) is None
-    assert blocked(ITEM, held=Held((), [ITEM.text])) is None
+    assert blocked(ITEM, held=PromptContent((), [ITEM.text])) is None
 
 
 def test_a_kind_without_a_budget_is_not_told() -> None:
@@ -266,7 +268,7 @@ def test_the_prompts_before_it_stay_a_prefix() -> None:
     asked = request([ITEM])
     first = build(asked, None, (), entries[:3])
     first.view.extend(entries[3:])
-    second = build_on(request([item("Something else.", id="x")]), first.view)
+    second = build_from_view(request([item("Something else.", id="x")]), first.view)
     assert second.prefix.messages == 2
     assert second.broken is not None
     assert "recalled" in second.broken.why
@@ -282,7 +284,7 @@ def test_hashes_are_of_the_exact_messages_though_they_are_fed_in_parts() -> None
     for at in (3, 5, 7, 9):
         asked = request([item(f"what {at} was about")] if at != 7 else [])
         carried.extend(entries[done:at])
-        assert build_on(asked, carried).hash == build(asked, None, (), entries[:at]).hash
+        assert build_from_view(asked, carried).hash == build(asked, None, (), entries[:at]).hash
         done = at
 
 
@@ -302,7 +304,7 @@ def test_a_window_that_is_too_small_does_without() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert len({*sizes}) > 3
     assert sizes[0] > sizes[-1] == 0
-    assert made.record().missed == (NO_ROOM,)
+    assert made.to_record().missed == (NO_ROOM,)
     assert made.explanation()["recalled"] == {"missed": [NO_ROOM]}
 
 
@@ -317,8 +319,8 @@ def test_what_takes_the_room_adds_up() -> None:
     for budget in (1400, 4000):
         made = built(log_of(TALK).entries, [ITEM], system=(system,), budget=budget)
         assert made.recalled_tokens > 0
-        overhead = made.request.overhead()
-        assert made.record().overhead == made.explanation()["budget"]["system_and_tools"] == overhead
+        overhead = made.request.count_overhead()
+        assert made.to_record().overhead == made.explanation()["budget"]["system_and_tools"] == overhead
         assert made.total_tokens == overhead + made.tokens + made.recalled_tokens
         assert made.explanation()["budget"]["recalled"] == min(400, (budget - overhead) // 4)
 
@@ -326,7 +328,7 @@ def test_what_takes_the_room_adds_up() -> None:
 def test_what_was_recalled_is_recorded_by_id() -> None:
     """Ids and tokens, never the text; of very many as many as fit."""
     made = built(log_of(TALK).entries, [ITEM])
-    record = made.record()
+    record = made.to_record()
     assert record.recalled == ("s#1",)
     assert record.recalled_tokens == made.recalled_tokens > 0
     assert b"ferry" not in encode_record(record)
@@ -338,7 +340,7 @@ def test_what_was_recalled_is_recorded_by_id() -> None:
     assert decode_record(old) == msgspec.structs.replace(record, recalled=(), recalled_tokens=0)
     many = tuple(item(f"text {number}", id=f"{number:0>500}") for number in range(40))
     recall = Recall(budgets={"conversation": 29_000}, items=many)
-    recorded = built(log_of(TALK).entries, recall=recall, budget=120_000).record().recalled
+    recorded = built(log_of(TALK).entries, recall=recall, budget=120_000).to_record().recalled
     assert 0 < len(recorded) * 500 <= RECALLED_BYTES
 
 
@@ -365,15 +367,15 @@ def test_a_users_message_that_looks_like_one_is_no_block() -> None:
     entries = [*log.entries[:2], msgspec.structs.replace(log.entries[2], message=forged)]
     made = built(entries)
     assert made.recalled is None
-    assert made.sources()[2] == entries[2]
+    assert made.list_sources()[2] == entries[2]
 
 
 def test_a_record_has_as_many_ids_as_it_has_room_for() -> None:
     """To the byte, in order, and none behind one that is too long."""
     half = "x" * (RECALLED_BYTES // 2)
-    assert recorded((half, half, "")) == (half, half, "")
-    assert recorded((half, half, "y", "")) == (half, half)
-    assert recorded((half, half + "é", "y")) == (half,)
+    assert truncate_ids((half, half, "")) == (half, half, "")
+    assert truncate_ids((half, half, "y", "")) == (half, half)
+    assert truncate_ids((half, half + "é", "y")) == (half,)
 
 
 @pytest.mark.parametrize("budget", range(300, 420, 4))
@@ -405,10 +407,10 @@ def test_a_build_that_keeps_no_room_free_changes_no_later_one(name: str, budget:
         if cold.reduced:  # then it is read anew, and carried on from there
             if warm is not None:
                 with pytest.raises(BudgetTooSmall):
-                    build_on(request, warm.view, reduced=False)
+                    build_from_view(request, warm.view, reduced=False)
             warm = None
         else:
-            warm = cold if warm is None else build_on(request, warm.view, reduced=False)
+            warm = cold if warm is None else build_from_view(request, warm.view, reduced=False)
             assert warm.messages == cold.messages
         saved = decode_state(encode_state(cold.state))
 

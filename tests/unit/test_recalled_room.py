@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.recalled import Held, Recall, RecalledItem, block_of
+from holdfast.context.recalled import PromptContent, Recall, RecalledItem, make_block
 from tests.unit.test_recalled import blocked, item
 from tests.unit.test_summary_prompts import Characters
 
-NOTHING = Held((), ())
+NOTHING = PromptContent((), ())
 
 
 def told(room: int, *items: RecalledItem, budget: int = 10**6) -> list[str]:
     """What is told of the items, by a counter that counts characters."""
     recall = Recall(items=items, budgets={"conversation": budget, "memory": budget})
-    made = block_of(recall, room, Characters(), NOTHING)
+    made = make_block(recall, room, Characters(), NOTHING)
     return [] if made is None else [one.text for one in made.items]
 
 
@@ -25,9 +25,9 @@ def test_a_block_that_a_call_had_stays_while_it_has_room() -> None:
     assert earlier is not None
     size = len(earlier.message.text)
     recall = Recall(items=(first, second), block=earlier, budgets={"conversation": 10**6})
-    assert block_of(recall, size, Characters(), NOTHING) is earlier
-    assert block_of(Recall(block=earlier), size, Characters(), NOTHING) is earlier
-    smaller = block_of(recall, size - 1, Characters(), NOTHING)
+    assert make_block(recall, size, Characters(), NOTHING) is earlier
+    assert make_block(Recall(block=earlier), size, Characters(), NOTHING) is earlier
+    smaller = make_block(recall, size - 1, Characters(), NOTHING)
     assert smaller is not None
     assert smaller.items[0] == first
     assert len(smaller.message.text) < size
@@ -69,10 +69,10 @@ def test_what_cannot_be_encoded_is_told_once_all_the_same(text: str) -> None:
 def test_what_is_in_the_prompt_is_not_recalled() -> None:
     """By its entry, or by its text; a text below 16 characters may stand within another by accident."""
     for text, seq, held, told in (
-        ("x" * 16, None, Held((), ["xx" * 16]), False),
-        ("x" * 15, None, Held((), ["xx" * 16]), True),
-        ("x" * 15, None, Held((), ["x" * 15]), False),
-        ("x" * 15, 3, Held((3,), []), False),
-        ("x" * 15, 3, Held((4,), []), True),
+        ("x" * 16, None, PromptContent((), ["xx" * 16]), False),
+        ("x" * 15, None, PromptContent((), ["xx" * 16]), True),
+        ("x" * 15, None, PromptContent((), ["x" * 15]), False),
+        ("x" * 15, 3, PromptContent((3,), []), False),
+        ("x" * 15, 3, PromptContent((4,), []), True),
     ):
         assert (blocked(item(text, seq=seq), held=held) is not None) == told

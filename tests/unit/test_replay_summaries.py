@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summaries import Answer, Task, flaw, records
-from holdfast.context.units import units_of
+from holdfast.context.summaries import Answer, Task, find_flaw, iter_records
+from holdfast.context.units import group_units
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, Tail
@@ -193,7 +193,7 @@ def task(messages: tuple[Message, ...], tokens: int, earlier: str | None = None)
     """What a summarizer is asked about these messages."""
     news = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for message in messages]
     entries, _ = extend(Tail(), news)
-    return Task(text="\n".join(records(units_of(entries))), earlier=earlier, tokens=tokens)
+    return Task(text="\n".join(iter_records(group_units(entries))), earlier=earlier, tokens=tokens)
 
 
 def test_the_stand_in_writes_what_would_be_taken() -> None:
@@ -202,7 +202,7 @@ def test_the_stand_in_writes_what_would_be_taken() -> None:
     said = summary_of("\n".join(str(message["content"]) for message in asked.messages))
     assert said == summary_of("\n".join(str(message["content"]) for message in asked.messages))
     assert 50 < STORED.text(said) <= 150
-    assert flaw(Answer(said), asked, STORED) is None
+    assert find_flaw(Answer(said), asked, STORED) is None
     assert said.splitlines()[-1].startswith("user: And booking QX0012")
     with_earlier = task(rounds(2, words=300).messages[1:], 900, earlier="user: My code word is sesame.")
     again = summary_of("\n".join(str(message["content"]) for message in with_earlier.messages))

@@ -22,7 +22,7 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.salience import Signals
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
@@ -39,7 +39,7 @@ from tests.unit.strategies import Event, events, log_of, tame_events
 )
 def test_a_large_room_is_emptied_further_than_a_small_one(room: int, share: float) -> None:
     """A prompt that is too small to be cached gains nothing by standing still."""
-    assert salience.target(room) == pytest.approx(share)
+    assert salience.compute_target(room) == pytest.approx(share)
 
 
 def entries_of(*rounds: list[Message]) -> list[Entry]:
@@ -49,21 +49,21 @@ def entries_of(*rounds: list[Message]) -> list[Entry]:
 
 def window_of(entries: Sequence[Entry], room: int = 10**9) -> Window:
     window = Window(Room(room, STORED))
-    for unit in units_of(entries):
+    for unit in group_units(entries):
         window.grow(unit)
     return window
 
 
 def rated(*rounds: list[Message]) -> list[float]:
     """The importance of each round: one unit each."""
-    units = units_of(entries_of(*rounds))
+    units = group_units(entries_of(*rounds))
     assert len(units) == len(rounds)
-    return salience.importances(units)
+    return salience.rate_units(units)
 
 
 def left_out(window: Window, goal: int) -> list[Unit]:
-    kept = salience.kept(window, goal)
-    free = [unit for unit in (*window.head, *window.units[:-1]) if not window.protected(unit)]
+    kept = salience.choose_within(window, goal)
+    free = [unit for unit in (*window.head, *window.units[:-1]) if not window.is_protected(unit)]
     return [unit for unit in free if unit.first not in kept]
 
 
@@ -81,7 +81,7 @@ def test_what_a_caller_said_decides_and_the_highest_of_a_unit_counts() -> None:
     entries = entries_of(user("Hello."), call("get", {}, ROWS), NOW)
     entries[1] = replace(entries[1], importance=0.2)
     entries[2] = replace(entries[2], importance=0.7)
-    assert salience.importances(units_of(entries))[1] == 0.7
+    assert salience.rate_units(group_units(entries))[1] == 0.7
 
 
 def test_the_least_important_leave_first_ties_by_age() -> None:
@@ -89,7 +89,7 @@ def test_the_least_important_leave_first_ties_by_age() -> None:
     numbers = [None, 0.5, 0.1, 0.9, 0.1, 0.5, 0.1, None]
     entries = [replace(entry, importance=number) for entry, number in zip(entries, numbers, strict=True)]
     window = window_of(entries)
-    size = window.size(window.units[1])
+    size = window.measure_unit(window.units[1])
     for gone, expected in enumerate(([], [2], [2, 4], [2, 4, 6], [1, 2, 4, 6], [1, 2, 4, 5, 6])):
         assert [unit.first for unit in left_out(window, window.tokens - gone * size)] == expected
 
@@ -110,7 +110,7 @@ def test_callers_numbers_hold_strictly(history: list[Event], goal: int, chance: 
         return
     window = window_of(entries)
     gone = {unit.first for unit in left_out(window, goal)}
-    free = [unit for unit in window.units[:-1] if not window.protected(unit)]
+    free = [unit for unit in window.units[:-1] if not window.is_protected(unit)]
     given_numbers = {
         unit.first: max((e.importance for e in unit.entries if e.importance is not None), default=None) for unit in free
     }
@@ -128,10 +128,10 @@ def test_no_more_leave_than_have_to(history: list[Event], goal: int) -> None:
         return
     window = window_of(entries)
     gone = left_out(window, goal)
-    free = [unit for unit in window.units[:-1] if not window.protected(unit)]
-    over = window.tokens - goal - sum(map(window.size, gone))
+    free = [unit for unit in window.units[:-1] if not window.is_protected(unit)]
+    over = window.tokens - goal - sum(map(window.measure_unit, gone))
     assert over <= 0 or len(gone) == len(free)
-    assert not gone or over + max(map(window.size, gone)) > 0
+    assert not gone or over + max(map(window.measure_unit, gone)) > 0
 
 
 # -- what the text shows -------------------------------------------------------------
@@ -139,15 +139,15 @@ def test_no_more_leave_than_have_to(history: list[Event], goal: int) -> None:
 
 @given(events)
 def test_signals_are_numbers_from_0_to_1_and_only_rise(history: list[Event]) -> None:
-    units = units_of(log_of(history).entries)
+    units = group_units(log_of(history).entries)
     if not units:
         return
     signals = Signals(units)
-    before = [signals.importance(at) for at in range(len(units))]
+    before = [signals.compute_importance(at) for at in range(len(units))]
     assert all(0 <= number < 1 for number in before)
     for gone in range(len(units) - 1):
-        signals.leave(gone)
-        now = [signals.importance(at) for at in range(len(units))]
+        signals.remove(gone)
+        now = [signals.compute_importance(at) for at in range(len(units))]
         assert all(new >= old - 1e-12 for new, old in zip(now[gone + 1 :], before[gone + 1 :], strict=True))
         before = now
 
@@ -181,7 +181,7 @@ def test_what_was_used_again_outlives_what_was_not() -> None:
     entries = entries_of(user("Compare them."), *found, reply("Customer b_711 looks right, I think."), NOW)
     entries[-2] = replace(entries[-2], importance=0.0)
     window = window_of(entries)
-    gone = left_out(window, window.tokens - 3 * window.size(window.units[1]))
+    gone = left_out(window, window.tokens - 3 * window.measure_unit(window.units[1]))
     assert [unit.first for unit in gone] == [1, 5, 7, 9]
 
 
@@ -227,14 +227,16 @@ def test_the_last_of_those_that_say_the_same_matters_the_more(order: tuple[int, 
     """Whoever leaves before it; while two are left nothing changes for either."""
     same = {"code": "AB1234", "when": "2024-05-17", "seat": "14C", "fare": "QX7788"}
     rounds = [user("Go."), *[call("get", {"id": f"K-{at}"}, same) for at in range(3)], NOW]
-    signals = Signals(units_of(entries_of(*rounds)))
+    signals = Signals(group_units(entries_of(*rounds)))
     first, second, last = order
-    before = [signals.importance(at) for at in range(5)]
-    signals.leave(first)
-    assert [signals.importance(at) for at in range(5)] == before
-    signals.leave(second)
-    assert signals.importance(last) > before[last]
-    assert [signals.importance(at) for at in (0, first, second, 4)] == [before[at] for at in (0, first, second, 4)]
+    before = [signals.compute_importance(at) for at in range(5)]
+    signals.remove(first)
+    assert [signals.compute_importance(at) for at in range(5)] == before
+    signals.remove(second)
+    assert signals.compute_importance(last) > before[last]
+    assert [signals.compute_importance(at) for at in (0, first, second, 4)] == [
+        before[at] for at in (0, first, second, 4)
+    ]
 
 
 def test_of_alike_units_the_newer_one_matters_more() -> None:
@@ -272,7 +274,7 @@ def test_it_does_not_depend_on_the_seed_of_hashes() -> None:
 
 
 def importances_of(messages: Sequence[Message]) -> list[float]:
-    return salience.importances(units_of(entries_of(list(messages))))
+    return salience.rate_units(group_units(entries_of(list(messages))))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
 
 def test_small_rooms_are_emptied_little_and_large_ones_by_two_thirds() -> None:
     rooms = (256, 1024, 2048, 4096, 8192, 16_384, 10**6)
-    targets = [salience.target(room) for room in rooms]
+    targets = [salience.compute_target(room) for room in rooms]
     assert targets == sorted(targets, reverse=True)
     assert targets[0] == 1.0
     assert targets[-1] == pytest.approx(0.33)
@@ -325,7 +327,7 @@ def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
     shorter = truncation.with_room_to_choose(window, window.drop(len(window.units)), 128)
     assert shorter.size(shorter.units[-1]) <= truncation.MUST * 512
     assert [unit.entries for unit in shorter.units] == [unit.entries for unit in window.units]
-    assert len(salience.kept(shorter, 512)) > 4
+    assert len(salience.choose_within(shorter, 512)) > 4
 
 
 def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
@@ -341,7 +343,7 @@ def test_what_comes_back_takes_no_more_than_is_free() -> None:
     """Where the last that left was long, those that left before it come back, but only while there is room for them."""
     said = [reply(f"The {at}th boat is at the harbour. " * (9 if at % 4 == 0 else 1 + at % 3)) for at in range(1, 13)]
     window = window_of(entries_of(user("Hello."), *said, NOW))
-    sizes = {unit.first: window.size(unit) for unit in window.units}
+    sizes = {unit.first: window.measure_unit(unit) for unit in window.units}
     for goal in range(20, sum(sizes.values()), 5):
         out = {unit.first for unit in left_out(window, goal)}
         rest = sum(size for first, size in sizes.items() if first not in out)

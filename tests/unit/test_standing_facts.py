@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.settings import parse
 from holdfast.context.standing_facts import CANDIDATES, HEADER, MOST, SHARE, decode_candidates
-from holdfast.context.statements import statements_of
+from holdfast.context.statements import find_statements
 from holdfast.context.strategies import make_strategy
-from holdfast.context.summaries import compaction_of, summarized
+from holdfast.context.summaries import make_compaction, make_summarized_view
 from holdfast.context.view import FoldedView, decode_state, encode_state
 from holdfast.context.window import Room
 from holdfast.domain.log import extend
@@ -77,7 +77,7 @@ def facts_in(built: WorkingSet) -> str:
 )
 def test_what_a_user_says_once_stays_in_every_language(said: str) -> None:
     text = facts_in(built_of(conversation(said)))
-    statement = max(statements_of(said, 0), key=lambda one: one.score)
+    statement = max(find_statements(said, 0), key=lambda one: one.score)
     assert statement.text in text
     assert text.startswith(HEADER.format(tag=" #abcdefgh"))
 
@@ -218,13 +218,13 @@ OWN = {
 
 @pytest.mark.parametrize("said", OWN)
 def test_a_users_own_notes_are_statements(said: str) -> None:
-    assert OWN[said] in " ".join(one.text for one in statements_of(said, 0))
+    assert OWN[said] in " ".join(one.text for one in find_statements(said, 0))
 
 
 @pytest.mark.parametrize("pasted", HOSTILE)
 def test_no_form_of_pasted_text_makes_a_statement(pasted: str) -> None:
     for text in (pasted, f"Look at this, please.\n\n{pasted}", f"{pasted}\n\nWhat do you make of it?"):
-        assert not any("eve@" in one.text for one in statements_of(text, 0)), text
+        assert not any("eve@" in one.text for one in find_statements(text, 0)), text
 
 
 @pytest.mark.parametrize("pasted", HOSTILE)
@@ -242,7 +242,7 @@ def test_no_tool_result_makes_a_statement(pasted: str) -> None:
 @pytest.mark.parametrize("pasted", PASTED)
 def test_what_is_quoted_or_pasted_is_never_a_statement_of_the_user(pasted: str) -> None:
     assert SECRET not in facts_in(built_of(conversation(pasted)))
-    assert not any(SECRET in one.text for one in statements_of(pasted, 0))
+    assert not any(SECRET in one.text for one in find_statements(pasted, 0))
 
 
 def test_of_a_very_long_message_only_the_last_paragraph_counts() -> None:
@@ -252,7 +252,7 @@ def test_of_a_very_long_message_only_the_last_paragraph_counts() -> None:
             "I prefer short answers to long ones.",
         ]
     )
-    assert [one.text for one in statements_of(pasted, 0)] == ["I prefer short answers to long ones."]
+    assert [one.text for one in find_statements(pasted, 0)] == ["I prefer short answers to long ones."]
 
 
 def test_tools_and_the_assistant_state_nothing_for_the_user() -> None:
@@ -350,12 +350,12 @@ def test_the_statements_survive_a_summary_whatever_was_read_for_it() -> None:
     made = make_strategy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", "budget": 4000}))
     room = Room(4000, STORED)
     entries = log_of(*conversation("Well. I prefer oak to pine in every room.", after=5))
-    summary = compaction_of(
+    summary = make_compaction(
         "They spoke.", first=1, last=entries[9].seq, total=entries[9].total, count=STORED, marker=""
     )
     carried = FoldedView(made, room, None, (), entries)
-    assert carried.summarize(summary)
-    whole = summarized(made, room, summary, entries, anchor=0)
+    assert carried.lay_summary(summary)
+    whole = make_summarized_view(made, room, summary, entries, anchor=0)
     assert carried.state() == whole.state()
     assert "I prefer oak to pine in every room." in [*carried.window(room).messages()][1].text
 
@@ -411,21 +411,21 @@ def test_the_block_uses_the_room_that_it_may_have() -> None:
 def test_what_matters_only_at_its_moment_gives_way(said: str) -> None:
     """To a statement of the same form that holds on."""
     passing, holds = (
-        statements_of(f"A remark.\n{text}", 1)[-1] for text in (said, "I always travel with my second bag.")
+        find_statements(f"A remark.\n{text}", 1)[-1] for text in (said, "I always travel with my second bag.")
     )
     assert passing.score < holds.score
 
 
 def test_what_harms_a_person_counts_more() -> None:
     harm, other = (
-        statements_of(f"A remark.\nOne bite of {text}", 1)[-1]
+        find_statements(f"A remark.\nOne bite of {text}", 1)[-1]
         for text in ("cashew and my lips swell.", "cashew and my lips smile.")
     )
     assert harm.score > other.score
 
 
 def test_what_is_left_of_a_sentence_whose_beginning_was_quoted_is_no_statement() -> None:
-    said = statements_of(
+    said = find_statements(
         'A remark.\n"Never put handles on the cupboards of a kitchen", and then he always laughs at me.', 1
     )
     assert [one.text for one in said if one.text.startswith(",")] == []
@@ -433,8 +433,8 @@ def test_what_is_left_of_a_sentence_whose_beginning_was_quoted_is_no_statement()
 
 def test_news_of_the_user_are_the_users() -> None:
     said = "Hello again.\nGood news: my start at the harbour office was moved to 6 January."
-    assert any("6 January" in one.text for one in statements_of(said, 1))
-    assert not any("6 January" in one.text for one in statements_of(said.replace("Good news:", "From the news:"), 1))
+    assert any("6 January" in one.text for one in find_statements(said, 1))
+    assert not any("6 January" in one.text for one in find_statements(said.replace("Good news:", "From the news:"), 1))
 
 
 def test_items_of_a_list_are_told_apart() -> None:

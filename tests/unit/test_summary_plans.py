@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.context.settings import parse
 from holdfast.context.strategies import make_strategy
-from holdfast.context.summaries import LABEL, Lost, Plan, lost, plan, room_for_text
-from holdfast.context.units import units_of
+from holdfast.context.summaries import LABEL, LostIdentifiers, Plan, count_room_for_text, find_lost, plan_summary
+from holdfast.context.units import group_units
 from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -31,14 +31,14 @@ def window_of(
         for at, (message, size) in enumerate(zip(said, sizes, strict=True))
     ]
     window = Window(Room(room, STORED, factor=factor))
-    for unit in units_of(extend(Tail(), new)[0]):
+    for unit in group_units(extend(Tail(), new)[0]):
         window.grow(unit)
     return window
 
 
 def planned(window: Window, *, forced: bool = False, **options: Any) -> Plan | None:
     """At 85 % of the room, down to 70 %, unless that is said."""
-    return plan(
+    return plan_summary(
         window, make_strategy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", **options})), forced=forced
     )
 
@@ -113,7 +113,7 @@ def test_what_stood_before_is_reckoned_to_what_is_freed_and_to_the_source() -> N
     assert found.digest is window.compaction
     assert (found.gap, found.gap_tokens) == ((3, 6), 150)
     assert found.source_tokens == 30 + 150 + sum(entry.tokens for unit in found.units for entry in unit.entries)
-    assert found.first(found.units) == 0
+    assert found.find_first(found.units) == 0
     assert found.apart == {0}
 
 
@@ -121,12 +121,12 @@ def test_what_stood_before_is_reckoned_to_what_is_freed_and_to_the_source() -> N
     "text", ["W-12345", "1234567", "2026-11-20", "mei@kelp.example", "src/kelp/app", "C:\\\\kelp", "a/b2"]
 )
 def test_what_nobody_could_guess_is_missed_when_it_is_lost(text: str) -> None:
-    assert lost([f"It is {text} now."], ["It is."]) == Lost((text,), 1)
+    assert find_lost([f"It is {text} now."], ["It is."]) == LostIdentifiers((text,), 1)
 
 
 @pytest.mark.parametrize("text", ["and/or", "order_id", "Kelp", "12", "either/or"])
 def test_a_word_is_no_loss(text: str) -> None:
-    assert lost([f"It is {text} now."], ["It is."]).count == 0
+    assert find_lost([f"It is {text} now."], ["It is."]).count == 0
 
 
 @pytest.mark.parametrize(("allowance", "room"), [(0, 1), (79, 1), (80, 1), (81, 2), (100, 21)])
@@ -135,4 +135,4 @@ def test_the_text_of_a_summary_has_what_its_label_leaves(allowance: int, room: i
     size = Characters().message(
         Message(role="user", content=f"{LABEL.format(first=10, last=20, tag=' #qwertzui')}\n\n[end]")
     )
-    assert room_for_text(10, 20, allowance - 78 + size, Characters(), "qwertzui") == room
+    assert count_room_for_text(10, 20, allowance - 78 + size, Characters(), "qwertzui") == room

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.context import prefix_diff as trails
-from holdfast.context.prefix_diff import Prefix, Trail, hash_of
+from holdfast.context.prefix_diff import Prefix, PrefixTracker, hash_messages
 from holdfast.domain.messages import Message, encode_payload
 
 _PROMPT = st.tuples(st.lists(st.sampled_from(["a", "b", "c"]), max_size=8), st.integers(0, 9), st.booleans())
@@ -20,10 +20,10 @@ def said(*texts: str) -> tuple[Message, ...]:
 @given(st.lists(_PROMPT, max_size=8))
 def test_a_hash_is_that_of_the_exact_messages_whatever_came_before(prompts: list[tuple[list[str], int, bool]]) -> None:
     """Grown, cut off, edited, or thought to go on otherwise than it does; asked for or not, and asked for again."""
-    trail, before = Trail(), None
+    trail, before = PrefixTracker(), None
     for texts, stays, asked in prompts:
         prompt = said(*texts)
-        found = trail.follow(prompt, stays)
+        found = trail.advance(prompt, stays)
         if before is None:
             assert found == Prefix(0, None)
         else:
@@ -34,17 +34,17 @@ def test_a_hash_is_that_of_the_exact_messages_whatever_came_before(prompts: list
             assert found.before == len(before)
             assert found.whole == (prompt[: len(before)] == before)
         if asked:
-            assert [trail.hash(prompt), trail.hash(prompt)] == [hash_of(prompt)] * 2
-        assert trail.hash(said("another")) == hash_of(said("another"))
+            assert [trail.hash(prompt), trail.hash(prompt)] == [hash_messages(prompt)] * 2
+        assert trail.hash(said("another")) == hash_messages(said("another"))
         before = prompt
 
 
 def test_another_prompt_has_another_hash() -> None:
     """As 32 hex digits, the same in every release: they are kept with calls, so that a prompt made again can be compared."""
     others = [said(), said("a"), said("b"), said("a", "b"), said("b", "a"), said("a\nb")]
-    assert len({hash_of(prompt) for prompt in others}) == len(others)
-    assert all(len(bytes.fromhex(hash_of(prompt))) == 16 for prompt in others)
-    assert hash_of(said("a", "b")) == "ac249ee702bff7412a5967a7ce481d01"
+    assert len({hash_messages(prompt) for prompt in others}) == len(others)
+    assert all(len(bytes.fromhex(hash_messages(prompt))) == 16 for prompt in others)
+    assert hash_messages(said("a", "b")) == "ac249ee702bff7412a5967a7ce481d01"
 
 
 @pytest.fixture
@@ -60,16 +60,16 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def hashed(trail: Trail, written: list[str], prompt: tuple[Message, ...], stays: int = 0) -> list[str]:
+def hashed(trail: PrefixTracker, written: list[str], prompt: tuple[Message, ...], stays: int = 0) -> list[str]:
     """What of a prompt has to be hashed when it follows."""
     written.clear()
-    trail.follow(prompt, stays)
+    trail.advance(prompt, stays)
     trail.hash(prompt)
     return [*written]
 
 
 def test_a_prompt_that_only_grew_is_hashed_in_what_it_grew_by(written: list[str]) -> None:
-    trail, whole = Trail(), said(*"abcdef")
+    trail, whole = PrefixTracker(), said(*"abcdef")
     assert hashed(trail, written, whole[:3]) == ["a", "b", "c"]
     assert hashed(trail, written, whole[:5]) == ["d", "e"]
     assert hashed(trail, written, whole[:5]) == []
@@ -78,7 +78,7 @@ def test_a_prompt_that_only_grew_is_hashed_in_what_it_grew_by(written: list[str]
 
 def test_what_is_thought_to_stay_is_not_hashed_again(written: list[str]) -> None:
     """Behind it each prompt has something of its own, as what is recalled for one turn; where it does not stay, all is hashed."""
-    trail, stays = Trail(), said(*"abcd")
+    trail, stays = PrefixTracker(), said(*"abcd")
     assert hashed(trail, written, (*stays[:2], *said("x", "q")), 2) == ["a", "b", "x", "q"]
     assert hashed(trail, written, (*stays[:3], *said("y", "r")), 3) == ["c", "y", "r"]
     assert hashed(trail, written, (*stays, *said("z")), 4) == ["d", "z"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.context.truncation import all_of, squeezed
-from holdfast.context.units import units_of
+from holdfast.context.truncation import list_units, squeeze
+from holdfast.context.units import group_units
 from holdfast.context.window import Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part
@@ -27,7 +27,7 @@ def entries_of(*rounds: list[Message], tokens: int | None = None) -> list[Entry]
 
 def window_of(entries: Sequence[Entry], room: Room) -> Window:
     window = Window(room)
-    for unit in units_of(entries):
+    for unit in group_units(entries):
         window.grow(unit)
     return window
 
@@ -35,19 +35,22 @@ def window_of(entries: Sequence[Entry], room: Room) -> Window:
 def test_an_importance_is_taken_in_where_there_is_none() -> None:
     """By `seq`, of the messages that it was stored with; what a message has already stands."""
     calls, result = entries_of(call("get", {"id": "A1"}, "ok"))
-    [unit] = units_of([calls, replace(result, importance=0.5)])
-    rated = unit.rated({0: 0.9, 1: 0.1, 2: 0.7})
+    [unit] = group_units([calls, replace(result, importance=0.5)])
+    rated = unit.with_importances({0: 0.9, 1: 0.1, 2: 0.7})
     assert [entry.importance for entry in rated.entries] == [0.9, 0.5]
-    assert [entry.importance for entry in units_of([calls, result])[0].rated({1: 0.1}).entries] == [None, 0.1]
+    assert [entry.importance for entry in group_units([calls, result])[0].with_importances({1: 0.1}).entries] == [
+        None,
+        0.1,
+    ]
     assert [entry.importance for entry in unit.entries] == [None, 0.5]
 
 
 def test_a_unit_that_nothing_is_said_of_stays_itself() -> None:
     calls, result = entries_of(call("get", {"id": "A1"}, "ok"))
-    [unit] = units_of([replace(calls, importance=0.2), replace(result, importance=0.5)])
-    assert unit.rated({}) is unit
-    assert unit.rated({2: 0.9}) is unit
-    assert unit.rated({0: 0.9, 1: 0.9}) is unit
+    [unit] = group_units([replace(calls, importance=0.2), replace(result, importance=0.5)])
+    assert unit.with_importances({}) is unit
+    assert unit.with_importances({2: 0.9}) is unit
+    assert unit.with_importances({0: 0.9, 1: 0.9}) is unit
 
 
 def test_a_picture_is_counted_by_the_model_and_a_text_by_what_is_stored() -> None:
@@ -55,7 +58,7 @@ def test_a_picture_is_counted_by_the_model_and_a_text_by_what_is_stored() -> Non
     picture = Message(role="user", content=(Part("text", "see"), Part("image_url", None, {"image_url": {"url": "u"}})))
     entries = entries_of([picture], reply("It is a harbour."), tokens=7)
     window = window_of(entries, Room(10**6, STORED, factor=1.5))
-    assert window.sizes() == [STORED.message(picture), 11]
+    assert window.list_sizes() == [STORED.message(picture), 11]
     cut = window.cut({1: 1})
     assert cut.size(cut.units[0]) == STORED.message(picture)
 
@@ -64,9 +67,9 @@ def test_results_are_cut_before_what_was_said() -> None:
     """Older texts stay whole while a younger result has enough to give."""
     entries = entries_of(user("Compare them. " * 100), call("get", {"id": "A1"}, "row " * 400), reply("Well. " * 100))
     window = window_of(entries, Room(10**6, STORED))
-    assert set(squeezed(window, window.body - 100, 64, all_of).cuts) == {2}
-    assert set(squeezed(window, window.body - 400, 64, all_of).cuts) == {0, 2}
-    assert not squeezed(window, window.body, 64, all_of).cuts
+    assert set(squeeze(window, window.body - 100, 64, list_units).cuts) == {2}
+    assert set(squeeze(window, window.body - 400, 64, list_units).cuts) == {0, 2}
+    assert not squeeze(window, window.body, 64, list_units).cuts
 
 
 def test_what_is_cut_says_where_the_whole_is() -> None:
@@ -84,11 +87,11 @@ def test_a_stub_of_the_task_stands_for_no_entry() -> None:
     """Another message that is cut does, and so does a task that was short enough after all, or is an ordinary message."""
     entries = entries_of(user("Compare them. " * 100), reply("Well. " * 100), user("And now?"))
     window = window_of(entries, Room(10**6, STORED))
-    assert window.sources() == entries
-    assert window.cut({1: 64}).sources() == entries
-    assert window.cut({0: 64, 1: 64}).sources() == [None, *entries[1:]]
+    assert window.list_sources() == entries
+    assert window.cut({1: 64}).list_sources() == entries
+    assert window.cut({0: 64, 1: 64}).list_sources() == [None, *entries[1:]]
     window.anchored = False
-    assert window.cut({0: 64}).sources() == entries
+    assert window.cut({0: 64}).list_sources() == entries
     short = window_of(entries_of(user("Hi."), reply("Hello."), tokens=99), Room(10**6, STORED)).cut({0: 64})
     assert 0 in short.cuts
-    assert short.sources()[0] is not None
+    assert short.list_sources()[0] is not None

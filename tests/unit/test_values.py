@@ -21,14 +21,14 @@ from holdfast.context.values import (
     SHORT,
     TIME,
     WORD,
-    cost_of,
-    label_of,
-    prose_weight,
-    tells_error,
-    weighed_words,
-    weight_of,
-    weight_under,
-    words_of,
+    estimate_tokens,
+    format_label,
+    has_error,
+    split_words,
+    weigh_keyed_value,
+    weigh_sentence,
+    weigh_value,
+    weigh_words,
 )
 
 
@@ -65,13 +65,13 @@ from holdfast.context.values import (
     ],
 )
 def test_a_value_weighs_what_its_form_promises(value: str, weight: float) -> None:
-    assert weight_of(value) == weight
+    assert weigh_value(value) == weight
 
 
 def test_four_marks_make_a_path_and_no_other() -> None:
     """Of a word without digits, and of one of nothing but digits."""
-    paths = {mark for mark in string.punctuation if weight_of(f"kelp{mark}bed") == PATH}
-    numbers = {mark for mark in string.punctuation if weight_of(f"12{mark}34") == PATH}
+    paths = {mark for mark in string.punctuation if weigh_value(f"kelp{mark}bed") == PATH}
+    numbers = {mark for mark in string.punctuation if weigh_value(f"12{mark}34") == PATH}
     assert paths == numbers == set("@_/\\")
 
 
@@ -90,60 +90,60 @@ def test_four_marks_make_a_path_and_no_other() -> None:
 )
 def test_a_word_under_a_key_of_identifiers_is_one(key: str, value: str, weight: float) -> None:
     """From four characters on; what weighs more by itself stays what it is."""
-    assert weight_under(key, value) == weight
+    assert weigh_keyed_value(key, value) == weight
 
 
 def test_a_sentence_is_worth_its_best_values() -> None:
     """Each further one counts less, up to six; a title over what follows is worth next to nothing."""
-    assert prose_weight("W-12345") == round(IDENTIFIER / 1.5, 2)
-    assert prose_weight("the W-12345") == round(IDENTIFIER / 1.5 + WORD / 3, 2) == prose_weight("W-12345 the")
-    assert prose_weight("a b c d e f") == prose_weight("a b c d e f g") > prose_weight("a b c d e")
-    assert prose_weight("Orders W-12345:") == prose_weight("") == prose_weight("…") == 0.1
-    assert prose_weight("a b c d e:") == 0.1
-    assert prose_weight("a b c d e f:") == prose_weight("a b c d e f")
+    assert weigh_sentence("W-12345") == round(IDENTIFIER / 1.5, 2)
+    assert weigh_sentence("the W-12345") == round(IDENTIFIER / 1.5 + WORD / 3, 2) == weigh_sentence("W-12345 the")
+    assert weigh_sentence("a b c d e f") == weigh_sentence("a b c d e f g") > weigh_sentence("a b c d e")
+    assert weigh_sentence("Orders W-12345:") == weigh_sentence("") == weigh_sentence("…") == 0.1
+    assert weigh_sentence("a b c d e:") == 0.1
+    assert weigh_sentence("a b c d e f:") == weigh_sentence("a b c d e f")
 
 
 def test_three_characters_of_a_dense_script_are_about_a_word_more() -> None:
     """From a run of four on: a shorter one is a word itself."""
     one, two = (round(sum(WORD / (1.5 * at) for at in range(1, count + 1)), 2) for count in (1, 2))
     assert DENSE_WORD == 3
-    assert prose_weight("订单号") == one
-    assert prose_weight("订单号已") == prose_weight("订单号已发") == two
-    assert prose_weight("订单号已发货") > two
+    assert weigh_sentence("订单号") == one
+    assert weigh_sentence("订单号已") == weigh_sentence("订单号已发") == two
+    assert weigh_sentence("订单号已发货") > two
 
 
 def test_words_are_what_stands_between_white_space_and_punctuation() -> None:
     """By the table of ASCII and by the pattern of other scripts alike; what is in a value stays in it."""
     text = "(see order #W-12,x@y.z; /srv/kelp_bed. ~home~ 'ok'! 5% $4)"
     words = ["see", "order", "W-12", "x@y.z", "srv/kelp_bed", "home", "ok", "5%", "$4"]
-    assert words_of(text) == words
-    assert words_of(f"{text} é") == [*words, "é"]
-    assert words_of("... -- //") == []
-    assert weighed_words("See W-12345") == (("see", NAME), ("w-12345", IDENTIFIER))
+    assert split_words(text) == words
+    assert split_words(f"{text} é") == [*words, "é"]
+    assert split_words("... -- //") == []
+    assert weigh_words("See W-12345") == (("see", NAME), ("w-12345", IDENTIFIER))
 
 
 def test_what_a_text_costs_goes_by_its_form() -> None:
     """Words, an identifier, several of them, a script without spaces."""
-    assert cost_of("x" * 12) == 3.0
-    assert cost_of("x" * 11 + "1") == 5.0
-    assert cost_of("xxxxx 12345x") == 3.0
-    assert cost_of("号" * 9) == 5.0
+    assert estimate_tokens("x" * 12) == 3.0
+    assert estimate_tokens("x" * 11 + "1") == 5.0
+    assert estimate_tokens("xxxxx 12345x") == 3.0
+    assert estimate_tokens("号" * 9) == 5.0
 
 
 def test_a_label_is_one_line_of_forty_characters() -> None:
-    assert label_of(" total \n price ") == "total price"
-    assert label_of("x" * MAX_KEY) == "x" * MAX_KEY
-    assert label_of("x" * 10**6) == "x" * MAX_KEY
-    assert label_of("a\n" * 100) == ("a " * 100)[:MAX_KEY]
+    assert format_label(" total \n price ") == "total price"
+    assert format_label("x" * MAX_KEY) == "x" * MAX_KEY
+    assert format_label("x" * 10**6) == "x" * MAX_KEY
+    assert format_label("a\n" * 100) == ("a " * 100)[:MAX_KEY]
 
 
 @pytest.mark.parametrize(
     "text", ["Errors: 2", "it FAILED", "ValueError", "timed out", "not found", "ошибка", "请求失败"]
 )
 def test_what_went_wrong_is_known_by_its_words(text: str) -> None:
-    assert tells_error(text)
+    assert has_error(text)
 
 
 @pytest.mark.parametrize("text", ["fine", "unfailing", "failing is human", "in time", "timeline"])
 def test_words_that_only_look_like_it_are_no_error(text: str) -> None:
-    assert not tells_error(text)
+    assert not has_error(text)

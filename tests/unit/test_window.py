@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.digest.pool import EMPTY
 from holdfast.context.truncation import with_stub
-from holdfast.context.units import Told, units_of
+from holdfast.context.units import MessageOverride, group_units
 from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part
@@ -31,7 +31,7 @@ def window_of(rounds: Sequence[list[Message]] = ROUNDS, pinned: Sequence[int] = 
         for at, message in enumerate(said)
     ]
     window = Window(Room(room, STORED))
-    for unit in units_of(extend(Tail(), new)[0]):
+    for unit in group_units(extend(Tail(), new)[0]):
         window.grow(unit)
     return window
 
@@ -78,26 +78,26 @@ def test_compactions_stand_before_the_current_message_and_behind_the_task() -> N
     window.summary = SUMMARY
     said = ["task", SUMMARY.text, DIGEST.text, "now", "c"]
     assert [message.text for message in window.messages()] == said
-    assert seqs(window.sources()) == [0, None, None, 6, 7]
-    assert window.asked_at() == 3
+    assert seqs(window.list_sources()) == [0, None, None, 6, 7]
+    assert window.find_current() == 3
     assert window.tokens - window.body == DIGEST.tokens
     assert window.body - window.head_tokens - window.tail_tokens == SUMMARY.tokens
-    assert [message.text for message in window.unsummarized().messages()] == [said[0], *said[2:]]
-    assert window.unsummarized().asked_at() == 2
+    assert [message.text for message in window.without_summary().messages()] == [said[0], *said[2:]]
+    assert window.without_summary().find_current() == 2
 
 
 def test_the_current_message_is_found_where_it_stands() -> None:
     """In the rest, before or behind the compactions in the head, or as the task itself; or there is none."""
-    assert window_of().asked_at() == 6
-    assert window_of().drop(5).asked_at() == 1
-    assert window_of(pinned=[1, 3]).drop(6).asked_at() == 4, "calls with their results are several messages"
+    assert window_of().find_current() == 6
+    assert window_of().drop(5).find_current() == 1
+    assert window_of(pinned=[1, 3]).drop(6).find_current() == 4, "calls with their results are several messages"
     alone = window_of([user("task"), reply("a"), call("get", {}, "ok"), reply("b")])
-    assert alone.asked_at() == 0
+    assert alone.find_current() == 0
     laid = alone.drop(3).with_digest(Block(DIGEST, EMPTY, most=9, last=9))
     assert [message.text for message in laid.messages()] == ["task", DIGEST.text, "b"]
-    assert laid.asked_at() == 0
-    assert window_of([reply("a"), reply("b")]).asked_at() is None
-    assert Window(Room(9, STORED)).asked_at() is None
+    assert laid.find_current() == 0
+    assert window_of([reply("a"), reply("b")]).find_current() is None
+    assert Window(Room(9, STORED)).find_current() is None
 
 
 def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
@@ -106,7 +106,7 @@ def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
     window.summary = Compaction(0, 0, "Nothing yet.", 5, "summary")
     for last, rest in ((1, [2, 3, 5, 6, 7]), (3, [3, 5, 6, 7]), (4, [5, 6, 7]), (99, [7])):
         summary = Compaction(0, last, "They spoke.", 9, "summary")
-        laid = window.drop_through(last).summarize(summary)
+        laid = window.drop_through(last).with_summary(summary)
         assert [unit.first for unit in laid.units] == rest
         assert (laid.summary, laid.compaction, laid.pool, laid.left) == (summary, None, EMPTY, ())
     assert window.summary.last == 0, "moves return a new window"
@@ -114,10 +114,10 @@ def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
 
 def test_what_is_cut_is_counted_as_it_is_sent_and_forgotten_when_it_leaves() -> None:
     long = window_of([user("task"), reply("well " * 300), call("get", {"id": "A1"}, "row " * 300), reply("b")])
-    assert long.whole() == {0, 1, 2, 3, 4}
+    assert long.list_whole_seqs() == {0, 1, 2, 3, 4}
     cut = long.cut({1: 150, 3: 150})
     assert set(cut.cuts) == {1, 3}
-    assert cut.whole() == {0, 2, 4}
+    assert cut.list_whole_seqs() == {0, 2, 4}
     assert consistent(cut)
     assert cut.tokens < long.tokens
     assert set(cut.drop(2).cuts) == {3}
@@ -125,22 +125,22 @@ def test_what_is_cut_is_counted_as_it_is_sent_and_forgotten_when_it_leaves() -> 
     assert not long.cut({0: 150}).cuts, "what is short already is not cut"
     cleared = long.clear({3: Message(role="tool", content="gone", tool_call_id="c")})
     assert cleared.cuts[3].cleared
-    assert cleared.whole() == {0, 1, 2, 4}
+    assert cleared.list_whole_seqs() == {0, 1, 2, 4}
     assert consistent(cleared)
 
 
 def test_messages_longer_than_a_floor_can_be_cut() -> None:
     """Oldest first; one that takes just that is short enough."""
     window = window_of([user("task"), reply("well " * 300), call("get", {"id": "A1"}, "row " * 200), reply("b")])
-    sized = window.cuttable(window.units, 0)
+    sized = window.list_cuttable(window.units, 0)
     assert [seq for seq, _ in sized] == [0, 1, 2, 3, 4]
     sizes = dict(sized)
-    assert window.cuttable(window.units, sizes[3]) == [(1, sizes[1])]
-    assert window.cuttable(window.units, sizes[3] - 1) == [(1, sizes[1]), (3, sizes[3])]
-    assert window.cuttable(window.units[2:]) == [(3, sizes[3])]
-    least = window.smallest()
+    assert window.list_cuttable(window.units, sizes[3]) == [(1, sizes[1])]
+    assert window.list_cuttable(window.units, sizes[3] - 1) == [(1, sizes[1]), (3, sizes[3])]
+    assert window.list_cuttable(window.units[2:]) == [(3, sizes[3])]
+    least = window.shrink_to_minimum()
     assert places(least)[:2] == ([0], [4])
-    least = window_of([user("task " * 300), reply("well " * 300)]).smallest()
+    least = window_of([user("task " * 300), reply("well " * 300)]).shrink_to_minimum()
     assert least.tokens <= 2 * MIN_CUT
     assert set(least.cuts) == {0, 1}
 
@@ -158,7 +158,7 @@ def test_a_copy_grows_by_itself() -> None:
     window.grow(unit)
     assert window.messages() == grown.messages() == [*said, unit.entries[0].message]
     assert consistent(window)
-    assert window.asked_at() == grown.asked_at() == len(said)
+    assert window.find_current() == grown.find_current() == len(said)
 
 
 def test_a_stub_is_made_of_the_task_and_of_nothing_else_in_the_head() -> None:
@@ -182,7 +182,7 @@ def test_what_is_told_takes_its_stored_count_times_the_factor() -> None:
         Part("image_url", extra={"image_url": {"url": "https://kelp.example/a.png"}}),
     )
     for content, size in (("x" * 70, 15), ((text,), 15), ((text, picture), 70)):
-        told = Told(0, Message(role="user", content=content), tokens=10)
+        told = MessageOverride(0, Message(role="user", content=content), tokens=10)
         window = Window(Room(1000, Characters(), factor=1.5))
         window.grow(replace(unit, told=(told,)))
         assert window.tokens == size

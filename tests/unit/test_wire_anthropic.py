@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.context.dialects import adapted
+from holdfast.context.dialects import adapt_messages
 from holdfast.domain.messages import Message, Part, ToolCall, canonical, decode_payload, encode_payload
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.testing import anthropic_rules as rules
@@ -110,7 +110,7 @@ def test_a_round_trip_loses_nothing(messages: list[Json]) -> None:
     if _marks(messages) <= 4:
         assert sent == messages
     assert parse_messages(sent) == parse_messages(build_request(parse_messages(sent))["messages"])
-    again = adapted(made, "anthropic")
+    again = adapt_messages(made, "anthropic")
     assert build_request(again)["messages"][: len(messages)] == sent, "what is legal is not adapted"
 
 
@@ -180,7 +180,7 @@ def sent(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
     made = [message_from(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
-    return build_request([*front, *adapted(made[len(front) :], "anthropic")])
+    return build_request([*front, *adapt_messages(made[len(front) :], "anthropic")])
 
 
 def test_a_tool_round() -> None:
@@ -316,7 +316,9 @@ def test_what_anthropic_does_not_take_is_named(part: Json) -> None:
 def test_an_assistants_image_is_named() -> None:
     """Only users send images."""
     image = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA"}})
-    told = adapted([Message(role="user", content="hi"), Message(role="assistant", content=(image,))], "anthropic")
+    told = adapt_messages(
+        [Message(role="user", content="hi"), Message(role="assistant", content=(image,))], "anthropic"
+    )
     assert "left out" in build_request(told)["messages"][1]["content"][0]["text"]
 
 
@@ -446,7 +448,7 @@ def test_what_is_no_tool_is_refused(tool: Json) -> None:
 def told(role: str, *blocks: Json) -> list[list[Json]]:
     """The contents that Anthropic is sent of a conversation of one message and a word before it."""
     given_ = [{"role": "user", "content": "Hi"}, {"role": role, "content": [*blocks]}]
-    request = build_request(adapted(parse_messages(given_), "anthropic"), cache=None)
+    request = build_request(adapt_messages(parse_messages(given_), "anthropic"), cache=None)
     assert rules.prompt(request) == []
     return [message["content"] for message in request["messages"]]
 
@@ -475,7 +477,7 @@ def test_blocks_stand_where_the_api_takes_them() -> None:
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [result]},
     ]
-    request = build_request(adapted(parse_messages(messages), "anthropic"), cache=None)
+    request = build_request(adapt_messages(parse_messages(messages), "anthropic"), cache=None)
     assert request["messages"] == messages
     assert rules.prompt(request) == []
     for block in (*found, *SERVED):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.dialects import adapted
+from holdfast.context.dialects import adapt_messages
 from holdfast.errors import InvalidRequest
 from holdfast.wire.gemini import SKIP_SIGNATURE, build_request, convert_tools
 from holdfast.wire.openai import message_from
@@ -23,7 +23,7 @@ def sent(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
     made = [message_from(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
-    return build_request([*front, *adapted(made[len(front) :], "gemini")])
+    return build_request([*front, *adapt_messages(made[len(front) :], "gemini")])
 
 
 def test_a_tool_round() -> None:

@@ -21,9 +21,9 @@ import msgspec
 
 from holdfast.agents import Llm
 from holdfast.consolidation.diary import one_line
-from holdfast.context.escaping import as_line, envelope
-from holdfast.context.recalled import moment
-from holdfast.context.summaries import cleaned, identifiers
+from holdfast.context.escaping import format_envelope, to_json_line
+from holdfast.context.recalled import format_time
+from holdfast.context.summaries import clean_answer, iter_identifiers
 from holdfast.domain.memory import TRUST, Memory, MemorySource, Owner, is_held
 from holdfast.domain.messages import Message
 from holdfast.errors import HoldfastError
@@ -92,8 +92,8 @@ def mergeable(memories: Iterable[Memory], now: int) -> list[Memory]:
 
 def question(memories: Sequence[Memory]) -> list[dict[str, Any]]:
     """The request's messages about some memories."""
-    lines = [as_line({"id": one.id, "at": moment(one.updated_at), "text": one.content}) for one in memories]
-    asked = f"{envelope(OPENING, lines, CLOSING)}\n\nThe merges of these {len(memories)} notes as strict JSON, nothing else."
+    lines = [to_json_line({"id": one.id, "at": format_time(one.updated_at), "text": one.content}) for one in memories]
+    asked = f"{format_envelope(OPENING, lines, CLOSING)}\n\nThe merges of these {len(memories)} notes as strict JSON, nothing else."
     return [{"role": "system", "content": PROMPT}, {"role": "user", "content": asked}]
 
 
@@ -106,7 +106,7 @@ def digest_memories(memories: Sequence[Memory]) -> str:
 def merges_in(text: str) -> tuple[Merge, ...] | Flaw:
     """The merges of an answer; none that is not in the form that was asked for. Thoughts and a fence around it do not matter."""
     try:
-        answer = json.loads(cleaned(text), object_pairs_hook=_once)
+        answer = json.loads(clean_answer(text), object_pairs_hook=_once)
     except (ValueError, RecursionError):
         return "not_json"
     if not isinstance(answer, dict) or answer.keys() != {"merges"} or not isinstance(answer["merges"], list):
@@ -179,7 +179,7 @@ def _says_the_same(content: str, sources: Sequence[Memory]) -> bool:
         return False
     said = set(terms_of(content).counts)
     there = set().union(*(terms_of(text).counts for text in texts))
-    return len(said & there) >= FAMILIAR * len(said) and _are_in(identifiers(content), whole)
+    return len(said & there) >= FAMILIAR * len(said) and _are_in(iter_identifiers(content), whole)
 
 
 def _are_in(words: Iterable[str], text: str) -> bool:

@@ -24,17 +24,17 @@ class AnalysisCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
         self.size = 0
 
     def get(self, key: bytes) -> Any:
         """Return an analysis, not to be changed; None if it is not kept."""
         with self._lock:
-            found = self._kept.get(key)
+            found = self._entries.get(key)
             if found is None:
                 return None
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
             return found[0]
 
     def put(self, key: bytes, value: Any, size: int) -> None:
@@ -43,16 +43,16 @@ class AnalysisCache:
         if size * 4 > self._max_bytes:
             return
         with self._lock:
-            before = self._kept.pop(key, None)
+            before = self._entries.pop(key, None)
             self.size += size - (before[1] if before else 0)
-            self._kept[key] = (value, size)
+            self._entries[key] = (value, size)
             while self.size > self._max_bytes:
-                self.size -= self._kept.popitem(last=False)[1][1]
+                self.size -= self._entries.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self.size = 0
 
 
@@ -60,7 +60,7 @@ ANALYSES: Final = AnalysisCache(ANALYSIS_CACHE_BYTES)
 """Of this process: an analysis depends on nothing but what is analysed."""
 
 
-def analysis_key(*parts: bytes) -> bytes:
+def make_analysis_key(*parts: bytes) -> bytes:
     """Return the key of an analysis of `parts`, the first of which names its kind."""
     lengths = b"".join([len(part).to_bytes(8, "little") for part in parts])
     return hashlib.blake2b(b"".join((lengths, *parts)), digest_size=16, salt=len(parts).to_bytes(8, "little")).digest()

@@ -10,24 +10,24 @@ import msgspec
 
 from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT, ModelCount
-from holdfast.context.dialects import RESERVE, Dialect, adapted, added
+from holdfast.context.dialects import RESERVE, Dialect, adapt_messages, is_added
 from holdfast.context.explain import BuildRecord, CompactionSize, Run
-from holdfast.context.prefix_diff import Mark, describe_prefix, find_break
+from holdfast.context.prefix_diff import PromptSnapshot, describe_prefix, find_break
 from holdfast.context.recalled import (
-    Block,
-    Held,
     Introduction,
+    PromptContent,
     Recall,
+    RecalledBlock,
     RecalledItem,
-    block_of,
-    session_room,
-    session_share,
+    compute_session_room,
+    compute_session_share,
+    make_block,
 )
 from holdfast.context.strategies import Strategy
-from holdfast.context.summaries import stored_compaction, summarized
-from holdfast.context.truncation import refused_in, without_refused
+from holdfast.context.summaries import load_compaction, make_summarized_view
+from holdfast.context.truncation import find_refused, without_refused
 from holdfast.context.units import has_content, is_guessed
-from holdfast.context.view import FoldedView, ViewState, folded
+from holdfast.context.view import FoldedView, ViewState, make_view
 from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Counted, Measure
@@ -64,7 +64,7 @@ class Overhead(int):
     introduction: int
 
     @classmethod
-    def of(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
+    def from_parts(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
         """Add up the parts, and what every prompt has on top."""
         made = cls(base + system + tools + introduction)
         made.system, made.tools, made.introduction = system, tools, introduction
@@ -111,12 +111,12 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             strategy = msgspec.structs.replace(strategy, perspective=seen)
         return msgspec.structs.replace(self, marker=marker, strategy=strategy)
 
-    def leading(self) -> tuple[Message, ...]:
+    def list_leading_messages(self) -> tuple[Message, ...]:
         """What stands before the conversation."""
         system = tuple(filter(has_content, self.system))
         return system if self.introduction is None else (*system, self.introduction.message)
 
-    def overhead(self) -> Overhead:
+    def count_overhead(self) -> Overhead:
         """Tokens of system prompt, tools and what begins the reply, counted anew each time."""
         system = 0
         for message in self.system:
@@ -127,25 +127,25 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
                 system += self.count.message(message)
         known = 0 if self.introduction is None else self.count.message(self.introduction.message)
         tools = self.count.tools(self.tools) if self.tools else 0
-        return Overhead.of(PRIMING, system=system, tools=tools, introduction=known)
+        return Overhead.from_parts(PRIMING, system=system, tools=tools, introduction=known)
 
-    def limit(self, overhead: int) -> int:
-        """Tokens the conversation may have beside `overhead`, and beside what is recalled. Raises `BudgetTooSmall` when that leaves nothing."""
+    def compute_limit(self, overhead: int) -> int:
+        """Tokens the conversation may have beside `count_overhead`, and beside what is recalled. Raises `BudgetTooSmall` when that leaves nothing."""
         left = self.input_budget - overhead
         if left <= 0:
             what = "system prompt and tool schemas alone"
             raise BudgetTooSmall(budget=self.input_budget, needed=overhead + 1, what=what)
-        left -= self.recall.reserve(left)
+        left -= self.recall.get_reserved_tokens(left)
         return left if self.strategy.budget is None else min(left, self.strategy.budget)
 
-    def room(self, limit: int) -> Room:
-        """What a window may use of `limit`: all but what the dialect may add when the messages leave."""
+    def make_room(self, limit: int) -> Room:
+        """What a window may use of `compute_limit`: all but what the dialect may add when the messages leave."""
         reserve = 0 if self.dialect == "openai" else RESERVE
-        kept_free = session_share(limit) if self.strategy.recall else 0
+        kept_free = compute_session_share(limit) if self.strategy.recall else 0
         return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
 
 
-class Fitted(NamedTuple):
+class FittedWindow(NamedTuple):
     """A window that can be sent, and what is sent of it."""
 
     window: Window
@@ -156,10 +156,10 @@ class Fitted(NamedTuple):
     """Reasons by `seq` of the messages that a note stands for, because the provider refused them."""
 
 
-class Placed(NamedTuple):
+class PlacedBlock(NamedTuple):
     """What is recalled in a prompt, and where it stands in the conversation."""
 
-    block: Block
+    block: RecalledBlock
     at: int
     tokens: int
 
@@ -168,7 +168,7 @@ class Draft(NamedTuple):
     """A working set that fits, without what is recalled in it: what that is to be may depend on what is not sent."""
 
     request: Request
-    fitted: Fitted
+    fitted: FittedWindow
     view: FoldedView
     limit: int
     overhead: Overhead
@@ -176,7 +176,7 @@ class Draft(NamedTuple):
     """Whether it had to do without what is recalled, or what a session begins with."""
 
     @property
-    def recalls(self) -> bool:
+    def needs_recall(self) -> bool:
         """Return True if something of the session itself is to be recalled: something has left, and it is not known yet."""
         return self.request.strategy.recall and not self.request.recall.searched and self.fitted.window.has_left
 
@@ -191,12 +191,12 @@ class Draft(NamedTuple):
         known = request.recall
         recall = msgspec.structs.replace(known, items=(*known.items, *found), missed=(*known.missed, *missed))
         left = request.input_budget - self.overhead
-        free, wanted = left - fitted.tokens, recall.wanted(left)
+        free, wanted = left - fitted.tokens, recall.get_wanted_tokens(left)
         room = min(wanted, free) if recall.spare else wanted
-        own = session_room(self.limit, self.limit - fitted.tokens) if request.strategy.recall else 0
+        own = compute_session_room(self.limit, self.limit - fitted.tokens) if request.strategy.recall else 0
         own = max(0, min(own, free - room))
         request = msgspec.structs.replace(request, recall=recall)
-        placed = _placed(request, fitted, room, own)
+        placed = _place_recalled(request, fitted, room, own)
         if placed is None and room < wanted and (recall.items or recall.block):
             recall = msgspec.structs.replace(recall, missed=(*recall.missed, NO_ROOM))
             request = msgspec.structs.replace(request, recall=recall)
@@ -225,30 +225,30 @@ class WorkingSet:
     def __init__(
         self,
         request: Request,
-        fitted: Fitted,
+        fitted: FittedWindow,
         view: FoldedView,
         *,
         budget: int,
         overhead: Overhead,
-        placed: Placed | None = None,
+        placed: PlacedBlock | None = None,
     ) -> None:
         self.request, self.reduced = request, False
         self.window = fitted.window
         self.refused = fitted.refused
         self.view = view
-        self.recalled: Block | None = placed.block if placed else None
+        self.recalled: RecalledBlock | None = placed.block if placed else None
         self.recalled_tokens = placed.tokens if placed else 0
         before = view.mark
-        leading = request.leading()
+        leading = request.list_leading_messages()
         self.messages: tuple[Message, ...] = (*leading, *fitted.conversation)
         at = None if placed is None else len(leading) + placed.at
         if placed is not None:
             self.messages = (*self.messages[:at], placed.block.message, *self.messages[at:])
-        self._mark = Mark.of(fitted.window, len(leading), at)
+        self._mark = PromptSnapshot.from_window(fitted.window, len(leading), at)
         self.budget, self.overhead = budget, overhead
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
-        self.prefix = view.trail.follow(self.messages, at or 0)
+        self.prefix = view.prefix_tracker.advance(self.messages, at or 0)
         self.broken = find_break(self.prefix, before, self._mark, fitted.window, request.strategy)
         view.mark = self._mark
 
@@ -260,33 +260,35 @@ class WorkingSet:
     @property
     def hash(self) -> str:
         """Of the exact messages: equal for equal log, strategy and budget."""
-        return self.view.trail.hash(self.messages)
+        return self.view.prefix_tracker.hash(self.messages)
 
     @property
     def through(self) -> int:
         """`seq` of the last entry that it holds; -1 when there is none."""
         return self.window.units[-1].last if self.window.units else -1
 
-    def sources(self) -> tuple[Entry | None, ...]:
+    def list_sources(self) -> tuple[Entry | None, ...]:
         """For each of `messages` the entry that it stands for; None for one that stands for none.
 
         Worked out when it is asked, from the window as it was built: ask before the view is carried on.
         """
-        return self._along(self.window.sources())
+        return self._align(self.window.list_sources())
 
-    def seqs(self) -> tuple[int | None, ...]:
-        """For each of `messages` the `seq` of its entry, that of a cut task too; else like `sources`."""
-        return self._along(self.window.seqs())
+    def list_seqs(self) -> tuple[int | None, ...]:
+        """For each of `messages` the `seq` of its entry, that of a cut task too; else like `list_sources`."""
+        return self._align(self.window.list_seqs())
 
-    def _along(self, conversation: Sequence[_T | None]) -> tuple[_T | None, ...]:
+    def _align(self, conversation: Sequence[_T | None]) -> tuple[_T | None, ...]:
         """Return what belongs to the window's messages at the places of these in `messages`; None elsewhere."""
-        system = len(self.request.leading())
+        system = len(self.request.list_leading_messages())
         values = iter(conversation)
         recalled = self.recalled.message if self.recalled else None
-        found = (None if message is recalled or added(message) else next(values) for message in self.messages[system:])
+        found = (
+            None if message is recalled or is_added(message) else next(values) for message in self.messages[system:]
+        )
         return (*(None,) * system, *found)
 
-    def record(self) -> BuildRecord:
+    def to_record(self) -> BuildRecord:
         """What is kept of it with the model call that it was built for."""
         return BuildRecord(
             limit=self.budget,
@@ -299,29 +301,29 @@ class WorkingSet:
             frontier=self.view.frontier,
             summary=self.view.summary.mark if self.view.summary else "",
             marker=self.request.marker,
-            recalled=explain.recorded(self.recalled.ids) if self.recalled else (),
+            recalled=explain.truncate_ids(self.recalled.ids) if self.recalled else (),
             recalled_tokens=self.recalled_tokens,
             missed=self.request.recall.missed,
-            known=explain.recorded(self._known()) if self.request.introduction else (),
+            known=explain.truncate_ids(self._list_known_ids()) if self.request.introduction else (),
             passages=() if self.recalled is None else self.recalled.passages,
         )
 
     def decisions(self) -> list[Run]:
         """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-        return explain.decisions(self.window, self.request.strategy, self.refused)
+        return explain.list_decisions(self.window, self.request.strategy, self.refused)
 
-    def kept(self) -> dict[str, int]:
+    def sum_decisions(self) -> dict[str, int]:
         """Tokens by decision: the short form for a response, without the runs."""
-        return explain.kept(self.window, self.request.strategy, self.refused)
+        return explain.sum_decisions(self.window, self.request.strategy, self.refused)
 
     def explanation(self) -> dict[str, Any]:
         """How it came about: strategy, budget, frontier, compactions, and what of the prompt before it stands."""
-        told = self.told_recalled()
+        told = self.describe_recalled()
         strategy = explain.describe_strategy(self.request.strategy)
         return {
             "strategy": strategy,
             "policy": strategy,  # its name in 0.1, until 0.3
-            "budget": self._arithmetic(),
+            "budget": self._describe_budget(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": told} if told else {}),
             "frontier": self._mark.frontier,
@@ -332,28 +334,28 @@ class WorkingSet:
 
     def compactions(self) -> list[CompactionSize]:
         """Return the compactions that are sent, and how much each stands for."""
-        return explain.compactions(self.window, self.decisions())
+        return explain.measure_compactions(self.window, self.decisions())
 
-    def told_recalled(self) -> dict[str, Any]:
+    def describe_recalled(self) -> dict[str, Any]:
         """What is recalled in it, by id, and what might have been; empty where neither is anything."""
         ids = self.recalled.ids if self.recalled else ()
-        return explain.recalled(ids, self.recalled_tokens, self.request.recall.missed, self._known())
+        return explain.describe_recalled(ids, self.recalled_tokens, self.request.recall.missed, self._list_known_ids())
 
-    def _known(self) -> tuple[str, ...]:
+    def _list_known_ids(self) -> tuple[str, ...]:
         """Ids of the memories that the session was told when it began."""
         return self.request.introduction.ids if self.request.introduction else ()
 
-    def counted(self, provider: int | None = None) -> Counted:
+    def describe_count(self, provider: int | None = None) -> Counted:
         """The whole prompt's count as it can be trusted; `provider`: what its provider's own count said, if it did."""
         counted = self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
         if counted.how == "exact" and any(is_guessed(part) for message in self.messages for part in message.media):
             return msgspec.structs.replace(counted, how="estimate")  # without a margin: it is the most that they cost
         return counted
 
-    def _arithmetic(self) -> dict[str, Any]:
+    def _describe_budget(self) -> dict[str, Any]:
         budget = self.request.budget
         shares = {name: getattr(budget, name) for name in budget.__slots__} if budget else {}
-        reserve = self.request.recall.reserve(self.request.input_budget - self.overhead)
+        reserve = self.request.recall.get_reserved_tokens(self.request.input_budget - self.overhead)
         return {
             **shares,
             "input": self.request.input_budget,
@@ -400,12 +402,14 @@ def draft(
     anchor: int | None = None,
 ) -> Draft:
     """Build a working set up to what is recalled in it; see `build`."""
-    return _first(request, lambda one: _from_store(one, state, kept, entries, live=live, anchor=anchor))
+    return _draft_first_fitting(
+        request, lambda one: _draft_from_store(one, state, kept, entries, live=live, anchor=anchor)
+    )
 
 
-def _first(request: Request, made: Callable[[Request], Draft]) -> Draft:
+def _draft_first_fitting(request: Request, made: Callable[[Request], Draft]) -> Draft:
     """The first that fits, each made from its beginning: what is recalled is not worth a refusal, nor is what a session begins with."""
-    for number, one in enumerate(_lesser(request)):
+    for number, one in enumerate(_iter_fallbacks(request)):
         try:
             return made(one)._replace(reduced=number > 0)
         except BudgetTooSmall as exc:
@@ -413,7 +417,7 @@ def _first(request: Request, made: Callable[[Request], Draft]) -> Draft:
     raise refused
 
 
-def _lesser(request: Request) -> Iterator[Request]:
+def _iter_fallbacks(request: Request) -> Iterator[Request]:
     """A request, then with nothing kept free for what is recalled, then both without what is known from the beginning."""
     yield request
     spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
@@ -426,7 +430,7 @@ def _lesser(request: Request) -> Iterator[Request]:
             yield msgspec.structs.replace(bare, recall=spare)
 
 
-def _from_store(
+def _draft_from_store(
     request: Request,
     state: ViewState | None,
     kept: Sequence[Entry],
@@ -435,19 +439,19 @@ def _from_store(
     live: StoredCompaction | None,
     anchor: int | None,
 ) -> Draft:
-    overhead = request.overhead()
-    limit = request.limit(overhead)
-    room = request.room(limit)
+    overhead = request.count_overhead()
+    limit = request.compute_limit(overhead)
+    room = request.make_room(limit)
     if state is None and live is not None:
-        view = summarized(
-            request.strategy, room, stored_compaction(live, room.count, room.marker), entries, anchor=anchor
+        view = make_summarized_view(
+            request.strategy, room, load_compaction(live, room.count, room.marker), entries, anchor=anchor
         )
     else:
-        view = folded(request.strategy, room, state, kept, entries)
-    return _drafted(request, view, limit, overhead)
+        view = make_view(request.strategy, room, state, kept, entries)
+    return _make_draft(request, view, limit, overhead)
 
 
-def build_on(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
+def build_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
     """The working set of a view that is in memory and has everything the log has. See `build`.
 
     Args:
@@ -456,40 +460,40 @@ def build_on(request: Request, view: FoldedView, *, reduced: bool = True) -> Wor
         reduced: whether it may do without what is recalled, and what a session begins with. A view that did goes on otherwise than
             one that is read back: who carries it on reads anew instead.
     """
-    return draft_on(request, view, reduced=reduced).finish()
+    return draft_from_view(request, view, reduced=reduced).finish()
 
 
-def draft_on(request: Request, view: FoldedView, *, reduced: bool = True) -> Draft:
-    """Build a working set up to what is recalled in it; see `build_on`."""
+def draft_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> Draft:
+    """Build a working set up to what is recalled in it; see `build_from_view`."""
 
     def made(one: Request) -> Draft:
-        overhead = one.overhead()
-        return _drafted(one, view, one.limit(overhead), overhead)
+        overhead = one.count_overhead()
+        return _make_draft(one, view, one.compute_limit(overhead), overhead)
 
-    return _first(request, made) if reduced else made(request)
-
-
-def _drafted(request: Request, view: FoldedView, limit: int, overhead: Overhead) -> Draft:
-    return Draft(request, fit(view.window(request.room(limit)), request, limit), view, limit, overhead)
+    return _draft_first_fitting(request, made) if reduced else made(request)
 
 
-def _placed(request: Request, fitted: Fitted, room: int, own: int) -> Placed | None:
+def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhead) -> Draft:
+    return Draft(request, fit(view.window(request.make_room(limit)), request, limit), view, limit, overhead)
+
+
+def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int) -> PlacedBlock | None:
     """What is recalled, just before the current user message; None: nothing is, or there is no such message."""
     recall, at = request.recall, None
     if recall.items or recall.block:
-        at = fitted.window.asked_at()
+        at = fitted.window.find_current()
     if at is None:
         return None
-    said = (*request.leading(), *fitted.conversation)
-    held = Held(fitted.window.whole(), [message.text.strip() for message in said])
-    block = block_of(recall, room, request.count, held, marker=request.marker, own=own)
+    said = (*request.list_leading_messages(), *fitted.conversation)
+    held = PromptContent(fitted.window.list_whole_seqs(), [message.text.strip() for message in said])
+    block = make_block(recall, room, request.count, held, marker=request.marker, own=own)
     if block is None:
         return None
-    places = [place for place, message in enumerate(fitted.conversation) if not added(message)]
-    return Placed(block, places[at], request.count.message(block.message))
+    places = [place for place, message in enumerate(fitted.conversation) if not is_added(message)]
+    return PlacedBlock(block, places[at], request.count.message(block.message))
 
 
-def fit(window: Window, request: Request, limit: int) -> Fitted:
+def fit(window: Window, request: Request, limit: int) -> FittedWindow:
     """What is sent of a window, by the model's own count; the window made smaller while that is over the limit.
 
     A window goes by stored counts times the counter's factor. For ordinary text they bound the model's count; for what
@@ -499,33 +503,35 @@ def fit(window: Window, request: Request, limit: int) -> Fitted:
         BudgetTooSmall: not even the least that can be sent fits.
     """
     for _ in range(_TRIES):
-        fitted = _fitted(window, request)
+        fitted = _render_window(window, request)
         if fitted.tokens <= limit:
             return fitted
         smaller = min(window.room.tokens - 1, window.tokens * limit // fitted.tokens)
-        window = window.within(msgspec.structs.replace(window.room, tokens=smaller))
-        if not request.strategy.due(window):
+        window = window.with_room(msgspec.structs.replace(window.room, tokens=smaller))
+        if not request.strategy.is_due(window):
             break
         window = request.strategy(window)
-    least = _fitted(window.smallest() if request.strategy.bounded else window, request)
+    least = _render_window(window.shrink_to_minimum() if request.strategy.bounded else window, request)
     if least.tokens <= limit:
         return least
-    raise BudgetTooSmall(budget=limit, needed=least.tokens, what=_least_of(request.strategy))
+    raise BudgetTooSmall(budget=limit, needed=least.tokens, what=_describe_minimum(request.strategy))
 
 
-def _fitted(window: Window, request: Request) -> Fitted:
+def _render_window(window: Window, request: Request) -> FittedWindow:
     refused: Mapping[int, str] = {}
     if window.refused or request.without:
-        refused = refused_in(window, request.upstream, request.without)
+        refused = find_refused(window, request.upstream, request.without)
     conversation = without_refused(window, refused, request.marker) if refused else window.messages()
     if request.dialect != "openai":
-        conversation = adapted(conversation, request.dialect, request.marker)
+        conversation = adapt_messages(conversation, request.dialect, request.marker)
     if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not refused:
-        return Fitted(window, conversation, window.tokens, refused)  # o200k: the stored counts are that count already
-    return Fitted(window, conversation, sum(request.count.message(message) for message in conversation), refused)
+        return FittedWindow(
+            window, conversation, window.tokens, refused
+        )  # o200k: the stored counts are that count already
+    return FittedWindow(window, conversation, sum(request.count.message(message) for message in conversation), refused)
 
 
-def _least_of(strategy: Strategy) -> str:
+def _describe_minimum(strategy: Strategy) -> str:
     if not strategy.bounded:
         return f"strategy {strategy.name!r} sends everything"
     return f"task anchor, pins, current message and newest unit, each cut to about {MIN_CUT} tokens"

@@ -14,12 +14,12 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from holdfast.context.escaping import escape_lines, escape_name, tag
+from holdfast.context.escaping import escape_lines, escape_name, format_tag
 from holdfast.domain.artifact import LOADER, result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
-"""Tokens below which no message is cut; see `least` for where there are fewer."""
+"""Tokens below which no message is cut; see `compute_cut_floor` for where there are fewer."""
 LEAST_CUT, FLOOR = 32, 8
 """Where what is cut out is told elsewhere, the floor is this part of the room, and never below so many tokens, most of which
 are the note: three messages of `MIN_CUT` fill a room of 512, and nothing could be told of what was cut out of them."""
@@ -86,15 +86,15 @@ class ModelCount(Count, Protocol):
         """Tokens of tool schemas."""
 
 
-def _count(count: Count, piece: str) -> int:
+def _count_text(count: Count, piece: str) -> int:
     return count.text(piece)
 
 
-count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count))
+count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count_text))
 """Return the tokens of a line or a statement: most of those of one step come again in the next."""
 
 
-def least(room: int) -> int:
+def compute_cut_floor(room: int) -> int:
     """Tokens below which no message is cut in a room of `room` tokens, if what is cut out is told elsewhere."""
     return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
@@ -116,20 +116,22 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
         tokens = max(tokens, USERS_LEAST)
     if count.message(message) <= tokens:
         return message
-    whole = (loadable(seq) if loads and message.role == "tool" else _WHOLE.format(seq=seq)) + tag(marker)
-    lean = _lean(message, whole)
-    return _first_fitting(
+    whole = (format_loader_call(seq) if loads and message.role == "tool" else _WHOLE.format(seq=seq)) + format_tag(
+        marker
+    )
+    lean = _make_stripper(message, whole)
+    return _find_fitting(
         (
-            lambda share: _shrunk(message, share, whole, _strings_cut),
-            lambda share: lean(_shrunk(message, share, whole, _strings_cut)),
-            lambda share: lean(_shrunk(message, share, whole, _text_cut)),
+            lambda share: _shrink(message, share, whole, _cut_strings),
+            lambda share: lean(_shrink(message, share, whole, _cut_strings)),
+            lambda share: lean(_shrink(message, share, whole, _cut_as_text)),
         ),
         tokens,
         count,
     )
 
 
-def stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
+def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
     """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens; like `cut` in all else.
 
     It keeps `STUB_LEAST` characters, whatever they take: with fewer the task cannot be told from another one.
@@ -139,18 +141,18 @@ def stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str =
     whole = _WHOLE.format(
         seq=seq
     )  # without the marker, which the stub begins with: the text in it has no note like ours
-    lean = _lean(message, whole)
+    lean = _make_stripper(message, whole)
     task = escape_lines(message.text, marker)
     least = min(1.0, STUB_LEAST / max(1, len(task)))
 
     def stubbed(share: float) -> Message:
-        text = STUB.format(text=_cut_text(task, max(share, least), whole), tag=tag(marker))
+        text = STUB.format(text=_cut_text(task, max(share, least), whole), tag=format_tag(marker))
         return message.evolve(content=(Part("text", text), *message.media) if message.media else text)
 
-    return _first_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)
+    return _find_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)
 
 
-def loadable(seq: int) -> str:
+def format_loader_call(seq: int) -> str:
     """How a model loads the result of a tool back that entry `seq` has."""
     return _LOADABLE.format(name=result_name(seq))
 
@@ -159,18 +161,18 @@ _Made = Callable[[float], Message]
 """A family of ever larger messages, by the share of the text that is kept."""
 
 
-def _first_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
+def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
     """The largest message that fits, of the first family that has one; else the smallest of all."""
     smallest: list[Message] = []
     for made in families:
-        candidate = _largest(made, tokens, count)
+        candidate = _find_largest(made, tokens, count)
         if count.message(candidate) <= tokens:
             return candidate
         smallest.append(candidate)
     return min(smallest, key=count.message)
 
 
-def _largest(made: _Made, tokens: int, count: Count) -> Message:
+def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
     """Return the largest of a family that fits, or nearly; `made(0.0)` where none does.
 
     The first share that is tried is a small one: of a message of megabytes each larger one would take megabytes to count. From there on
@@ -209,7 +211,7 @@ def _largest(made: _Made, tokens: int, count: Count) -> Message:
 # -- what is left out ----------------------------------------------------------
 
 
-def _lean(message: Message, whole: str) -> Callable[[Message], Message]:
+def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]:
     """What makes a shortened `message` leaner still: media and long fields (reasoning, say) become words that name them."""
     long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
     note = _FIELDS_NOTE.format(names=", ".join(map(escape_name, sorted(long))), whole=whole) if long else ""
@@ -217,19 +219,19 @@ def _lean(message: Message, whole: str) -> Callable[[Message], Message]:
     def leaner(shortened: Message) -> Message:
         content = shortened.content
         if isinstance(content, tuple):
-            content = tuple(_told(part, whole) for part in content)
+            content = tuple(_describe_part(part, whole) for part in content)
         extra = {key: value for key, value in shortened.extra.items() if key not in long}
-        return shortened.evolve(content=_noted(content, note) if note else content, extra=extra)
+        return shortened.evolve(content=_append_note(content, note) if note else content, extra=extra)
 
     return leaner
 
 
-def _told(part: Part, whole: str) -> Part:
+def _describe_part(part: Part, whole: str) -> Part:
     """A part in words."""
     return part if part.text is not None else Part("text", _MEDIA_NOTE.format(type=escape_name(part.type), whole=whole))
 
 
-def _noted(content: Content, note: str) -> Content:
+def _append_note(content: Content, note: str) -> Content:
     if isinstance(content, tuple):
         return (*content, Part("text", note))
     return f"{content}\n{note}" if isinstance(content, str) and content else note
@@ -240,50 +242,50 @@ def _noted(content: Content, note: str) -> Content:
 _CutArguments = Callable[[str, float, str], str]
 
 
-def _shrunk(message: Message, share: float, whole: str, arguments: _CutArguments) -> Message:
-    calls = tuple(_shrunk_call(call, share, whole, arguments) for call in message.tool_calls)
+def _shrink(message: Message, share: float, whole: str, arguments: _CutArguments) -> Message:
+    calls = tuple(_shrink_call(call, share, whole, arguments) for call in message.tool_calls)
     content = message.content
     if isinstance(content, str):
         content = _cut_text(content, share, whole)
     elif isinstance(content, tuple):
-        content = tuple(_shrunk_part(part, share, whole) for part in content)
+        content = tuple(_shrink_part(part, share, whole) for part in content)
     return message.evolve(content=content, tool_calls=calls)
 
 
-def _shrunk_part(part: Part, share: float, whole: str) -> Part:
+def _shrink_part(part: Part, share: float, whole: str) -> Part:
     return part if part.text is None else msgspec.structs.replace(part, text=_cut_text(part.text, share, whole))
 
 
-def _shrunk_call(call: ToolCall, share: float, whole: str, arguments: _CutArguments) -> ToolCall:
+def _shrink_call(call: ToolCall, share: float, whole: str, arguments: _CutArguments) -> ToolCall:
     if len(call.arguments) <= _LONG_CALL:
         return call
     shorter = arguments(call.arguments, share, whole)
     return msgspec.structs.replace(call, arguments=shorter) if len(shorter) < len(call.arguments) else call
 
 
-def _strings_cut(arguments: str, share: float, whole: str) -> str:
+def _cut_strings(arguments: str, share: float, whole: str) -> str:
     """Return arguments with the long strings in them cut, as JSON without white space that no tool takes for a call."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _text_cut(arguments, share, whole)
-    shorter, key = _shrunk_value(decoded, share, whole), _CUT_KEY.format(whole=whole)
+        return _cut_as_text(arguments, share, whole)
+    shorter, key = _shrink_value(decoded, share, whole), _CUT_KEY.format(whole=whole)
     return msgspec.json.encode({key: "", **shorter} if isinstance(shorter, dict) else {key: shorter}).decode()
 
 
-def _text_cut(arguments: str, share: float, whole: str) -> str:
+def _cut_as_text(arguments: str, share: float, whole: str) -> str:
     """Return an object that holds the cut text of arguments: where they are no JSON, or many short values."""
     text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
     return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 
 
-def _shrunk_value(value: Any, share: float, whole: str) -> Any:
+def _shrink_value(value: Any, share: float, whole: str) -> Any:
     if isinstance(value, str):
         return _cut_text(value, share, whole) if len(value) > _LONG else value
     if isinstance(value, list):
-        return [_shrunk_value(item, share, whole) for item in value]
+        return [_shrink_value(item, share, whole) for item in value]
     if isinstance(value, dict):
-        return {key: _shrunk_value(item, share, whole) for key, item in value.items()}
+        return {key: _shrink_value(item, share, whole) for key, item in value.items()}
     return value
 
 

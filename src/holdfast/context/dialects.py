@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from holdfast.context.escaping import tag
-from holdfast.context.units import EMPTY, distinct_id, is_blank, labelled
+from holdfast.context.escaping import format_tag
+from holdfast.context.units import EMPTY, add_label, is_blank, make_distinct_id
 from holdfast.domain.medium import KINDS
 from holdfast.domain.messages import REASONING_PARTS, SERVER_TOOL_PARTS, SYSTEM_ROLES, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
@@ -42,25 +42,25 @@ class Thought(msgspec.Struct, frozen=True, gc=False):
     call_id: str | None = None
     """The call that a sealed piece belongs to."""
 
-    def signed_by(self, vendor: Vendor) -> bool:
+    def is_signed_by(self, vendor: Vendor) -> bool:
         """Whether `vendor` takes it back as its own reasoning."""
         return self.vendor == vendor and bool(self.signature or self.sealed)
 
 
-def thoughts(message: Message) -> list[Thought]:
+def parse_thoughts(message: Message) -> list[Thought]:
     """The reasoning of `message`, of one source: clients that send several send the same text several times."""
     content = message.content if isinstance(message.content, tuple) else ()
-    parts = [thought_of(part) for part in content if part.type in THINKING]
-    return parts or beside(message)
+    parts = [parse_thought(part) for part in content if part.type in THINKING]
+    return parts or parse_field_thoughts(message)
 
 
-def beside(message: Message) -> list[Thought]:
+def parse_field_thoughts(message: Message) -> list[Thought]:
     """The reasoning that stands in fields of `message`; none where its content has some."""
     if isinstance(message.content, tuple) and any(part.type in THINKING for part in message.content):
         return []
     extra = message.extra
-    made = [_block(item) for item in _objects(extra.get("thinking_blocks"))]
-    made = made or [_detail(item) for item in _objects(extra.get("reasoning_details"))]
+    made = [_parse_block(item) for item in _list_objects(extra.get("thinking_blocks"))]
+    made = made or [_parse_detail(item) for item in _list_objects(extra.get("reasoning_details"))]
     made = [thought for thought in made if thought.text or thought.signature or thought.sealed]
     if made:
         return made
@@ -68,12 +68,12 @@ def beside(message: Message) -> list[Thought]:
     return next(([Thought(text)] for text in texts if isinstance(text, str) and text.strip()), [])
 
 
-def thought_of(part: Part) -> Thought:
+def parse_thought(part: Part) -> Thought:
     """The reasoning in a part of a type in `THINKING`."""
-    return _block({"type": part.type, **part.extra})
+    return _parse_block({"type": part.type, **part.extra})
 
 
-def signature_of(fields: Mapping[str, Any]) -> str | None:
+def find_signature(fields: Mapping[str, Any]) -> str | None:
     """Google's signature in the fields of a message, part or call."""
     nested: list[Any] = [fields]
     if isinstance(of_google := fields.get("extra_content"), Mapping):
@@ -81,36 +81,36 @@ def signature_of(fields: Mapping[str, Any]) -> str | None:
     nested.append(fields.get("provider_specific_fields"))
     for place in nested:
         for name in ("thoughtSignature", "thought_signature"):
-            if isinstance(place, Mapping) and (signature := _text(place.get(name))):
+            if isinstance(place, Mapping) and (signature := _to_text(place.get(name))):
                 return signature
     return None
 
 
-def call_signature(call: ToolCall) -> str | None:
+def find_call_signature(call: ToolCall) -> str | None:
     """Google's signature on a call."""
-    return signature_of(call.extra) or signature_of(call.function_extra)
+    return find_signature(call.extra) or find_signature(call.function_extra)
 
 
-def _block(block: Mapping[str, Any]) -> Thought:
+def _parse_block(block: Mapping[str, Any]) -> Thought:
     if block.get("type") == "redacted_thinking":
-        return Thought(vendor="anthropic", sealed=_text(block.get("data")))
-    return Thought(_text(block.get("thinking")) or "", "anthropic", _text(block.get("signature")))
+        return Thought(vendor="anthropic", sealed=_to_text(block.get("data")))
+    return Thought(_to_text(block.get("thinking")) or "", "anthropic", _to_text(block.get("signature")))
 
 
-def _detail(detail: Mapping[str, Any]) -> Thought:
+def _parse_detail(detail: Mapping[str, Any]) -> Thought:
     form = detail.get("format")
     vendor = _FORMATS.get(form) if isinstance(form, str) else "anthropic"
     if detail.get("type") == "reasoning.encrypted":
-        return Thought(vendor=vendor, sealed=_text(detail.get("data")), call_id=_text(detail.get("id")))
-    text = _text(detail.get("text")) or _text(detail.get("summary")) or ""
-    return Thought(text, vendor, _text(detail.get("signature")))
+        return Thought(vendor=vendor, sealed=_to_text(detail.get("data")), call_id=_to_text(detail.get("id")))
+    text = _to_text(detail.get("text")) or _to_text(detail.get("summary")) or ""
+    return Thought(text, vendor, _to_text(detail.get("signature")))
 
 
-def _objects(value: Any) -> list[Mapping[str, Any]]:
+def _list_objects(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
@@ -127,7 +127,7 @@ UNKNOWN_PART = "[a part of type {type}]\n{json}"
 RECEIVED = "[received]"
 """Stands for the model where a dialect wants turns to alternate and the user speaks behind results of tools."""
 RESERVE = 48
-"""Tokens that a window leaves free for what `adapted` may add, so that it seldom has to be made smaller for that."""
+"""Tokens that a window leaves free for what `adapt_messages` may add, so that it seldom has to be made smaller for that."""
 
 MEDIA_PARTS = frozenset(KINDS)
 """Types of parts that `holdfast.wire.openai` reads."""
@@ -151,19 +151,19 @@ _GO_ON = Message(role="user", content=CLOSING)
 _RECEIVED = Message(role="assistant", content=RECEIVED)
 
 
-def added(message: Message) -> bool:
-    """Whether a message of `adapted` was put there for the dialect's sake: known by what it is, not by what it says."""
+def is_added(message: Message) -> bool:
+    """Whether a message of `adapt_messages` was put there for the dialect's sake: known by what it is, not by what it says."""
     return message is _OPENED or message is _GO_ON or message is _RECEIVED
 
 
-def checked(dialect: str) -> Dialect:
+def check_dialect(dialect: str) -> Dialect:
     """`dialect` if it is one; `InvalidRequest` otherwise."""
     if dialect not in DIALECTS:
         raise InvalidRequest(f"dialect {dialect!r} is unknown; known: {', '.join(DIALECTS)}", param="dialect")
     return dialect  # type: ignore[return-value]  # just checked
 
 
-def adapted(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
+def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
     """The conversation, without the system prompt, as `dialect` takes it.
 
     OpenAI takes it as it is. Anthropic and Gemini want the user to begin and to end, system messages in front only, no
@@ -179,14 +179,15 @@ def adapted(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> 
         return list(messages)
     front = len(messages) - len(list(dropwhile(lambda message: message.role in SYSTEM_ROLES, messages)))
     if 0 < front < len(messages):  # they belong to the system prompt, and are sent as part of it
-        return [*messages[:front], *adapted(messages[front:], dialect, marker)]
+        return [*messages[:front], *adapt_messages(messages[front:], dialect, marker)]
     told = [
-        _worded(_without_system_role(message, marker), dialect) for message in _with_distinct_ids(messages, dialect)
+        _replace_unsupported(_without_system_role(message, marker), dialect)
+        for message in _with_distinct_ids(messages, dialect)
     ]
     if dialect == "anthropic":
-        told = list(_apart(told))
+        told = list(_separate_replies(told))
     if dialect == "gemini":
-        told = list(_alternating(told))
+        told = list(_alternate_turns(told))
     if told and told[0].role == "assistant":
         told.insert(0, _OPENED)
     if told and told[-1].role == "assistant":
@@ -197,18 +198,18 @@ def adapted(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> 
 # -- arguments ---------------------------------------------------------------
 
 
-def arguments_of(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
     """The arguments of a call as the object that Anthropic and Gemini want, with every word of `text` in it.
 
     No arguments are an empty object; what is no JSON object, or would lose something as one, stands in it as text.
     """
     if not text.strip():
         return {}
-    decoded = _object(text)
+    decoded = _parse_object(text)
     return {"arguments": text} if decoded is None else decoded
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that `text` is, if all of it survives being read and written again."""
     try:
         decoded = _decoder.decode(text)
@@ -218,26 +219,26 @@ def _object(text: str) -> dict[str, Any] | None:
     return decoded if isinstance(decoded, dict) else None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError("a key stands twice")
     return made
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError("no JSON number")
     return number
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+_decoder = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=_parse_finite, parse_constant=_parse_finite)
 
 
-def _with_object(call: ToolCall) -> ToolCall:
+def _with_object_arguments(call: ToolCall) -> ToolCall:
     """`call` as its arguments will be written, where that is not as they are."""
-    made = arguments_of(call.arguments)
+    made = parse_arguments(call.arguments)
     if made and "arguments" in made and made["arguments"] == call.arguments:
         return msgspec.structs.replace(call, arguments=msgspec.json.encode(made).decode())
     return call if made or call.arguments.strip() else msgspec.structs.replace(call, arguments="{}")
@@ -246,20 +247,22 @@ def _with_object(call: ToolCall) -> ToolCall:
 # -- words -------------------------------------------------------------------
 
 
-def _worded(message: Message, dialect: Dialect) -> Message:
+def _replace_unsupported(message: Message, dialect: Dialect) -> Message:
     """`message` with everything in it that `dialect` has no place for as text."""
     content = message.content
-    if isinstance(content, tuple) and any(_unknown(part, message.role, dialect) for part in content):
-        content = tuple(_as_text(part) if _unknown(part, message.role, dialect) else part for part in content)
+    if isinstance(content, tuple) and any(_is_unsupported(part, message.role, dialect) for part in content):
+        content = tuple(
+            _to_text_part(part) if _is_unsupported(part, message.role, dialect) else part for part in content
+        )
     if message.role == "user" and is_blank(content):
         content = EMPTY
-    calls = tuple(map(_with_object, message.tool_calls)) if message.tool_calls else ()
+    calls = tuple(map(_with_object_arguments, message.tool_calls)) if message.tool_calls else ()
     if content is message.content and all(map(is_, calls, message.tool_calls)):
         return message
     return message.evolve(content=content, tool_calls=calls)
 
 
-def _unknown(part: Part, role: str, dialect: Dialect) -> bool:
+def _is_unsupported(part: Part, role: str, dialect: Dialect) -> bool:
     if part.text is not None or part.type in MEDIA_PARTS:
         return False
     if part.type in THINKING:
@@ -267,17 +270,17 @@ def _unknown(part: Part, role: str, dialect: Dialect) -> bool:
     return dialect != "anthropic" or role not in _NATIVE_IN.get(part.type, ())
 
 
-def _as_text(part: Part) -> Part:
+def _to_text_part(part: Part) -> Part:
     return Part("text", UNKNOWN_PART.format(type=part.type, json=msgspec.json.encode(part.extra).decode()))
 
 
 def _without_system_role(message: Message, marker: str) -> Message:
     if message.role not in SYSTEM_ROLES:
         return message
-    return message.evolve(role="user", content=labelled(message.content, SYSTEM_NOTE.format(tag=tag(marker))))
+    return message.evolve(role="user", content=add_label(message.content, SYSTEM_NOTE.format(tag=format_tag(marker))))
 
 
-def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
+def _alternate_turns(messages: Sequence[Message]) -> Iterator[Message]:
     """The messages, with a word of the model between results and a user message behind them.
 
     Gemini's turns alternate, and results of calls stand alone in theirs: other parts next to them are overlooked.
@@ -290,14 +293,14 @@ def _alternating(messages: Sequence[Message]) -> Iterator[Message]:
         role = message.role
 
 
-def _apart(messages: Sequence[Message]) -> Iterator[Message]:
+def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
     """The messages, with a word of the user before a reply with signed reasoning that follows another reply.
 
     Two replies in a row are one turn to Anthropic, and a turn with signed reasoning must begin with it.
     """
     role = ""
     for message in messages:
-        if role == message.role == "assistant" and any(t.signed_by("anthropic") for t in thoughts(message)):
+        if role == message.role == "assistant" and any(t.is_signed_by("anthropic") for t in parse_thoughts(message)):
             yield _GO_ON
         yield message
         role = message.role
@@ -313,12 +316,12 @@ def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Me
     told = []
     for message in messages:
         if message.tool_calls:
-            renamed = {call.id: distinct_id(_plain_id(call.id, dialect), used) for call in message.tool_calls}
+            renamed = {call.id: make_distinct_id(_sanitize_id(call.id, dialect), used) for call in message.tool_calls}
         told.append(_with_ids(message, renamed))
     return told
 
 
-def _plain_id(call_id: str, dialect: Dialect) -> str:
+def _sanitize_id(call_id: str, dialect: Dialect) -> str:
     """`call_id` in the characters that Anthropic takes."""
     return _ID.sub("_", call_id)[:_ID_LENGTH] or "call" if dialect == "anthropic" else call_id
 

@@ -106,7 +106,7 @@ _JSON_ESCAPED: Final = re.compile(
 # -- the marker ----------------------------------------------------------------
 
 
-def marker_of(secret: bytes, identity: str) -> str:
+def derive_marker(secret: bytes, identity: str) -> str:
     """Derive a session's marker.
 
     Args:
@@ -121,7 +121,7 @@ def marker_of(secret: bytes, identity: str) -> str:
     return "".join(letters)
 
 
-def tag(marker: str) -> str:
+def format_tag(marker: str) -> str:
     """Write a marker as it stands in a label; nothing for an empty one."""
     return f" #{marker}" if marker else ""
 
@@ -129,10 +129,10 @@ def tag(marker: str) -> str:
 def with_marker(label: str, marker: str) -> str:
     """Put a marker into a label: before its first colon, or else before its end."""
     at = label.find(":") if ":" in label else len(label) - 1
-    return f"{label[:at]}{tag(marker)}{label[at:]}"
+    return f"{label[:at]}{format_tag(marker)}{label[at:]}"
 
 
-def delimiter(*texts: str) -> str:
+def make_delimiter(*texts: str) -> str:
     """Make a word that is in none of `texts`: what is delimited by it cannot end it."""
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=6)
     while any(digest.hexdigest() in text for text in texts):
@@ -202,20 +202,20 @@ def _rewrite(pattern: re.Pattern[str], write: _Write, text: str, folded: str) ->
     return ("".join((*texts, text[at:])), "".join((*folds, folded[at:]))) if at else (text, folded)
 
 
-def _own(found: re.Match[str], group: str, text: str) -> str:
+def _slice_group(found: re.Match[str], group: str, text: str) -> str:
     return text[found.start(group) : found.end(group)]
 
 
-def _with_parentheses(found: re.Match[str], text: str) -> str:
+def _parenthesize(found: re.Match[str], text: str) -> str:
     opening = found.groupdict().get("open", "(")
-    return "(" * len(opening) + _own(found, "inner", text) + ")" * len(found.groupdict().get("close", ")"))
+    return "(" * len(opening) + _slice_group(found, "inner", text) + ")" * len(found.groupdict().get("close", ")"))
 
 
 def _quote(found: re.Match[str], text: str) -> str:
-    return f"{_own(found, 'name', text)} (quoted):"
+    return f"{_slice_group(found, 'name', text)} (quoted):"
 
 
-def _parenthesis(found: re.Match[str], text: str) -> str:
+def _open_parenthesis(found: re.Match[str], text: str) -> str:
     del found, text
     return "("
 
@@ -227,9 +227,9 @@ def _remove(found: re.Match[str], text: str) -> str:
 
 _Write = Callable[[re.Match[str], str], str]
 _INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
-    (_ANGLES, _with_parentheses),
-    (_SQUARES, _with_parentheses),
-    (_LABELS, _parenthesis),
+    (_ANGLES, _parenthesize),
+    (_SQUARES, _parenthesize),
+    (_LABELS, _open_parenthesis),
     (_SPEAKERS, _quote),
 )
 """What is rewritten, in this order, and how."""
@@ -260,21 +260,21 @@ def _can_join(character: str) -> bool:
 # -- JSON ----------------------------------------------------------------------
 
 
-def envelope(opening: str, lines: Iterable[str], closing: str) -> str:
-    """Put lines of data, as `as_line` makes them, between a line that says what they are and one that ends them."""
+def format_envelope(opening: str, lines: Iterable[str], closing: str) -> str:
+    """Put lines of data, as `to_json_line` makes them, between a line that says what they are and one that ends them."""
     return "\n".join((opening, *lines, closing))
 
 
-def as_line(value: Any) -> str:
+def to_json_line(value: Any) -> str:
     """Write `value` as JSON in one line without a bracket that opens something besides JSON's own, a hidden character or a line end."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_json_text(str(key))}:{as_line(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{_to_json_text(str(key))}:{to_json_line(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(as_line, value)) + "]"
-    return _json_text(value) if isinstance(value, str) else json.dumps(value)
+        return "[" + ",".join(map(to_json_line, value)) + "]"
+    return _to_json_text(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _json_text(value: str) -> str:
+def _to_json_text(value: str) -> str:
     return _JSON_ESCAPED.sub(_escape_in_json, json.dumps(value, ensure_ascii=False))
 
 

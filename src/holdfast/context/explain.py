@@ -90,9 +90,9 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What was recalled of the session itself: its entry's `seq`, from which character until before which, and how many of these
     are shown, -1 for all. Enough to make the block again, if nothing else was recalled."""
 
-    def told_recalled(self) -> dict[str, Any]:
-        """What was recalled, as `recalled` tells it."""
-        return recalled(self.recalled, self.recalled_tokens, self.missed, self.known)
+    def describe_recalled(self) -> dict[str, Any]:
+        """What was recalled, as `describe_recalled` tells it."""
+        return describe_recalled(self.recalled, self.recalled_tokens, self.missed, self.known)
 
 
 RECALLED_BYTES = 4096
@@ -124,13 +124,15 @@ def describe_strategy(made: Strategy) -> dict[str, Any]:
     return told | ({"max_history_turns": made.history} if made.history else {})
 
 
-def recalled(ids: Sequence[str], tokens: int, missed: Sequence[str], known: Sequence[str] = ()) -> dict[str, Any]:
+def describe_recalled(
+    ids: Sequence[str], tokens: int, missed: Sequence[str], known: Sequence[str] = ()
+) -> dict[str, Any]:
     """What is recalled in a prompt, by id, and why something is not that might be; and what the session was told when it began."""
     told: dict[str, Any] = {"ids": [*ids], "tokens": tokens} if ids else {}
     return told | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
 
 
-def recorded(ids: Iterable[str]) -> tuple[str, ...]:
+def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """As many of them as a record has room for."""
     kept, room = list[str](), RECALLED_BYTES
     for one in ids:
@@ -141,12 +143,12 @@ def recorded(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
+def measure_compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
     """Return the compactions that are sent, and how much each stands for.
 
     Args:
         window: see above.
-        runs: its `decisions`.
+        runs: its `list_decisions`.
     """
     return [
         CompactionSize(
@@ -154,28 +156,28 @@ def compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
             one.first,
             one.last,
             one.tokens,
-            sum(run.tokens for run in runs if _stands_for(one, run)),
+            sum(run.tokens for run in runs if _is_covered(one, run)),
         )
-        for one in window.laid()
+        for one in window.list_compactions()
     ]
 
 
-def _stands_for(compaction: Compaction, run: Run) -> bool:
+def _is_covered(compaction: Compaction, run: Run) -> bool:
     return run.decision == "compacted" and compaction.first <= run.last and run.first <= compaction.last
 
 
-def decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
+def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
     """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
-    return _joined(_decisions(window, strategy, refused))
+    return _merge_runs(_iter_decisions(window, strategy, refused))
 
 
-def kept(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
+def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
     """Tokens by decision: the short form, without the runs."""
     sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
     before = unseen_within = 0
-    frontier = _frontier(window)
+    frontier = _find_frontier(window)
     cuts = {seq: cut for seq, cut in window.cuts.items() if not cut.whole}
-    for unit, decision, _ in _told_units(window, strategy):
+    for unit, decision, _ in _iter_sent_units(window, strategy):
         for entry in unit.entries:
             if entry.seq > frontier and (gap := entry.total - entry.tokens - last) > 0:
                 unseen_within += gap
@@ -204,14 +206,14 @@ def kept(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE)
 # -- inside ------------------------------------------------------------------
 
 
-def _decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
+def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
     """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
     place, before = 0, 0
-    frontier = _frontier(window)
-    for unit, decision, why in _told_units(window, strategy):
+    frontier = _find_frontier(window)
+    for unit, decision, why in _iter_sent_units(window, strategy):
         for entry in unit.entries:
             gap = Gap(place, entry.seq, before, entry.total - entry.tokens)
-            yield from _not_sent(window, strategy, gap, within=place <= frontier)
+            yield from _iter_unsent(window, strategy, gap, within=place <= frontier)
             place, before = entry.seq + 1, entry.total
             cut = window.cuts.get(entry.seq)
             if entry.seq in refused:
@@ -224,7 +226,7 @@ def _decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -
                 yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
     if window.beyond is not None:
         gap = Gap(place, window.beyond.seq + 1, before, window.beyond.total)
-        yield from _not_sent(window, strategy, gap, within=False)
+        yield from _iter_unsent(window, strategy, gap, within=False)
 
 
 class Gap(NamedTuple):
@@ -233,16 +235,16 @@ class Gap(NamedTuple):
     first: int
     end: int
     before: int
-    behind: int
+    after: int
 
 
-def _frontier(window: Window) -> int:
+def _find_frontier(window: Window) -> int:
     """The entry behind which all is sent that is seen."""
     first = window.units[0].first if window.units else 0
     return first if window.outside is None else max(first, window.outside.before)
 
 
-def _not_sent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
+def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
     """Entries that are not sent: those that no prompt has, each with its reason, and between them the others.
 
     Args:
@@ -250,41 +252,41 @@ def _not_sent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> 
     """
 
     def others(part: Gap) -> Iterator[Run]:
-        return _gap(window, strategy, part) if within else _unseen(part)
+        return _iter_gap(window, strategy, part) if within else _iter_unseen(part)
 
     for one in window.left_out:
         if gap.first <= one.first and one.last < gap.end:
             start = one.total - one.tokens
             yield from others(Gap(gap.first, one.first, gap.before, start))
             yield Run(one.first, one.last, "evicted", one.reason, one.tokens)
-            gap = Gap(one.last + 1, gap.end, one.total, gap.behind)
+            gap = Gap(one.last + 1, gap.end, one.total, gap.after)
     yield from others(gap)
 
 
-def _unseen(gap: Gap) -> Iterator[Run]:
+def _iter_unseen(gap: Gap) -> Iterator[Run]:
     """Entries behind the frontier that are not sent: nothing else is left out there."""
-    if gap.behind > gap.before:
-        yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.behind - gap.before)
+    if gap.after > gap.before:
+        yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.after - gap.before)
 
 
-def _gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
+def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
     """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
-    if gap.behind <= gap.before:
+    if gap.after <= gap.before:
         return
     summary, outside, place, before = window.summary, window.outside, gap.first, gap.before
     if outside is not None and before < outside.total:
-        within = min(gap.behind, outside.total)
+        within = min(gap.after, outside.total)
         yield Run(place, min(outside.before, gap.end) - 1, "evicted", OUTSIDE, within - before)
         place, before = outside.before, within
     if summary is not None and place <= summary.last:
-        within = min(gap.behind, summary.total)
+        within = min(gap.after, summary.total)
         yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
         place, before = summary.last + 1, within
-    if gap.behind > before:
+    if gap.after > before:
         gone, reason = (
             ("compacted", "condensed") if window.compaction else ("evicted", STRATEGIES[strategy.name].left or UNSEEN)
         )
-        yield Run(place, gap.end - 1, gone, reason, gap.behind - before)
+        yield Run(place, gap.end - 1, gone, reason, gap.after - before)
 
 
 OUTSIDE = "out of the buffer: max_history_turns"
@@ -295,7 +297,7 @@ SUMMARIZED = "summarized"
 """Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
 
 
-def _told_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str, str]]:
+def _iter_sent_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str, str]]:
     """Every unit that is sent: what it is, and why it is there."""
     anchor = window.anchor if window.anchored else None
     chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
@@ -315,7 +317,7 @@ def _told_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str,
             yield unit, "kept", chosen if number < before else "recent"
 
 
-def _joined(runs: Iterator[Run]) -> list[Run]:
+def _merge_runs(runs: Iterator[Run]) -> list[Run]:
     joined: list[Run] = []
     for run in runs:
         last = joined[-1] if joined else None

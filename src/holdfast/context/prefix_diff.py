@@ -32,24 +32,24 @@ class Prefix(NamedTuple):
         return self.messages == self.before
 
 
-class Trail:
+class PrefixTracker:
     """The prompts of one view, one after the other; the last one is remembered."""
 
     def __init__(self) -> None:
         self._last: tuple[Message, ...] | None = None
         self._hashed = 0
         self._hasher = hashlib.blake2b(digest_size=HASH_SIZE)
-        self._stays = 0
+        self._is_staying = 0
         self._base: tuple[int, hashlib.blake2b] | None = None
 
-    def follow(self, messages: tuple[Message, ...], stays: int = 0) -> Prefix:
+    def advance(self, messages: tuple[Message, ...], stays: int = 0) -> Prefix:
         """Compare a prompt with the last one, whose place it takes.
 
         Args:
             messages: the prompt.
             stays: how many of them the next one is thought to begin with, where that is not all; 0: all.
         """
-        last, self._last, self._stays = self._last, messages, stays
+        last, self._last, self._is_staying = self._last, messages, stays
         if last is None:
             return Prefix(0, None)
         common = 0
@@ -71,29 +71,29 @@ class Trail:
     def hash(self, messages: tuple[Message, ...]) -> str:
         """The hash of a prompt; of the last one, by what it grew by."""
         if messages is not self._last:
-            return hash_of(messages)
-        if self._hashed < self._stays < len(messages):
-            _feed(self._hasher, messages[self._hashed : self._stays])
-            self._hashed, self._base = self._stays, (self._stays, self._hasher.copy())
-        _feed(self._hasher, messages[self._hashed :])
+            return hash_messages(messages)
+        if self._hashed < self._is_staying < len(messages):
+            _update_hash(self._hasher, messages[self._hashed : self._is_staying])
+            self._hashed, self._base = self._is_staying, (self._is_staying, self._hasher.copy())
+        _update_hash(self._hasher, messages[self._hashed :])
         self._hashed = len(messages)
         return self._hasher.hexdigest()
 
 
-def hash_of(messages: Sequence[Message]) -> str:
+def hash_messages(messages: Sequence[Message]) -> str:
     """Of the exact messages, as 32 hex digits: equal for equal log, strategy and budget."""
     hasher = hashlib.blake2b(digest_size=HASH_SIZE)
-    _feed(hasher, messages)
+    _update_hash(hasher, messages)
     return hasher.hexdigest()
 
 
-def _feed(hasher: hashlib.blake2b, messages: Sequence[Message]) -> None:
+def _update_hash(hasher: hashlib.blake2b, messages: Sequence[Message]) -> None:
     for message in messages:
         hasher.update(encode_payload(message))
         hasher.update(b"\n")
 
 
-class Mark(NamedTuple):
+class PromptSnapshot(NamedTuple):
     """What a prompt was made of: enough to tell why the next one does not begin with it."""
 
     system: int
@@ -107,13 +107,13 @@ class Mark(NamedTuple):
     """Index of the message that tells what was recalled; None: there is none."""
 
     @classmethod
-    def of(cls, window: Window, system: int, recalled: int | None) -> Mark:
+    def from_window(cls, window: Window, system: int, recalled: int | None) -> PromptSnapshot:
         """The mark of a window; it copies nothing."""
         frontier = window.units[0].first if window.units else 0
         return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts, recalled)
 
 
-class Broken(NamedTuple):
+class PrefixBreak(NamedTuple):
     """Where a prompt stops to be what the one before it was."""
 
     message: int
@@ -123,23 +123,25 @@ class Broken(NamedTuple):
     why: str
 
 
-def find_break(prefix: Prefix, before: Mark | None, now: Mark, window: Window, strategy: Strategy) -> Broken | None:
+def find_break(
+    prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, window: Window, strategy: Strategy
+) -> PrefixBreak | None:
     """Which entry broke the prefix, and why; None when nothing did, or the prompt before is not known."""
     if before is None or prefix.before is None or prefix.whole:
         return None
     place = prefix.messages - now.system
     if now.recalled is not None and prefix.messages >= now.recalled:
         place = -1 if prefix.messages == now.recalled else place - 1
-    seqs = window.seqs()
+    seqs = window.list_seqs()
     seq = seqs[place] if 0 <= place < len(seqs) else None
     slides = strategy.window_size is not None or strategy.history
     moved = "newer messages took the place of older ones" if slides else "the room was full"
     if prefix.messages in (before.recalled, now.recalled):
-        return Broken(prefix.messages, seq, "what is recalled changed: it is of one turn only")
-    return Broken(prefix.messages, seq, _why(prefix, before, now, moved))
+        return PrefixBreak(prefix.messages, seq, "what is recalled changed: it is of one turn only")
+    return PrefixBreak(prefix.messages, seq, _explain_break(prefix, before, now, moved))
 
 
-def _why(prefix: Prefix, before: Mark, now: Mark, moved: str) -> str:
+def _explain_break(prefix: Prefix, before: PromptSnapshot, now: PromptSnapshot, moved: str) -> str:
     if prefix.messages < max(before.system, now.system):
         return "the system prompt changed"
     if now.summary != before.summary:
@@ -154,7 +156,7 @@ def _why(prefix: Prefix, before: Mark, now: Mark, moved: str) -> str:
     return "the message changed: results arrived, or it was edited"
 
 
-def describe_prefix(found: Prefix, broke: Broken | None) -> dict[str, Any]:
+def describe_prefix(found: Prefix, broke: PrefixBreak | None) -> dict[str, Any]:
     """What of the prompt before it a prompt begins with; `whole` is null where that one is not known."""
     known = found.before is not None
     told = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}

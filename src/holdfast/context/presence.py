@@ -17,10 +17,10 @@ import msgspec
 
 from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.dialects import RESERVE
-from holdfast.context.digest.texts import sentences_of
-from holdfast.context.escaping import as_line, escape_inline, escape_lines
+from holdfast.context.digest.texts import split_text
+from holdfast.context.escaping import escape_inline, escape_lines, to_json_line
 from holdfast.context.explain import BuildRecord, Run
-from holdfast.context.values import NUMBERED, weight_of
+from holdfast.context.values import NUMBERED, weigh_value
 from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall
@@ -67,25 +67,25 @@ class PromptContents:
     def __init__(self, built: WorkingSet, recalled: Collection[int] = ()) -> None:
         self._marker = built.request.marker
         self._refused = built.refused
-        self._whole = built.window.whole()
-        self._blocks = _blocks_of(built.window)
+        self._whole = built.window.list_whole_seqs()
+        self._blocks = _map_blocks(built.window)
         self._runs: Sequence[Run] = built.decisions()
         self._firsts = [run.first for run in self._runs]
         self._sent: dict[int, list[Message]] = {}
-        for seq, message in zip(built.seqs(), built.messages, strict=True):
+        for seq, message in zip(built.list_seqs(), built.messages, strict=True):
             if seq is not None:
                 self._sent.setdefault(seq, []).append(message)
-        self._others = _others_of(built)
+        self._others = _list_other_blocks(built)
         self._recalled = recalled
         self._items = built.recalled.items if built.recalled else ()
 
-    def presence_of(self, entry: Entry) -> Presence:
+    def find_presence(self, entry: Entry) -> Presence:
         """Return what the prompt has of an entry."""
         if entry.erased:
             return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
         if entry.retired_by is not None:
             return Presence("no", "retired", f"an edit or a rewind took it back; message {entry.retired_by} came next")
-        run = self._run_of(entry.seq)
+        run = self._find_run(entry.seq)
         if run is None:
             return Presence("no", "later", "it was said after this prompt")
         block = self._blocks.get(entry.seq) if entry.seq in self._sent else None
@@ -93,10 +93,10 @@ class PromptContents:
             return Presence("whole", run.decision, run.reason, block)
         if entry.message in self._sent.get(entry.seq, ()):  # a cut that found nothing to take away
             return Presence("whole", "kept", "short enough to be whole", block)
-        excerpts = tuple(self._excerpts(entry))[:EXPLAIN_EXCERPTS]
+        excerpts = tuple(self._iter_excerpts(entry))[:EXPLAIN_EXCERPTS]
         return Presence("part" if excerpts else "no", run.decision, run.reason, block, excerpts)
 
-    def _run_of(self, seq: int) -> Run | None:
+    def _find_run(self, seq: int) -> Run | None:
         at = bisect_right(self._firsts, seq) - 1
         return self._runs[at] if at >= 0 and seq <= self._runs[at].last else None
 
@@ -109,40 +109,40 @@ class PromptContents:
             return True
         # Another agent's words are quoted: set in, and escaped.
         forms = (escape_inline(said, self._marker), escape_lines(said, self._marker))
-        return any(_normalized(form) in _normalized(message.text) for message in sent for form in forms)
+        return any(_normalize_spaces(form) in _normalize_spaces(message.text) for message in sent for form in forms)
 
-    def _excerpts(self, entry: Entry) -> Iterator[Excerpt]:
+    def _iter_excerpts(self, entry: Entry) -> Iterator[Excerpt]:
         """Yield the words of an entry that are in the prompt: in its own cut message, then in the other blocks."""
         if entry.seq not in self._refused:
             block = self._blocks.get(entry.seq, "tail")
             for message in self._sent.get(entry.seq, ()):
-                ends = _ends_of(entry.message.text, message.text, self._marker)
+                ends = _find_ends(entry.message.text, message.text, self._marker)
                 yield from (Excerpt(block, words) for words in ends)
         items = [item for item in self._items if item.seq == entry.seq]
-        yield from (Excerpt("recalled", as_line(item.text)[1:-1]) for item in items)
+        yield from (Excerpt("recalled", to_json_line(item.text)[1:-1]) for item in items)
         if entry.seq in self._recalled and not items:
             yield Excerpt("recalled", "")
-        for phrase in phrases_of(entry.message):
+        for phrase in split_phrases(entry.message):
             for block, text, flat in self._others:
                 if words := _find(phrase, text, flat, self._marker):
                     yield Excerpt(block, words)
 
 
-def phrases_of(message: Message) -> list[str]:
+def split_phrases(message: Message) -> list[str]:
     """Return what a message says in pieces that another block may quote: sentences, and the values of its JSON."""
     phrases: list[str] = []
     for text in (message.text, *(call.arguments for call in message.tool_calls)):
-        decoded = _decoded(text)
-        phrases += sentences_of(text[:EXPLAIN_CHARS]) if decoded is None else _values_of(decoded)
-    return [phrase for phrase in dict.fromkeys(phrases) if _is_telling(phrase)][:EXPLAIN_PHRASES]
+        decoded = _decode_json(text)
+        phrases += split_text(text[:EXPLAIN_CHARS]) if decoded is None else _iter_values(decoded)
+    return [phrase for phrase in dict.fromkeys(phrases) if _is_distinctive(phrase)][:EXPLAIN_PHRASES]
 
 
-def _is_telling(words: str) -> bool:
+def _is_distinctive(words: str) -> bool:
     least = LEAST_WORDS if words.isascii() else LEAST_SHORT
-    return len(words) >= least or (len(words) >= LEAST_SHORT and weight_of(words) >= NUMBERED)
+    return len(words) >= least or (len(words) >= LEAST_SHORT and weigh_value(words) >= NUMBERED)
 
 
-def _decoded(text: str) -> Any:
+def _decode_json(text: str) -> Any:
     if not text.startswith(("{", "[")) or len(text) > EXPLAIN_CHARS:
         return None
     try:
@@ -151,7 +151,7 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _values_of(decoded: Any) -> Iterator[str]:
+def _iter_values(decoded: Any) -> Iterator[str]:
     """Yield the strings and numbers in decoded JSON, long strings by the sentence."""
     waiting = [decoded]
     while waiting:
@@ -161,12 +161,12 @@ def _values_of(decoded: Any) -> Iterator[str]:
         elif isinstance(value, list):
             waiting += reversed(value)
         elif isinstance(value, str):
-            yield from sentences_of(value)
+            yield from split_text(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield str(value)
 
 
-def _blocks_of(window: Window) -> dict[int, str]:
+def _map_blocks(window: Window) -> dict[int, str]:
     """Return the block of each entry that is sent as a message."""
     anchor = window.anchor if window.anchored else None
     heads = {unit.first for unit in window.head}
@@ -186,25 +186,25 @@ def _blocks_of(window: Window) -> dict[int, str]:
     return blocks
 
 
-def _others_of(built: WorkingSet) -> list[tuple[str, str, str]]:
+def _list_other_blocks(built: WorkingSet) -> list[tuple[str, str, str]]:
     """Return the blocks that may quote messages: name, text, and text with single spaces."""
-    names: list[tuple[str, str]] = [(one.text, one.kind) for one in built.window.laid()]
+    names: list[tuple[str, str]] = [(one.text, one.kind) for one in built.window.list_compactions()]
     if built.request.introduction is not None:
         names.append((built.request.introduction.message.text, "introduction"))
     if built.recalled is not None:
         names.append((built.recalled.message.text, "recalled"))
-    return [(name, text, _normalized(text)) for text, name in names if text]
+    return [(name, text, _normalize_spaces(text)) for text, name in names if text]
 
 
-def _normalized(text: str) -> str:
+def _normalize_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
 def _find(phrase: str, text: str, flat: str, marker: str) -> str:
     """Return a phrase as it is in a text, where white space and escapes may differ; empty if it is not."""
     escaped = escape_inline(phrase, marker)
-    for form in dict.fromkeys((phrase, escaped, as_line(phrase)[1:-1])):
-        if _normalized(form) in flat:
+    for form in dict.fromkeys((phrase, escaped, to_json_line(phrase)[1:-1])):
+        if _normalize_spaces(form) in flat:
             pattern = r"\s+".join(map(re.escape, form.split()))
             before = r"(?<![a-zA-Z0-9])" if form[:1].isascii() and form[:1].isalnum() else ""
             after = r"(?![a-zA-Z0-9])" if form[-1:].isascii() and form[-1:].isalnum() else ""
@@ -213,19 +213,19 @@ def _find(phrase: str, text: str, flat: str, marker: str) -> str:
     return ""
 
 
-def _ends_of(said: str, sent: str, marker: str) -> list[str]:
+def _find_ends(said: str, sent: str, marker: str) -> list[str]:
     """Return the beginning and the end of what was said, as far as a cut message still has them."""
     best: list[str] = []
     start = said[:EXPLAIN_CHARS]
     for form in dict.fromkeys((said, escape_lines(start, marker), escape_inline(start, marker))):
-        head = _longest_start(form, sent)
-        tail = _longest_start(form[len(head) :][::-1], sent[::-1])[::-1]
-        found = [words for words in (head.strip(), tail.strip()) if _is_telling(words)]
+        head = _find_longest_start(form, sent)
+        tail = _find_longest_start(form[len(head) :][::-1], sent[::-1])[::-1]
+        found = [words for words in (head.strip(), tail.strip()) if _is_distinctive(words)]
         best = max(best, found, key=lambda words: sum(map(len, words)))
     return best
 
 
-def _longest_start(text: str, within: str) -> str:
+def _find_longest_start(text: str, within: str) -> str:
     """Return the longest beginning of a text that another one contains."""
     low, high = 0, min(len(text), len(within))
     while low < high:
@@ -263,7 +263,7 @@ class DepartureLog:
         """Take in the prompt of a recorded call."""
         if not self._seqs:
             return
-        whole = built.window.whole() - built.refused.keys()
+        whole = built.window.list_whole_seqs() - built.refused.keys()
         for seq in self._seqs:
             if seq in whole:
                 self._seen.add(seq)
@@ -273,7 +273,7 @@ class DepartureLog:
                 self.found[seq] = Departure(call.turn_id, call.timestamp, why)
 
 
-def first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) -> Departure | None:
+def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) -> Departure | None:
     """Return the first of some calls, oldest first, whose verbatim tail began after a message.
 
     Args:
@@ -316,37 +316,37 @@ def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, curr
     if strategy.window_size is not None or strategy.summarizer is not None or strategy.history or not strategy.bounded:
         return None
     unlimited = msgspec.structs.replace(request, strategy=msgspec.structs.replace(strategy, budget=None))
-    cap = unlimited.limit(unlimited.overhead())
+    cap = unlimited.compute_limit(unlimited.count_overhead())
     total = entries[-1].total if entries else 0
-    high = min(cap, _rounded(total * request.count.factor + RESERVE))
+    high = min(cap, _round_up(total * request.count.factor + RESERVE))
     low = current
-    if low >= high or not _keeps(request, entries, seq, high):
+    if low >= high or not _has_message(request, entries, seq, high):
         return None
     quick = msgspec.structs.replace(request, strategy=msgspec.structs.replace(strategy, condense=False))
     found = high
     while found - low > max(ROUND, found * CLOSE_ENOUGH):
-        middle = min(found, _rounded((low + found) / 2))
+        middle = min(found, _round_up((low + found) / 2))
         if middle == found:
             break
-        low, found = (low, middle) if _keeps(quick, entries, seq, middle) else (middle, found)
+        low, found = (low, middle) if _has_message(quick, entries, seq, middle) else (middle, found)
     for _ in range(STEPS):
-        if found >= high or _keeps(request, entries, seq, found):
+        if found >= high or _has_message(request, entries, seq, found):
             break
-        found = min(high, _rounded(found * 1.1))
+        found = min(high, _round_up(found * 1.1))
     else:
         return high
     return min(found, high)
 
 
-def _rounded(tokens: float) -> int:
+def _round_up(tokens: float) -> int:
     return math.ceil(tokens / ROUND) * ROUND
 
 
-def _keeps(request: Request, entries: Sequence[Entry], seq: int, budget: int) -> bool:
+def _has_message(request: Request, entries: Sequence[Entry], seq: int, budget: int) -> bool:
     """Return True if a prompt with that budget has the message whole."""
     tried = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, budget=budget))
     try:
         built = build(tried, None, (), entries)
     except BudgetTooSmall:
         return False
-    return seq in built.window.whole() and seq not in built.refused
+    return seq in built.window.list_whole_seqs() and seq not in built.refused

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 from holdfast.context.cut import Count
-from holdfast.context.escaping import MARKER_LETTERS, as_line, envelope, with_marker
+from holdfast.context.escaping import MARKER_LETTERS, format_envelope, to_json_line, with_marker
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import Message
 
@@ -106,7 +106,7 @@ class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return hashlib.blake2b(said.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-class Block(msgspec.Struct, frozen=True, gc=False):
+class RecalledBlock(msgspec.Struct, frozen=True, gc=False):
     """What is recalled in a prompt."""
 
     message: Message
@@ -128,9 +128,9 @@ class Block(msgspec.Struct, frozen=True, gc=False):
         )
 
     @classmethod
-    def of(cls, items: Sequence[RecalledItem], marker: str) -> Block:
+    def from_items(cls, items: Sequence[RecalledItem], marker: str) -> RecalledBlock:
         """Make a block of items that fit."""
-        return cls(_message(items, marker), tuple(items))
+        return cls(_make_message(items, marker), tuple(items))
 
 
 class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -140,7 +140,7 @@ class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Tokens by kind, kept free whether or not something is recalled: what else is in a prompt does not depend on that."""
     items: tuple[RecalledItem, ...] = ()
     """What was found for the turn."""
-    block: Block | None = None
+    block: RecalledBlock | None = None
     """What an earlier call of the turn had of them: it stays."""
     missed: tuple[str, ...] = ()
     """Why something is not among them that might have been: `search: late`."""
@@ -149,16 +149,16 @@ class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     spare: bool = False
     """Whether nothing is kept free for it, since the conversation needs all there is: it has what that leaves."""
 
-    def wanted(self, left: int) -> int:
+    def get_wanted_tokens(self, left: int) -> int:
         """Tokens that it may have where so many are left beside system prompt and tools."""
         return min(sum(self.budgets.values()), left // SHARE) if self.budgets else 0
 
-    def reserve(self, left: int) -> int:
+    def get_reserved_tokens(self, left: int) -> int:
         """Tokens of these that are kept free for it."""
-        return 0 if self.spare else self.wanted(left)
+        return 0 if self.spare else self.get_wanted_tokens(left)
 
 
-class Held(NamedTuple):
+class PromptContent(NamedTuple):
     """What a prompt has already."""
 
     seqs: Collection[int]
@@ -166,7 +166,7 @@ class Held(NamedTuple):
     texts: Sequence[str]
     """All that is said in it."""
 
-    def has(self, item: RecalledItem) -> bool:
+    def contains(self, item: RecalledItem) -> bool:
         """Whether there is nothing in an item that is not there."""
         text = item.text.strip()
         if item.seq in self.seqs or text in self.texts:
@@ -174,19 +174,21 @@ class Held(NamedTuple):
         return len(text) >= _LEAST_CHARS and any(text in said for said in self.texts)
 
 
-def session_share(limit: int) -> int:
+def compute_session_share(limit: int) -> int:
     """Return the tokens of a conversation's budget that are kept free for what is recalled of the session itself."""
     return min(limit // SESSION_SHARE, SESSION_MOST) if limit >= SESSION_LEAST else 0
 
 
-def session_room(limit: int, free: int) -> int:
+def compute_session_room(limit: int, free: int) -> int:
     """Return the tokens that this may take, where the conversation leaves so many: twice what is kept free for it, if more is free."""
     most = min(limit // SHARE, SESSION_MOST if limit >= SESSION_LEAST else SESSION_WORTH)
     most = max(most, min(limit // SESSION_SHARE, SESSION_MOST))
     return max(0, min(most, free))
 
 
-def block_of(recall: Recall, room: int, count: Count, held: Held, *, marker: str = "", own: int = 0) -> Block | None:
+def make_block(
+    recall: Recall, room: int, count: Count, held: PromptContent, *, marker: str = "", own: int = 0
+) -> RecalledBlock | None:
     """The block of a prompt, in at most `room` and `own` tokens; None: there is nothing to say, or no room for it.
 
     Args:
@@ -200,38 +202,38 @@ def block_of(recall: Recall, room: int, count: Count, held: Held, *, marker: str
     earlier = recall.block
     if earlier is not None and count.message(earlier.message) <= room + own:
         return earlier
-    fresh = [item for item in recall.items if item.text.strip() and not held.has(item)]
-    items = list(earlier.items) if earlier is not None else sorted(fresh, key=_order)
-    passages = sorted((item for item in items if item.kind == "session"), key=_order)
-    chosen = _chosen(items, recall.budgets, room - count.message(_message((), marker)), count)
-    said = _passages(
-        passages, room + own - count.message(_message(chosen or passages[:1], marker, bare=not chosen)), own, count
+    fresh = [item for item in recall.items if item.text.strip() and not held.contains(item)]
+    items = list(earlier.items) if earlier is not None else sorted(fresh, key=_get_rank)
+    passages = sorted((item for item in items if item.kind == "session"), key=_get_rank)
+    chosen = _choose_items(items, recall.budgets, room - count.message(_make_message((), marker)), count)
+    said = _choose_passages(
+        passages, room + own - count.message(_make_message(chosen or passages[:1], marker, bare=not chosen)), own, count
     )
     while chosen or said:
-        made = _message([*chosen, *sorted(said, key=_place)], marker)
+        made = _make_message([*chosen, *sorted(said, key=_get_position)], marker)
         if count.message(made) <= room + own:
-            return Block(made, (*chosen, *sorted(said, key=_place)))
+            return RecalledBlock(made, (*chosen, *sorted(said, key=_get_position)))
         (said or chosen).pop()
     return None
 
 
-def _order(item: RecalledItem) -> tuple[int, float]:
+def _get_rank(item: RecalledItem) -> tuple[int, float]:
     """Equal ones stay as they came: what only a time was asked for is in order of time."""
     return get_args(ItemKind).index(item.kind), -item.score
 
 
-def _place(item: RecalledItem) -> tuple[int | None, tuple[int, int] | None]:
+def _get_position(item: RecalledItem) -> tuple[int | None, tuple[int, int] | None]:
     """Passages stand in the order in which they were said: of two values the newer one comes last."""
     return item.seq, item.span
 
 
-def _passages(items: Sequence[RecalledItem], room: int, own: int, count: Count) -> list[RecalledItem]:
+def _choose_passages(items: Sequence[RecalledItem], room: int, own: int, count: Count) -> list[RecalledItem]:
     """The best passages that fit, in their order; the first one is cut where it has to be."""
     left, chosen = min(room, own), list[RecalledItem]()
     for item in items:
-        shown, needed = item, count.text(line_of(item)) + 1
+        shown, needed = item, count.text(format_line(item)) + 1
         if needed > left and not chosen:
-            shown, needed = _fitting(item, left, count) or (shown, needed)
+            shown, needed = _fit_item(item, left, count) or (shown, needed)
         if needed <= left:
             chosen.append(shown)
             left -= needed
@@ -240,7 +242,7 @@ def _passages(items: Sequence[RecalledItem], room: int, own: int, count: Count) 
     return chosen
 
 
-def _chosen(
+def _choose_items(
     items: Sequence[RecalledItem], budgets: Mapping[RecalledKind, int], room: int, count: Count
 ) -> list[RecalledItem]:
     """The items that fit, those that are too long cut; none twice."""
@@ -253,7 +255,7 @@ def _chosen(
             continue
         known.add(item.digest)
         most = own if counts[item.kind] == 1 else min(own, max(2 * LEAST_ITEM, shares[item.kind] // ITEM_SHARE))
-        found = _fitting(item, min(most, room), count)
+        found = _fit_item(item, min(most, room), count)
         if found is not None:
             chosen.append(found[0])
             left[item.kind] -= found[1]
@@ -261,14 +263,14 @@ def _chosen(
     return chosen
 
 
-def _fitting(item: RecalledItem, tokens: int, count: Count) -> tuple[RecalledItem, int] | None:
+def _fit_item(item: RecalledItem, tokens: int, count: Count) -> tuple[RecalledItem, int] | None:
     """An item in at most so many tokens, and how many it takes; None where that is too little for it."""
     if tokens < LEAST_ITEM:
         return None
     size = min(len(item.text), tokens * _CHARS)
     for _ in range(_TRIES):
         shorter = item if size >= len(item.text) else _cut(item, size)
-        needed = count.text(line_of(shorter)) + 1
+        needed = count.text(format_line(shorter)) + 1
         if needed <= tokens:
             return shorter, needed
         size = min(len(shorter.text), size) * tokens * 9 // (needed * 10)
@@ -290,23 +292,25 @@ def is_recalled(message: Message) -> bool:
 # -- how it is written ---------------------------------------------------------
 
 
-def _message(items: Sequence[RecalledItem], marker: str, *, bare: bool = False) -> Message:
-    lines = () if bare else map(line_of, items)
+def _make_message(items: Sequence[RecalledItem], marker: str, *, bare: bool = False) -> Message:
+    lines = () if bare else map(format_line, items)
     opening = SESSION_OPENING if items and all(item.kind == "session" for item in items) else OPENING
-    return Message(role="user", content=envelope(with_marker(opening, marker), lines, with_marker(CLOSING, marker)))
+    return Message(
+        role="user", content=format_envelope(with_marker(opening, marker), lines, with_marker(CLOSING, marker))
+    )
 
 
-def line_of(item: RecalledItem) -> str:
+def format_line(item: RecalledItem) -> str:
     """An item as a line of the block."""
     if item.kind == "session":  # short, as it takes of the conversation's own room
-        said = {"at": moment(item.at).removesuffix(" UTC"), "by": item.author, "text": item.text}
-        return as_line({**said, "cut": True} if item.cut else said)
-    told: dict[str, Any] = {"recalled": item.kind, "at": moment(item.at), "by": item.author}
+        said = {"at": format_time(item.at).removesuffix(" UTC"), "by": item.author, "text": item.text}
+        return to_json_line({**said, "cut": True} if item.cut else said)
+    told: dict[str, Any] = {"recalled": item.kind, "at": format_time(item.at), "by": item.author}
     told |= {name: value for name in ("source", "note") if (value := getattr(item, name))}
-    return as_line({**told, "text": item.text, **({"cut": True} if item.cut else {})})
+    return to_json_line({**told, "text": item.text, **({"cut": True} if item.cut else {})})
 
 
-def moment(at: int) -> str:
+def format_time(at: int) -> str:
     """A time as it is told: `2026-11-20 14:03 UTC`; what no calendar has, as its number."""
     try:
         return f"{_EPOCH + timedelta(milliseconds=at):%Y-%m-%d %H:%M} UTC"
@@ -332,7 +336,7 @@ class Introduction(msgspec.Struct, frozen=True, gc=False):
     """Of the memories, in their order."""
 
 
-def introduction_of(
+def make_introduction(
     memories: Iterable[Memory], began: int, room: int, count: Count, *, marker: str = ""
 ) -> Introduction | None:
     """What a session is told; None: nothing is known, or there is no room for it.
@@ -347,27 +351,27 @@ def introduction_of(
     known = [one for one in memories if _is_known(one, began)]
     known.sort(key=lambda one: (-(one.score or 0.0), one.promoted_at, one.owner, one.number))
     chosen: list[Memory] = []
-    left, said = room - count.message(_known_message((), marker)), set[bytes]()
+    left, said = room - count.message(_make_known_message((), marker)), set[bytes]()
     for one in known[:KNOWN_MOST]:
-        cost = count.text(known_line(one)) + 1
+        cost = count.text(format_known_line(one)) + 1
         if cost <= left and one.digest not in said:
             said.add(one.digest)
             chosen.append(one)
             left -= cost
     while chosen:
-        made = _known_message(chosen, marker)
+        made = _make_known_message(chosen, marker)
         if count.message(made) <= room:
             return Introduction(made, tuple(one.id for one in chosen))
         chosen.pop()
     return None
 
 
-def known_line(memory: Memory) -> str:
+def format_known_line(memory: Memory) -> str:
     """A memory as a line of the block."""
     told: dict[str, Any] = {"known": memory.type, "by": memory.origin, "text": memory.content}
     if len(memory.content) > TEXT_CHARS:
         told |= {"text": memory.content[:TEXT_CHARS].rstrip() + "…", "cut": True}
-    return as_line(told)
+    return to_json_line(told)
 
 
 def _is_known(memory: Memory, began: int) -> bool:
@@ -375,8 +379,9 @@ def _is_known(memory: Memory, began: int) -> bool:
     return promoted and memory.status == "active" and memory.holds(began)
 
 
-def _known_message(memories: Iterable[Memory], marker: str) -> Message:
-    lines = [known_line(one) for one in memories]
+def _make_known_message(memories: Iterable[Memory], marker: str) -> Message:
+    lines = [format_known_line(one) for one in memories]
     return Message(
-        role="system", content=envelope(with_marker(KNOWN_OPENING, marker), lines, with_marker(KNOWN_CLOSING, marker))
+        role="system",
+        content=format_envelope(with_marker(KNOWN_OPENING, marker), lines, with_marker(KNOWN_CLOSING, marker)),
     )

@@ -18,11 +18,11 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from holdfast.context.digest.facts import asked_of
+from holdfast.context.digest.facts import list_argument_names
 from holdfast.context.digest.speech import has_promise
-from holdfast.context.digest.texts import ends_of
+from holdfast.context.digest.texts import keep_ends
 from holdfast.context.units import Unit
-from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, weight_of, words_of
+from holdfast.context.values import DATE, DIGITS, IDENTIFIER, NAME, NUMBERED, SHORT, WORD, split_words, weigh_value
 from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 
@@ -81,41 +81,41 @@ class Signals:
     """
 
     def __init__(self, units: Sequence[Unit]) -> None:
-        self._told = [_Told(unit) for unit in units]
+        self._units = [_UnitSignals(unit) for unit in units]
         self._holders: dict[str, list[int]] = {}
         self._source: dict[str, int] = {}
         """By value, the newest unit that a tool told it in; without one, the first that holds it."""
         self._used: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._there = [True] * len(units)
-        for at, told in enumerate(self._told):
+        for at, told in enumerate(self._units):
             self._note(at, told)
         self._count = {word: len(holders) for word, holders in self._holders.items()}
-        asked = {name for told in self._told for name in told.asked}
+        asked = {name for told in self._units for name in told.asked}
         now = units[-1].last if units else 0
-        for at, told in enumerate(self._told):
+        for at, told in enumerate(self._units):
             self._weigh(at, told, asked, now)
 
-    def importance(self, at: int) -> float:
+    def compute_importance(self, at: int) -> float:
         """How much the unit at that place matters, from 0 to 1."""
-        told = self._told[at]
+        told = self._units[at]
         worth = told.factor * (LEAST + told.worth)
         return SCALE * worth / (told.size + SCALE * worth)
 
-    def leave(self, at: int) -> None:
+    def remove(self, at: int) -> None:
         """The unit at that place leaves: what it said stays where others say it, and they matter the more."""
         self._there[at] = False
-        for word in self._told[at].values:
+        for word in self._units[at].values:
             self._count[word] -= 1
             if self._count[word] == 1:
                 left = next(holder for holder in self._holders[word] if self._there[holder])
-                self._told[left].worth += (1 - self._share(word, left)) * self._told[left].worths[word]
+                self._units[left].worth += (1 - self._get_share(word, left)) * self._units[left].worths[word]
 
-    def _share(self, word: str, at: int) -> float:
+    def _get_share(self, word: str, at: int) -> float:
         """What a value counts in a unit while others hold it too."""
         return SOURCE if self._source[word] == at else ELSEWHERE
 
-    def _note(self, at: int, told: _Told) -> None:
+    def _note(self, at: int, told: _UnitSignals) -> None:
         """Who says what, and what was used again by whom."""
         for word in told.values:
             self._holders.setdefault(word, []).append(at)
@@ -126,10 +126,10 @@ class Signals:
                 self._used[word] = self._used.get(word, 0) + 1
             self._last[word] = told.last
 
-    def _weigh(self, at: int, told: _Told, asked: set[str], now: int) -> None:
+    def _weigh(self, at: int, told: _UnitSignals, asked: set[str], now: int) -> None:
         """What each value of a unit is worth: sorted by form, the best first, each further one of a form a little less."""
         forms: dict[str, list[tuple[float, str]]] = {}
-        for worth, form, word in self._worths(told, told.under(asked), now):
+        for worth, form, word in self._iter_worths(told, told.find_values_under(asked), now):
             forms.setdefault(form, []).append((-worth, word))
         crowd = USERS_CROWD if told.users else CROWD
         for values in forms.values():
@@ -137,14 +137,14 @@ class Signals:
             for before, (worth, word) in enumerate(values):
                 counted = -worth / (1 + max(0, before - 1) / crowd) ** CROWDING
                 told.worths[word] = counted
-                told.worth += counted if self._count[word] == 1 else counted * self._share(word, at)
-        told.factor *= _faded(now - told.last, UNIT_HALF_LIFE, OLD_UNIT)
+                told.worth += counted if self._count[word] == 1 else counted * self._get_share(word, at)
+        told.factor *= _fade(now - told.last, UNIT_HALF_LIFE, OLD_UNIT)
 
-    def _worths(self, told: _Told, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
+    def _iter_worths(self, told: _UnitSignals, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
         """The values of a unit by themselves: worth, form, and the value; plain words are of one form."""
-        new = _faded(now - told.last, HALF_LIFE, OLD)
+        new = _fade(now - told.last, HALF_LIFE, OLD)
         for word, written in told.values.items():
-            weight = weight_of(written)
+            weight = weigh_value(written)
             worth = FORMS.get(weight, weight)
             if told.users and worth < USERS_WORD:
                 worth = USERS_WORD
@@ -153,11 +153,11 @@ class Signals:
             if used := self._used.get(word):
                 worth *= 1 + USED * min(used, MOST_USED)
             last = self._last.get(word, told.last)
-            worth *= new if last <= told.last else _faded(now - last, HALF_LIFE, OLD)
-            yield worth, (_form(written) if weight > NAME else ""), word
+            worth *= new if last <= told.last else _fade(now - last, HALF_LIFE, OLD)
+            yield worth, (_reduce_to_form(written) if weight > NAME else ""), word
 
 
-class _Told:
+class _UnitSignals:
     """What one unit says."""
 
     __slots__ = ("asked", "factor", "last", "promises", "results", "said", "size", "users", "values", "worth", "worths")
@@ -177,31 +177,31 @@ class _Told:
         self.size = math.pow(HEADING + sum(entry.tokens for entry in unit.entries), POWER)
         for entry in unit.entries:
             self._read(entry.message)
-        self.factor = self._factor()
+        self.factor = self._compute_factor()
 
-    def under(self, names: set[str]) -> set[str]:
+    def find_values_under(self, names: set[str]) -> set[str]:
         """The values in results that stand under one of `names`."""
         if not names:
             return set()
         found = (pair for text in self.results for pair in _PAIR.findall(text))
         values = [quoted or bare for name, quoted, bare in found if name in names]
-        return {word.casefold() for value in values for word in words_of(value)}
+        return {word.casefold() for value in values for word in split_words(value)}
 
     def _read(self, message: Message) -> None:
         result = message.role == "tool"
         into = [self.values] if result else [self.values, self.said]
-        for text in _texts(message):
-            for word in _words(text):
+        for text in _iter_texts(message):
+            for word in _iter_words(text):
                 for values in into:
                     values.setdefault(word.casefold(), word)
             if result:
                 self.results.append(text)
         for call in message.tool_calls:
-            self.asked += asked_of(call.arguments)
+            self.asked += list_argument_names(call.arguments)
         if message.role == "assistant" and not message.tool_calls:
             self.promises = has_promise(message.text[:_PROMISING])
 
-    def _factor(self) -> float:
+    def _compute_factor(self) -> float:
         if self.users:
             return USERS
         if self.asked or self.results:
@@ -209,15 +209,15 @@ class _Told:
         return PROMISES if self.promises else ASSISTANTS
 
 
-def _texts(message: Message) -> Iterator[str]:
+def _iter_texts(message: Message) -> Iterator[str]:
     """A message's text and the arguments of its calls, as far as they are read."""
     texts = (message.text, *(call.arguments for call in message.tool_calls))
-    return (ends_of(text) for text in texts if text)
+    return (keep_ends(text) for text in texts if text)
 
 
-def _words(text: str) -> Iterator[str]:
+def _iter_words(text: str) -> Iterator[str]:
     """The words of a text, each once. Of scripts without spaces a long run is taken apart: it is no word, but many."""
-    for word in dict.fromkeys(words_of(_KEY.sub(" ", text))):
+    for word in dict.fromkeys(split_words(_KEY.sub(" ", text))):
         if len(word) > RUN and word[0] >= DENSE_FROM and not word.isascii():
             yield from (word[at : at + 2] for at in range(0, len(word), 2))
         else:
@@ -225,13 +225,13 @@ def _words(text: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=8_192)
-def _form(value: str) -> str:
+def _reduce_to_form(value: str) -> str:
     """The form of a value: letters and digits alike, what stands between them as it is."""
     return "".join("9" if mark.isdigit() else "a" if mark.isalpha() else mark for mark in value[:_FORM])
 
 
 @lru_cache(maxsize=4_096)
-def _faded(age: int, half_life: int, least: float) -> float:
+def _fade(age: int, half_life: int, least: float) -> float:
     return float(least + (1 - least) * 0.5 ** (age / half_life))
 
 
@@ -244,38 +244,41 @@ ALIKE = 0.5
 """Part of the importance of another unit from which one is of the same class, where nobody but their signals says so."""
 
 
-def target(room: int) -> float:
+def compute_target(room: int) -> float:
     """Share of the room that is used after a step."""
     above = min(1.0, max(0.0, (room - SMALL) / (FULL - SMALL)))
     return MOST_TARGET - (MOST_TARGET - LEAST_TARGET) * above
 
 
-def importances(units: Sequence[Unit]) -> list[float]:
+def rate_units(units: Sequence[Unit]) -> list[float]:
     """How much each of `units` matters while all are there, from 0 to 1, in the order of the log.
 
     What a caller or a scorer said of any message of a unit decides; without that, its own signals do.
     """
     signals = Signals(units)
-    return [signals.importance(at) if (said := _given(unit)) is None else said for at, unit in enumerate(units)]
+    return [
+        signals.compute_importance(at) if (said := _get_given_importance(unit)) is None else said
+        for at, unit in enumerate(units)
+    ]
 
 
-def chosen(window: Window, share: float | None) -> frozenset[int]:
+def choose_units(window: Window, share: float | None) -> frozenset[int]:
     """Places of the units that are worth their room.
 
     Args:
         window: over its room.
-        share: of the room that all may take; None: `target` of it.
+        share: of the room that all may take; None: `compute_target` of it.
     """
     room = window.room.tokens
-    return kept(window, int((target(room) if share is None else share) * room))
+    return choose_within(window, int((compute_target(room) if share is None else share) * room))
 
 
-def kept(window: Window, goal: int) -> frozenset[int]:
+def choose_within(window: Window, goal: int) -> frozenset[int]:
     """Places of the units that stay when all may take `goal` tokens: the least important leave first, ties by age."""
     units = [*window.head, *window.units]
-    free = [at for at, unit in enumerate(units[:-1]) if not window.protected(unit)]
-    sizes = {at: window.size(units[at]) for at in free}
-    over = sum(map(window.size, units)) + (window.summary.tokens if window.summary else 0) - goal
+    free = [at for at, unit in enumerate(units[:-1]) if not window.is_protected(unit)]
+    sizes = {at: window.measure_unit(units[at]) for at in free}
+    over = sum(map(window.measure_unit, units)) + (window.summary.tokens if window.summary else 0) - goal
     gone: list[_Ranked] = []
     for least in _Queue(units, free) if over > 0 else ():
         over -= sizes[least[1]]
@@ -283,7 +286,7 @@ def kept(window: Window, goal: int) -> frozenset[int]:
         if over <= 0:
             break
     out = {at for _, at in gone}
-    for at in _alike(units, gone):
+    for at in _iter_restorable(units, gone):
         if sizes[at] <= -over:
             over += sizes[at]
             out.discard(at)
@@ -303,36 +306,40 @@ class _Queue:
 
     def __init__(self, units: Sequence[Unit], free: Sequence[int]) -> None:
         self._signals = Signals(units)
-        self._given = {at: _given(units[at]) for at in free}
-        self._heap = [self._ranked(at) for at in free]
+        self._given = {at: _get_given_importance(units[at]) for at in free}
+        self._heap = [self._rank(at) for at in free]
         heapq.heapify(self._heap)
 
     def __iter__(self) -> Iterator[_Ranked]:
         while self._heap:
             least = heapq.heappop(self._heap)
-            now = self._ranked(least[1])
+            now = self._rank(least[1])
             if now > least:
                 heapq.heappush(self._heap, now)
                 continue
-            self._signals.leave(least[1])
+            self._signals.remove(least[1])
             yield least
 
-    def _ranked(self, at: int) -> _Ranked:
+    def _rank(self, at: int) -> _Ranked:
         given = self._given[at]
-        return self._signals.importance(at) if given is None else given, at
+        return self._signals.compute_importance(at) if given is None else given, at
 
 
-def _alike(units: Sequence[Unit], gone: Sequence[_Ranked]) -> Iterator[int]:
+def _iter_restorable(units: Sequence[Unit], gone: Sequence[_Ranked]) -> Iterator[int]:
     """Of the units that left, those that may come back where the last one left more room than was needed.
 
     They matter nearly as much as that one, the most first; and no number of a caller stands between: those hold strictly.
     """
     for importance, at in reversed(gone[:-1]):
         last, place = gone[-1]
-        if importance < ALIKE * last or _given(units[at]) is not None or _given(units[place]) is not None:
+        if (
+            importance < ALIKE * last
+            or _get_given_importance(units[at]) is not None
+            or _get_given_importance(units[place]) is not None
+        ):
             return
         yield at
 
 
-def _given(unit: Unit) -> float | None:
+def _get_given_importance(unit: Unit) -> float | None:
     return max((entry.importance for entry in unit.entries if entry.importance is not None), default=None)

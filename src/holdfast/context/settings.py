@@ -84,7 +84,7 @@ _WINDOW_SIZE = Key("integer", 20, "messages kept", low=1)
 _TARGET = Key("share", 0.33, "share of the room that is used after the frontier has moved")
 
 
-def _budget(default: int | None, about: str = "tokens of the conversation") -> Key:
+def _make_budget_key(default: int | None, about: str = "tokens of the conversation") -> Key:
     return Key("integer", default, about, low=1)
 
 
@@ -96,7 +96,7 @@ _MAX_WINDOW = Key(
 )
 
 
-def _facts(*, default: bool) -> Key:
+def _make_facts_key(*, default: bool) -> Key:
     about = "whether statements of the user stay, verbatim, when their messages leave"
     return Key("flag", default=default, about=about)
 
@@ -111,7 +111,7 @@ _CLEARING_KEYS: Final[Mapping[str, Key]] = {
 }
 
 
-def _composed(
+def _make_spec(
     about: str,
     keys: Mapping[str, Key] = MappingProxyType({}),
     *,
@@ -122,40 +122,40 @@ def _composed(
     """A strategy that tool results may be cleared before."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
     return StrategySpec(
-        about, {**keys, "facts": _facts(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen
+        about, {**keys, "facts": _make_facts_key(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen
     )
 
 
 _strategies: dict[str, StrategySpec] = {
-    "none": _composed("everything; refused if it is over the model's window", left=""),
-    "buffer_window": _composed(
+    "none": _make_spec("everything; refused if it is over the model's window", left=""),
+    "buffer_window": _make_spec(
         "the last messages; the task anchor is an ordinary message",
-        {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+        {"window_size": _WINDOW_SIZE, "budget": _make_budget_key(None, "tokens to shrink to as well; unset: no limit")},
         left=_OLDER,
     ),
-    "head_tail": _composed(
+    "head_tail": _make_spec(
         "the task anchor, pins and the last messages",
-        {"window_size": _WINDOW_SIZE, "budget": _budget(None, "tokens to shrink to as well; unset: no limit")},
+        {"window_size": _WINDOW_SIZE, "budget": _make_budget_key(None, "tokens to shrink to as well; unset: no limit")},
         left=_OLDER,
     ),
-    "token_window": _composed(
+    "token_window": _make_spec(
         "the task anchor, pins and the newest messages that fit the budget",
         {
-            "budget": _budget(8000),
+            "budget": _make_budget_key(8000),
             "preserve_recent": Key("integer", 5, "newest messages that are cut before they are dropped"),
             "target": _TARGET,
         },
     ),
-    "digest": _composed(
+    "digest": _make_spec(
         "like token_window; what left is condensed to its facts, without a model",
-        {"budget": _budget(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
+        {"budget": _make_budget_key(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
         left=_NOT_CONDENSED,
         facts=True,
     ),
-    "salience": _composed(
+    "salience": _make_spec(
         "drops the least important messages first",
         {
-            "budget": _budget(None, _BY_INPUT),
+            "budget": _make_budget_key(None, _BY_INPUT),
             "max_window": _MAX_WINDOW,
             "target": Key(
                 "share",
@@ -168,10 +168,10 @@ _strategies: dict[str, StrategySpec] = {
         chosen="important",
         facts=True,
     ),
-    "summary_buffer": _composed(
+    "summary_buffer": _make_spec(
         "past the threshold, older messages become one summary, written by a model",
         {
-            "budget": _budget(8000),
+            "budget": _make_budget_key(8000),
             "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
             "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
             "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
@@ -183,9 +183,9 @@ _strategies: dict[str, StrategySpec] = {
     CLEARING: StrategySpec(
         "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
         {
-            "budget": _budget(None, _BY_INPUT),
+            "budget": _make_budget_key(None, _BY_INPUT),
             "max_window": _MAX_WINDOW,
-            "facts": _facts(default=True),
+            "facts": _make_facts_key(default=True),
             **_CLEARING_KEYS,
             RECALL: _RECALL,
         },
@@ -199,9 +199,9 @@ BUILT_IN: Final = frozenset(_strategies)
 
 def add_strategy(name: str) -> None:
     """Add a strategy of the application to the table."""
-    _strategies[name] = _composed(
+    _strategies[name] = _make_spec(
         "a strategy of the application",
-        {"budget": _budget(None, _BY_INPUT), "max_window": _MAX_WINDOW},
+        {"budget": _make_budget_key(None, _BY_INPUT), "max_window": _MAX_WINDOW},
         left=f"over the budget, and not chosen by the strategy {name}",
         chosen=f"chosen by the strategy {name}",
     )
@@ -259,34 +259,34 @@ def examine(given: object, *, base: ContextSettings | None = None) -> tuple[Cont
     """Like `parse`, but hands back what is valid together with every mistake: for callers that know line numbers."""
     base = base or ContextSettings()
     if not isinstance(given, Mapping):
-        return base, [Problem("", f"expected a mapping with `strategy` and its keys, got {_shown(given)}")]
+        return base, [Problem("", f"expected a mapping with `strategy` and its keys, got {_format_value(given)}")]
     options = {key: value for key, value in given.items() if value is not None}
     strategy = options.pop("strategy", None)
     if strategy is None:
         strategy, inherited = base.strategy, base.options
     elif not isinstance(strategy, str) or strategy not in STRATEGIES:
-        return base, [Problem("strategy", _unknown_strategy(strategy))]
+        return base, [Problem("strategy", _describe_unknown_strategy(strategy))]
     else:
         inherited = {key: value for key, value in base.options.items() if key == RECALL}
     keys = STRATEGIES[strategy].keys
     whose = f"keys of strategy {strategy!r}"
-    problems = [wrong for key, value in options.items() for wrong in _problems(keys, key, value, whose)]
+    problems = [wrong for key, value in options.items() for wrong in _find_problems(keys, key, value, whose)]
     wrong = {problem.key.partition(".")[0] for problem in problems}
     if not wrong & {"threshold", "target"}:
         right = {key: value for key, value in options.items() if key not in wrong}
-        problems += _together(strategy, {**inherited, **right})
+        problems += _find_conflicts(strategy, {**inherited, **right})
         wrong |= {problem.key for problem in problems}
     kept = {key: value for key, value in options.items() if key not in wrong}
     return ContextSettings(strategy, {**inherited, **kept}), problems
 
 
-def _unknown_strategy(strategy: object) -> str:
+def _describe_unknown_strategy(strategy: object) -> str:
     near = difflib.get_close_matches(strategy, STRATEGIES, n=1) if isinstance(strategy, str) else []
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown strategy {_shown(strategy)}; {hint}known: {', '.join(STRATEGIES)}"
+    return f"unknown strategy {_format_value(strategy)}; {hint}known: {', '.join(STRATEGIES)}"
 
 
-def _problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> list[Problem]:
+def _find_problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> list[Problem]:
     """What is wrong with one option, or with the keys below it."""
     key = keys.get(name)
     if key is None:
@@ -299,15 +299,15 @@ def _problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> 
             wrong
             for inner, what in value.items()
             if what is not None
-            for wrong in _problems(_CLEARING_KEYS, inner, what, f"keys of {CLEARING}")
+            for wrong in _find_problems(_CLEARING_KEYS, inner, what, f"keys of {CLEARING}")
         ]
         return [Problem(f"{name}.{problem.key}", problem.message) for problem in below]
-    if not _fits(key, value):
-        return [Problem(name, f"expected {_expected(key)}, got {_shown(value)}")]
+    if not _is_valid(key, value):
+        return [Problem(name, f"expected {_describe_expected(key)}, got {_format_value(value)}")]
     return []
 
 
-def _fits(key: Key, value: object) -> bool:
+def _is_valid(key: Key, value: object) -> bool:
     if key.kind in ("flag", "clearing", "switch"):
         return isinstance(value, bool) or (key.kind == "switch" and value in ("auto", "on", "off"))
     if key.kind == "text":
@@ -321,7 +321,7 @@ def _fits(key: Key, value: object) -> bool:
     return isinstance(value, int) and value >= key.low
 
 
-def _expected(key: Key) -> str:
+def _describe_expected(key: Key) -> str:
     match key.kind:
         case "flag" | "switch":
             return "true or false" if key.kind == "flag" else "auto, on or off"
@@ -337,7 +337,7 @@ def _expected(key: Key) -> str:
             return f"an integer, at least {key.low}"
 
 
-def _together(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
+def _find_conflicts(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with options that are right one by one."""
     keys = STRATEGIES[strategy].keys
     if "threshold" not in keys:
@@ -349,13 +349,13 @@ def _together(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
     return [Problem("target", f"must be less than threshold ({threshold}), {is_now}")]
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """A value for a message: short, a mapping by its kind only, and of a list what is no string in it."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list | tuple):
         odd = [item for item in value if not isinstance(item, str | list | tuple)]
-        return f"a list with {_shown(odd[0])} in it" if odd else "a list"
+        return f"a list with {_format_value(odd[0])} in it" if odd else "a list"
     if isinstance(value, bool):
         return str(value).lower()
     text = repr(value)
@@ -402,14 +402,14 @@ class RequestSettings(msgspec.Struct, frozen=True):
             if self.strategy not in allowed and self.strategy != settings.strategy and not own:
                 message = f"strategy {self.strategy!r} is not allowed here; allowed: {', '.join(allowed) or 'none'}"
                 raise InvalidRequest(message, param="strategy")
-        for whose, limit in (("agent", budget_of(settings)), ("API key", self.limit)):
+        for whose, limit in (("agent", get_budget(settings)), ("API key", self.limit)):
             if self.budget is not None and limit is not None and self.budget > limit:
                 message = f"budget {self.budget:,} is more than the {limit:,} tokens of the {whose}: a request may only lower it"
                 raise InvalidRequest(message, param="budget")
         strategy = self.strategy or settings.strategy
         asked = self.strategy is not None or self.budget is not None
-        if asked and "budget" not in STRATEGIES[strategy].keys and self._least(settings) is not None:
-            message = f"strategy {strategy!r} has no budget, and {self._least(settings):,} tokens are the most here"
+        if asked and "budget" not in STRATEGIES[strategy].keys and self._get_smallest_budget(settings) is not None:
+            message = f"strategy {strategy!r} has no budget, and {self._get_smallest_budget(settings):,} tokens are the most here"
             raise InvalidRequest(message, param="strategy" if self.strategy else "budget")
 
     def apply(self, settings: ContextSettings) -> ContextSettings:
@@ -418,8 +418,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
         A strategy without a budget gives way to `token_window` where a budget has to be kept: an agent that takes over in
         the middle of a turn cannot refuse the request any more.
         """
-        strategy, least = self.strategy or settings.strategy, self._least(settings)
-        if strategy == settings.strategy and least == budget_of(settings) and self.recall is None:
+        strategy, least = self.strategy or settings.strategy, self._get_smallest_budget(settings)
+        if strategy == settings.strategy and least == get_budget(settings) and self.recall is None:
             return settings
         if least is not None and "budget" not in STRATEGIES[strategy].keys:
             strategy = _BUDGETED
@@ -428,13 +428,13 @@ class RequestSettings(msgspec.Struct, frozen=True):
         options |= {} if self.recall is None else {RECALL: self.recall}
         return ContextSettings(strategy, options if least is None else {**options, "budget": least})
 
-    def _least(self, settings: ContextSettings) -> int | None:
+    def _get_smallest_budget(self, settings: ContextSettings) -> int | None:
         """Return the smallest budget of request, key and agent; None where none has one."""
-        known = [limit for limit in (self.budget, self.limit, budget_of(settings)) if limit is not None]
+        known = [limit for limit in (self.budget, self.limit, get_budget(settings)) if limit is not None]
         return min(known, default=None)
 
 
-def budget_of(settings: ContextSettings) -> int | None:
+def get_budget(settings: ContextSettings) -> int | None:
     """Return the budget of settings in tokens, given or by default; None: the model's input budget, or no limit."""
     key = STRATEGIES[settings.strategy].keys.get("budget")
     if key is None:

@@ -20,12 +20,19 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, analysis_key
+from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, make_analysis_key
 from holdfast.context.cut import count_piece
-from holdfast.context.escaping import END, escape_inline, tag
-from holdfast.context.statements import DENSE_LANGUAGES, Position, Statement, cues_of, spoken_language, statements_of
+from holdfast.context.escaping import END, escape_inline, format_tag
+from holdfast.context.statements import (
+    DENSE_LANGUAGES,
+    Position,
+    Statement,
+    detect_language,
+    find_statements,
+    load_cues,
+)
 from holdfast.context.units import Unit
-from holdfast.context.window import Block, Compaction, LaterBlock, Room, Window
+from holdfast.context.window import Block, Compaction, DeferredBlock, Room, Window
 from holdfast.domain.fact_choices import Choice, choices_of
 from holdfast.domain.messages import Message
 from holdfast.limits import FACT_DROPS, FACT_PINS
@@ -72,7 +79,7 @@ def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statemen
     Args:
         statements: in the order of the log.
     """
-    features = [_features(one.text) for one in statements]
+    features = [_extract_features(one.text) for one in statements]
     wanted = frozenset[str]().union(*(of for one, of in zip(statements, features, strict=True) if one.corrects))
     if not wanted:
         return {}
@@ -120,14 +127,14 @@ class _Index:
                     repeated.setdefault(position, []).append(rarity)
                 else:
                     topics[position] = topics.get(position, 0.0) + rarity
-        values = _values(later.text)
+        values = _extract_values(later.text)
         best, most = None, (self._least, (-1, -1))
         for position, earlier in others.items():
             topic, same = topics.get(position, 0.0), repeated.get(position, ())
             undone = earlier.choice == "pinned" and later.choice == "dropped"
             if topic + sum(same) + SAME_KIND < self._least or earlier.seq == later.seq or undone:
                 continue
-            if (found := (_weigh(topic, same, _values(earlier.text), values), position)) >= most:
+            if (found := (_weigh(topic, same, _extract_values(earlier.text), values), position)) >= most:
                 best, most = earlier, found
         return best
 
@@ -148,9 +155,9 @@ def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after
     return topic + sum(same) + (SAME_KIND if changes else 0.0 if same else -NO_VALUE)
 
 
-def _features(text: str) -> tuple[str, ...]:
+def _extract_features(text: str) -> tuple[str, ...]:
     """Return the terms that say what a sentence is about, without digits, days and cue words, and its values, each with `=` before it."""
-    key = analysis_key(b"features", text.encode(errors="surrogatepass"))
+    key = make_analysis_key(b"features", text.encode(errors="surrogatepass"))
     kept: tuple[str, ...] | None = ANALYSES.get(key)
     if kept is None:
         kept = _read_features(text)
@@ -159,30 +166,32 @@ def _features(text: str) -> tuple[str, ...]:
 
 
 def _read_features(text: str) -> tuple[str, ...]:
-    language = spoken_language(text)
-    topic = cues_of(language)["correction"].sub(" ", cues_of(language)["time"].sub(" ", text))
+    language = detect_language(text)
+    topic = load_cues(language)["correction"].sub(" ", load_cues(language)["time"].sub(" ", text))
     terms = (term for term in terms_of(topic).counts if not any(map(str.isdigit, term)))
     if language in DENSE_LANGUAGES:
         terms = (term for term in terms if len(term) > 1)
-    return (*terms, *dict.fromkeys(f"={value.text}" for value in _values(text)))
+    return (*terms, *dict.fromkeys(f"={value.text}" for value in _extract_values(text)))
 
 
 @lru_cache(maxsize=2_048)
-def _values(text: str) -> frozenset[Value]:
+def _extract_values(text: str) -> frozenset[Value]:
     """Return the numbers and days that a sentence states."""
-    language = spoken_language(text)
-    cues = cues_of(language)
+    language = detect_language(text)
+    cues = load_cues(language)
     found = {
-        Value(_kind_of(match), match["number"]) for form in (_NUMBER, _HAN_NUMBER) for match in form.finditer(text)
+        Value(_classify_number(match), match["number"])
+        for form in (_NUMBER, _HAN_NUMBER)
+        for match in form.finditer(text)
     }
     words = (match for match in cues["number"].finditer(text) if match.group().casefold() not in _ARTICLES)
     if language not in DENSE_LANGUAGES:
-        found |= {Value(_word_after(text, match.end()), match.group().casefold()) for match in words}
+        found |= {Value(_find_next_word(text, match.end()), match.group().casefold()) for match in words}
     days = cues["time"].findall(text)
     return frozenset(found | {Value("day", day.casefold().rstrip("s")) for day in days})
 
 
-def _kind_of(number: re.Match[str]) -> str:
+def _classify_number(number: re.Match[str]) -> str:
     unit, sign = number["unit"].strip().casefold(), number.groupdict().get("sign") or ""
     if ":" in number["number"] or unit in {"am", "pm", "uhr"}:
         return "time"
@@ -191,7 +200,7 @@ def _kind_of(number: re.Match[str]) -> str:
     return "date" if unit in _ORDINALS else unit
 
 
-def _word_after(text: str, at: int) -> str:
+def _find_next_word(text: str, at: int) -> str:
     found = _NEXT_WORD.match(text, at)
     return found.group(1).casefold() if found else ""
 
@@ -277,7 +286,7 @@ class StatementPool:
         self._by_hand = len(self._ranked) < len(self.by_position)
         self._trim()
 
-    def after(self, new: Iterable[Statement]) -> StatementPool:
+    def with_added(self, new: Iterable[Statement]) -> StatementPool:
         """Return the pool with more statements in it."""
         added = [one for one in new if self.by_position.get(_position(one)) != one]
         if self._by_hand or any(one.choice is not None or _position(one) in self.by_position for one in added):
@@ -290,7 +299,7 @@ class StatementPool:
         after._trim()
         return after
 
-    def sorted(self) -> list[Statement]:
+    def sort_statements(self) -> list[Statement]:
         """Return the statements in the order of the log."""
         return sorted(self.by_position.values(), key=_position)
 
@@ -305,7 +314,7 @@ class StatementPool:
                 del self.by_position[_position(one)]
 
 
-class StandingFacts(LaterBlock):
+class StandingFacts(DeferredBlock):
     """The block of the user's statements, as of one step.
 
     Args:
@@ -330,7 +339,7 @@ class StandingFacts(LaterBlock):
 
     @cached_property
     def _written(self) -> tuple[Compaction | None, bytes]:
-        statements, task = self.pool.sorted(), [*_stated_in(self._head)]
+        statements, task = self.pool.sort_statements(), [*_iter_statements(self._head)]
         corrected = find_corrections(sorted((*task, *statements), key=_position))
         first = {corrected[one.position].position for one in task if one.position in corrected}
         block, chosen = _compose(statements, corrected, first, self.most, self._room)
@@ -338,18 +347,18 @@ class StandingFacts(LaterBlock):
         return block, _encoder.encode(Candidates(statements, [*map(_position, chosen)], sorted(corrected)))
 
 
-def limit_of(room: int) -> int:
+def compute_limit(room: int) -> int:
     """Return the most tokens that the block may take of a room of so many."""
     return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
 
 
 def reserve_for_facts(window: Window) -> int:
     """Return the most tokens that the block may take after a step, whatever leaves in it."""
-    limit = limit_of(window.room.tokens)
+    limit = compute_limit(window.room.tokens)
     if not limit:
         return 0
-    pool = _pool_of(window.statements)
-    coming = (one for unit in window.units for one in _statements_in(window, unit))
+    pool = _get_pool(window.statements)
+    coming = (one for unit in window.units for one in _find_statements(window, unit))
     new = (one for one in coming if _position(one) not in pool.by_position)
     return _estimate(chain(pool.by_position.values(), new), limit, window.room)
 
@@ -362,13 +371,13 @@ def lay_facts(window: Window, room: int, *, exact: bool = False) -> Window:
         room: tokens that the block may take, besides its own limit.
         exact: whether it counts what it takes, because no digest has the rest.
     """
-    limit = max(0, min(limit_of(window.room.tokens), room))
-    new = [one for unit in window.left for one in _statements_in(window, unit)]
+    limit = max(0, min(compute_limit(window.room.tokens), room))
+    new = [one for unit in window.left for one in _find_statements(window, unit)]
     for unit in window.left:
         window.analysed.pop(unit.first, None)
     if not new and window.statements.most <= limit:
         return window
-    pool = _pool_of(window.statements).after(new)
+    pool = _get_pool(window.statements).with_added(new)
     most = _estimate(pool.by_position.values(), limit, window.room)
     block = StandingFacts(pool, window.head, most=most, room=window.room)
     if exact:
@@ -376,7 +385,7 @@ def lay_facts(window: Window, room: int, *, exact: bool = False) -> Window:
     return window.with_statements(block)
 
 
-def _pool_of(block: Block) -> StatementPool:
+def _get_pool(block: Block) -> StatementPool:
     return block.pool if isinstance(block, StandingFacts) else _read_pool(block.saved)
 
 
@@ -397,23 +406,23 @@ def _estimate(statements: Iterable[Statement], limit: int, available: Room) -> i
 
 @lru_cache(maxsize=64)
 def _count_heading(count: Any, marker: str) -> int:
-    tokens: int = count.message(Message(role="user", content=_text((), {}, marker)))
+    tokens: int = count.message(Message(role="user", content=_format_block((), {}, marker)))
     return tokens
 
 
-def _statements_in(window: Window, unit: Unit) -> Sequence[Statement]:
+def _find_statements(window: Window, unit: Unit) -> Sequence[Statement]:
     """Return the statements of the user's own message in a unit of a window, which remembers them."""
     if not unit.asks:
         return ()
     entry = unit.entries[0]
     known = window.analysed.get(unit.first)
     if known is None or known[0] is not entry:
-        known = window.analysed[unit.first] = (entry, tuple(_stated_in((unit,))))
+        known = window.analysed[unit.first] = (entry, tuple(_iter_statements((unit,))))
     found: tuple[Statement, ...] = known[1]
     return found
 
 
-def facts_of(window: Window) -> list[Fact]:
+def collect_facts(window: Window) -> list[Fact]:
     """Return the candidates of what has left, and the statements of the messages that are still sent, in the order of the log.
 
     A digest or a summary may repeat words of a statement; that does not count as being in the prompt.
@@ -423,7 +432,7 @@ def facts_of(window: Window) -> list[Fact]:
     if window.facts is not None:
         places.update(dict.fromkeys(known.chosen, "block"))
     sent = {seq: " ".join(cut.message.text.split()) for seq, cut in window.cuts.items() if not cut.whole}
-    verbatim = [*_stated_in((*window.head, *window.units))]
+    verbatim = [*_iter_statements((*window.head, *window.units))]
     for one in verbatim:
         if one.seq not in sent or one.text in sent[one.seq]:
             places[one.position] = "message"
@@ -446,7 +455,7 @@ def facts_of(window: Window) -> list[Fact]:
     ]
 
 
-def texts_stated(window: Window) -> dict[int, str]:
+def map_stated_texts(window: Window) -> dict[int, str]:
     """Return what the block says, by message, and what it leaves out because it was corrected or dropped: the digest need not tell it."""
     known = decode_candidates(window.candidates)
     hidden = {*known.chosen, *known.corrected}
@@ -457,14 +466,14 @@ def texts_stated(window: Window) -> dict[int, str]:
     return texts
 
 
-def _stated_in(units: Iterable[Unit]) -> Iterator[Statement]:
+def _iter_statements(units: Iterable[Unit]) -> Iterator[Statement]:
     """Yield the statements of the user's own messages among `units`."""
     for unit in units:
-        told = unit.told[0] if unit.told else None
+        told = unit.overrides[0] if unit.overrides else None
         if unit.asks and not unit.by and not unit.refused and (told is None or not told.heading):
             entry = unit.entries[0]
             text, choices = (told or entry).message.text, choices_of(entry.metadata)
-            yield from statements_of(text, unit.first, at=entry.timestamp, choices=choices)
+            yield from find_statements(text, unit.first, at=entry.timestamp, choices=choices)
 
 
 def _is_worth_it(one: Statement) -> bool:
@@ -472,7 +481,7 @@ def _is_worth_it(one: Statement) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _promise(score: float, cost: float) -> float:
+def _compute_promise(score: float, cost: float) -> float:
     """Return the probability of being worth keeping for what a statement costs."""
     return float(1 / (1 + math.exp(-score)) / cost**POWER)
 
@@ -481,7 +490,7 @@ def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Posit
     """Order statements by promise for their cost, after those that are chosen by hand or `first`; of equal ones the newest is first."""
     seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
-    return -math.inf if by_hand else -_promise(one.score, one.cost), (-seq, -place)
+    return -math.inf if by_hand else -_compute_promise(one.score, one.cost), (-seq, -place)
 
 
 # -- the block -----------------------------------------------------------------
@@ -504,7 +513,7 @@ def _compose(
         available: how tokens are counted, and the session's marker.
     """
     count, marker = available.count, available.marker
-    pinned = _pinned(statements, corrected, first)
+    pinned = _find_pinned(statements, corrected, first)
     room = limit - _count_heading(cast(Hashable, count), marker)
     chosen: dict[Position, Statement] = {}
     worthy = [one for one in statements if one.choice != "dropped" and (_is_worth_it(one) or _position(one) in pinned)]
@@ -520,16 +529,16 @@ def _compose(
             room -= tokens
     kept = list(chosen.values())
     while kept:
-        text = _text(kept, corrected, marker)
+        text = _format_block(kept, corrected, marker)
         tokens = count.message(Message(role="user", content=text))
         if tokens <= limit:
             seqs = [one.seq for one in kept]
             return Compaction(min(seqs), max(seqs), text, tokens, kind="facts"), kept
-        kept = _without_last(kept, corrected)
+        kept = _drop_last(kept, corrected)
     return None, []
 
 
-def _pinned(
+def _find_pinned(
     statements: Sequence[Statement], corrected: Mapping[Position, Statement], first: Container[Position]
 ) -> set[Position]:
     """Return the pinned statements, those that come first, and what corrects one of them: none appears without its correction."""
@@ -542,13 +551,13 @@ def _pinned(
     return pinned
 
 
-def _without_last(kept: list[Statement], corrected: Mapping[Position, Statement]) -> list[Statement]:
+def _drop_last(kept: list[Statement], corrected: Mapping[Position, Statement]) -> list[Statement]:
     """Leave out the least promising statement, and what stands only because it does."""
     gone = {kept[-1].position}
     return [one for one in kept[:-1] if (later := corrected.get(one.position)) is None or later.position not in gone]
 
 
-def _text(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:
+def _format_block(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:
     """Write statements in the order of the log, a line a message; one that was corrected stands after its correction."""
     kept = sorted(kept, key=_position)
     earlier: dict[Position, list[str]] = {}
@@ -566,4 +575,4 @@ def _text(kept: Iterable[Statement], corrected: Mapping[Position, Statement], ma
             after = "".join(EARLIER.format(text=text) for text in earlier.get(one.position, ()))
             lines[one.seq], places[one.seq] = f"{before}{one.text}{after}", one.place
     written = [f"- {escape_inline(line, marker)}" for line in lines.values()]
-    return "\n".join((HEADER.format(tag=tag(marker)), *written, END))
+    return "\n".join((HEADER.format(tag=format_tag(marker)), *written, END))

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.context.analysis_cache import ANALYSES, analysis_key
-from holdfast.context.values import cost_of
+from holdfast.context.analysis_cache import ANALYSES, make_analysis_key
+from holdfast.context.values import estimate_tokens
 from holdfast.domain.fact_choices import Choice
 from holdfast.recall.chunks import is_abbreviated
 from holdfast.recall.terms import terms_of
@@ -39,9 +39,12 @@ _SPOKEN_WORD: Final = re.compile(r"[\w'\u2019]+")
 
 
 @cache
-def cues_of(language: str) -> Mapping[str, re.Pattern[str]]:
+def load_cues(language: str) -> Mapping[str, re.Pattern[str]]:
     """Return a pattern for each category of a language's cues; those of English for a language without a file."""
-    return {category: _pattern(words, dense=language in DENSE_LANGUAGES) for category, words in _read(language).items()}
+    return {
+        category: _compile_pattern(words, dense=language in DENSE_LANGUAGES)
+        for category, words in _read_cues(language).items()
+    }
 
 
 def count_cues(text: str, language: str) -> Mapping[str, int]:
@@ -49,11 +52,11 @@ def count_cues(text: str, language: str) -> Mapping[str, int]:
 
     Args:
         text: a sentence.
-        language: see `spoken_language`.
+        language: see `detect_language`.
     """
     if language in DENSE_LANGUAGES:
-        return {category: len(pattern.findall(text)) for category, pattern in cues_of(language).items()}
-    phrases, words = _phrases_of(language), [word.strip("'-") for word in _TOKEN.findall(_fold(text))]
+        return {category: len(pattern.findall(text)) for category, pattern in load_cues(language).items()}
+    phrases, words = _load_phrases(language), [word.strip("'-") for word in _TOKEN.findall(_fold(text))]
     counts: dict[str, int] = {}
     ends: dict[str, int] = {}
     for at, word in enumerate(words):
@@ -66,10 +69,10 @@ def count_cues(text: str, language: str) -> Mapping[str, int]:
 
 
 @cache
-def _phrases_of(language: str) -> Mapping[str, list[tuple[list[str], str]]]:
+def _load_phrases(language: str) -> Mapping[str, list[tuple[list[str], str]]]:
     """Return by their first words the rests of a language's cues and their categories, the longest first."""
     found: dict[str, list[tuple[list[str], str]]] = {}
-    for category, phrases in _read(language).items():
+    for category, phrases in _read_cues(language).items():
         for phrase in phrases:
             first, *rest = [word.strip("'-") for word in _TOKEN.findall(_fold(phrase))]
             found.setdefault(first, []).append((rest, category))
@@ -80,18 +83,18 @@ def _fold(text: str) -> str:
     return text.casefold().replace("\u2019", "'")
 
 
-def _read(language: str) -> dict[str, list[str]]:
+def _read_cues(language: str) -> dict[str, list[str]]:
     name = language if language in _LANGUAGES else ENGLISH
     data: dict[str, list[str]] = json.loads((_CUES / f"{name}.json").read_bytes())
     return data
 
 
-def _pattern(words: list[str], *, dense: bool) -> re.Pattern[str]:
+def _compile_pattern(words: list[str], *, dense: bool) -> re.Pattern[str]:
     longest_first = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     return re.compile(longest_first if dense else rf"(?<![\w'\u2019-])(?:{longest_first})(?!\w)", re.IGNORECASE)
 
 
-def spoken_language(text: str, otherwise: str = ENGLISH) -> str:
+def detect_language(text: str, otherwise: str = ENGLISH) -> str:
     """Return the language whose cues are looked for in a text: by its script, else by its stop words.
 
     Args:
@@ -203,7 +206,7 @@ class OwnWords(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def own_words(text: str, *, strict: bool = True) -> OwnWords:
+def separate_own_words(text: str, *, strict: bool = True) -> OwnWords:
     """Separate what a user says from what others say in the message.
 
     Args:
@@ -215,7 +218,7 @@ def own_words(text: str, *, strict: bool = True) -> OwnWords:
         text = _PASTED.sub("\n", text)
     text = _LINES.sub("\n\n" if strict else _keep_lines, _SPACES.sub(" ", text))
     quotes = [found.group() for found in _QUOTED.finditer(text) if _is_quote(found.group())]
-    rest, others = _without_others(_QUOTED.sub(_without_quote, text), strict=strict)
+    rest, others = _separate_others(_QUOTED.sub(_replace_quote, text), strict=strict)
     return OwnWords(rest, (*quotes, *others))
 
 
@@ -223,12 +226,12 @@ def _keep_lines(found: re.Match[str]) -> str:
     return "\n\n" if found.group().count("\n") > 1 else "\n"
 
 
-def asks_to_keep(text: str) -> bool:
+def is_asking_to_keep(text: str) -> bool:
     """Return True if the user asks to remember what follows the colon. Behind it, others may ask for that."""
     return ASKS_TO_KEEP.search(re.split(r"[:：](?=\s|$)", text, maxsplit=1)[0]) is not None
 
 
-def _without_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
+def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
     """Return a message without the mails, letters and labelled lines of others in it, and these."""
     others: list[str] = []
     own: list[str] = []
@@ -240,12 +243,12 @@ def _without_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
         others.append(text[begins.start() : at])
     rest = "\n\n".join((*own, text[at:]))
     for form in (_SPOKEN, _TITLED) if strict else (_WORKED_ON, _TRANSCRIPT, _MATERIAL):
-        others += [found.group() for found in form.finditer(rest) if not asks_to_keep(found.group())]
-        rest = form.sub(lambda found: found.group() if asks_to_keep(found.group()) else "", rest)
+        others += [found.group() for found in form.finditer(rest) if not is_asking_to_keep(found.group())]
+        rest = form.sub(lambda found: found.group() if is_asking_to_keep(found.group()) else "", rest)
     paragraphs = re.split(r"\n\s*\n", rest)
     labels = [_LABELLED.search(paragraph if strict else f"{paragraph}\n") for paragraph in paragraphs]
     for number, label in enumerate(labels):
-        if label and not asks_to_keep(label.group()) and (strict or not _OWN_NOTE.match(label.group())):
+        if label and not is_asking_to_keep(label.group()) and (strict or not _OWN_NOTE.match(label.group())):
             # A label with nothing after it in its paragraph announces the rest of the message.
             announces = not strict and not paragraphs[number][label.end() :].strip()
             end = len(paragraphs) if announces else number + 1
@@ -259,7 +262,7 @@ def _is_quote(text: str) -> bool:
     return len(text.split()) > 2 or len(text) > 2 + _NAME_CHARS or text.lstrip().startswith((">", "```", "<"))
 
 
-def _without_quote(found: re.Match[str]) -> str:
+def _replace_quote(found: re.Match[str]) -> str:
     return "\n" if _is_quote(found.group()) else found.group()
 
 
@@ -347,7 +350,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return f"{self.seq}.{self.place}"
 
 
-def statements_of(
+def find_statements(
     text: str, seq: int, *, at: int = 0, choices: Mapping[int, Choice] = MappingProxyType({})
 ) -> list[Statement]:
     """Return the statements of a user's message, in order, without courtesies.
@@ -366,7 +369,7 @@ def statements_of(
 
 def _analyse(text: str) -> tuple[Statement, ...]:
     """Cached: a message is looked at before it leaves, to know how much room its statements need, and when it does."""
-    key = analysis_key(b"statements", text.encode(errors="surrogatepass"))
+    key = make_analysis_key(b"statements", text.encode(errors="surrogatepass"))
     kept: tuple[Statement, ...] | None = ANALYSES.get(key)
     if kept is None:
         kept = _rate_all(text)
@@ -377,8 +380,8 @@ def _analyse(text: str) -> tuple[Statement, ...]:
 def _rate_all(text: str) -> tuple[Statement, ...]:
     if len(text) > LONG_MESSAGE:
         text = text.rstrip().rpartition("\n\n")[2][-LONG_MESSAGE:]
-    own = own_words(text, strict=False).own
-    language = spoken_language(own)
+    own = separate_own_words(text, strict=False).own
+    language = detect_language(own)
     sentences = split_sentences(own)[:MOST_SENTENCES]
     rated = (_rate(sentence, at, len(sentences), language) for at, sentence in enumerate(sentences))
     return tuple(one for one in rated if one is not None)
@@ -403,25 +406,25 @@ def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | Non
     if rated is None:
         return None
     score = rated.score + (ONLY if among == 1 else FIRST if at == 0 else 0.0)
-    return Statement(0, at, sentence, round(score, 2), round(cost_of(sentence) + 2, 1), rated.corrects)
+    return Statement(0, at, sentence, round(score, 2), round(estimate_tokens(sentence) + 2, 1), rated.corrects)
 
 
 @lru_cache(maxsize=4_096)
 def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
     """Cached: the digest rates the sentences that are statements, too."""
-    language = spoken_language(sentence, otherwise)
+    language = detect_language(sentence, otherwise)
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
     if length < LEAST_WORDS or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
         return None
     counts = count_cues(sentence, language)
-    if counts.get("courtesy") and _is_courtesy(sentence, cues_of(language)["courtesy"]):
+    if counts.get("courtesy") and _is_courtesy(sentence, load_cues(language)["courtesy"]):
         return None
     score = BASE + LENGTH * math.log(length)
     score += sum(WEIGHTS[name] * min(2, number) for name, number in counts.items() if name in WEIGHTS)
     asks = _ASKED.search(sentence) is not None
     score += QUESTION if asks else 0.0
-    score += ASKING_WORD if words and cues_of(language)["question"].fullmatch(words[0]) else 0.0
+    score += ASKING_WORD if words and load_cues(language)["question"].fullmatch(words[0]) else 0.0
     return _Rated(score, not asks and counts.get("correction", 0) > 0)
 
 
@@ -441,13 +444,13 @@ def _split_line(line: str) -> Iterator[str]:
     for end in _END.finditer(line):
         stop = end.end()
         if end.group() != "." or not (_NO_END.search(line, max(0, stop - 8), stop) or is_abbreviated(line, stop)):
-            yield from _parts(line[start : end.end()].strip())
+            yield from _split_long(line[start : end.end()].strip())
             start = end.end()
     if rest := line[start:].strip():
-        yield from _parts(rest)
+        yield from _split_long(rest)
 
 
-def _parts(sentence: str) -> Iterator[str]:
+def _split_long(sentence: str) -> Iterator[str]:
     weight = 2.2 if _DENSE.search(sentence) else 1.0
     if len(sentence) * weight <= LONGEST:
         if sentence:
@@ -458,7 +461,7 @@ def _parts(sentence: str) -> Iterator[str]:
         places = [found.end() for found in joint.finditer(sentence) if _MARGIN / weight < found.end() < last]
         if places:
             middle = min(places, key=lambda place: abs(2 * place - len(sentence)))
-            yield from _parts(sentence[:middle].strip())
-            yield from _parts(sentence[middle:].strip())
+            yield from _split_long(sentence[:middle].strip())
+            yield from _split_long(sentence[middle:].strip())
             return
     yield sentence[: 4 * LONGEST]

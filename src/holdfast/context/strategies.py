@@ -17,8 +17,8 @@ import msgspec
 
 from holdfast.context import salience
 from holdfast.context.agent_view import Perspective
-from holdfast.context.cut import MIN_CUT, least
-from holdfast.context.digest.pool import FIRM, STATED, YIELDING, condensed, reserve
+from holdfast.context.cut import MIN_CUT, compute_cut_floor
+from holdfast.context.digest.pool import FIRM, STATED, YIELDING, compute_reserve, lay_digest
 from holdfast.context.settings import (
     BUILT_IN,
     CLEARING,
@@ -30,8 +30,8 @@ from holdfast.context.settings import (
     remove_strategy,
 )
 from holdfast.context.standing_facts import lay_facts, reserve_for_facts
-from holdfast.context.truncation import Clearing, all_of, older, squeezed, with_room_to_choose, with_stub
-from holdfast.context.units import Unit, spoken
+from holdfast.context.truncation import Clearing, list_older_units, list_units, squeeze, with_room_to_choose, with_stub
+from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
 from holdfast.domain.budget import Budget
 from holdfast.domain.messages import Message
@@ -105,62 +105,64 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
             return budget
         return budget.capped(max(1, budget.input - budget.context_window + self.max_window))
 
-    def sees(self, unit: Unit) -> Unit | None:
+    def view_unit(self, unit: Unit) -> Unit | None:
         """A unit of the log as it is seen; None where it is not."""
-        seen = unit if self.perspective is None else self.perspective.of(unit)
+        seen = unit if self.perspective is None else self.perspective.view_unit(unit)
         return seen if seen is not None and seen.speaks else None
 
-    def seen(self, units: Iterable[Unit]) -> Iterable[Unit]:
+    def view_units(self, units: Iterable[Unit]) -> Iterable[Unit]:
         """Units of the log as they are seen, without those that are not."""
-        return [seen for unit in units if (seen := self.sees(unit)) is not None]
+        return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
-    def left_out(self, unit: Unit) -> str:
+    def explain_omission(self, unit: Unit) -> str:
         """Return why a unit that is not seen is left out of every prompt; empty if it is another branch's."""
-        seen = unit if self.perspective is None else self.perspective.of(unit)
+        seen = unit if self.perspective is None else self.perspective.view_unit(unit)
         return "" if seen is None else NO_CONTENT
 
-    def due(self, window: Window) -> bool:
+    def is_due(self, window: Window) -> bool:
         """Whether the window has to change."""
-        if self.window_size is not None and (_surplus(window, self.window_size) or _stale(window)):
+        if self.window_size is not None and (_count_surplus(window, self.window_size) or _has_stale_head(window)):
             return True
-        return self._over(window) or (self.clearing is not None and self.clearing.cleared(window) is not window)
+        return self._is_over(window) or (
+            self.clearing is not None and self.clearing.clear_results(window) is not window
+        )
 
     def __call__(self, window: Window) -> Window:
         """The window within its number of messages and its room, as far as that can be."""
         if self.clearing is not None:
-            window = self.clearing.cleared(window)
+            window = self.clearing.clear_results(window)
         if self.window_size is not None:
-            window = with_stub(window.drop(_surplus(window, self.window_size)), self._floor(window))
-        if self._over(window):
-            moved, reserved = self._step(window), window.room.reserved()
+            window = with_stub(window.drop(_count_surplus(window, self.window_size)), self._compute_floor(window))
+        if self._is_over(window):
+            moved, reserved = self._take_step(window), window.room.without_reserve()
             if moved.allotted <= reserved.tokens or reserved is window.room:
                 return moved
-            return self._step(window.within(reserved)).within(window.room)
+            return self._take_step(window.with_room(reserved)).within(window.room)
         if self.facts:
             window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
         return window if self.condense else window.without_digest()
 
-    def summarized(self, window: Window, summary: Compaction) -> Window:
+    def lay_summary(self, window: Window, summary: Compaction) -> Window:
         """The window with a model's summary laid over it; a task that stands before it takes its share at most."""
         window = window.drop_through(summary.last)
         if self.facts:
             window = lay_facts(window, window.room.tokens - window.head_tokens)
-        return with_stub(window.summarize(summary), self._floor(window))
+        return with_stub(window.with_summary(summary), self._compute_floor(window))
 
-    def _over(self, window: Window) -> bool:
-        room = (window.room.reserved() if window.has_left else window.room).tokens
+    def _is_over(self, window: Window) -> bool:
+        room = (window.room.without_reserve() if window.has_left else window.room).tokens
         return self.bounded and window.allotted > (room if self.threshold is None else int(self.threshold * room))
 
-    def _step(self, window: Window) -> Window:
+    def _take_step(self, window: Window) -> Window:
         """Return the window after a step, with what stands for all that has left."""
-        window = self._stepped(window)
+        window = self._move_frontier(window)
         if self.facts:
             window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
-        return condensed(window) if self.condense else window.without_digest()
+        return lay_digest(window) if self.condense else window.without_digest()
 
-    def _stepped(self, window: Window) -> Window:
+    def _move_frontier(self, window: Window) -> Window:
         """Move the frontier by a whole step, then cut what must stay if it is still too long."""
-        floor = self._floor(window)
+        floor = self._compute_floor(window)
         stepped = self._cut_down(window, floor)
         if floor < MIN_CUT and stepped.body > window.room.tokens:
             # It will be refused: for what `fit` says is needed to be enough in a large room too, by its floor.
@@ -169,46 +171,48 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
 
     def _cut_down(self, window: Window, floor: int) -> Window:
         room, stated = window.room.tokens, reserve_for_facts(window) if self.facts else 0
-        told = reserve(room, stated) if self.condense else 0
+        told = compute_reserve(room, stated) if self.condense else 0
         allowed = room - stated - int(told * FIRM)
         if self.choose is not None:
-            chosen = with_stub(self._chosen(window, self.choose, allowed), floor)
+            chosen = with_stub(self._choose(window, self.choose, allowed), floor)
             if chosen.body > allowed:
-                must = with_stub(self._chosen(window, _nothing, allowed), floor)
+                must = with_stub(self._choose(window, _choose_nothing, allowed), floor)
                 shorter = with_room_to_choose(window, must, floor)
-                chosen = with_stub(self._chosen(shorter, self.choose, allowed), floor)
+                chosen = with_stub(self._choose(shorter, self.choose, allowed), floor)
             if chosen.body <= allowed:
                 return chosen
-        goal = allowed if self.target is None else self._goal(room, told + int(stated * STATED))
-        leaving = _expendable(window, goal, allowed, self.preserve_recent)
+        goal = allowed if self.target is None else self._compute_goal(room, told + int(stated * STATED))
+        leaving = _count_expendable(window, goal, allowed, self.preserve_recent)
         if self.condense and (reply := _find_reply(window, leaving)) is not None:
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
         window = with_stub(window.drop(leaving), floor)
         if window.body > allowed and window.summary is not None:
             # A summary that leaves no room for what must stay goes: the log has what it told.
-            window = window.unsummarized()
+            window = window.without_summary()
         if window.body > allowed:
             # At once by as much as it will have to be later: else each step would cut a long task a little shorter.
             window = with_stub(window, floor, everywhere=True)
-        window = squeezed(window, allowed, floor, older)
+        window = squeeze(window, allowed, floor, list_older_units)
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)
         if window.units[-1].asks:  # the digest gives way before the message is cut that it serves
             allowed = room - stated - int(told * YIELDING)
-        return squeezed(window, allowed, floor, all_of)
+        return squeeze(window, allowed, floor, list_units)
 
-    def _chosen(self, window: Window, choose: Chooser, allowed: int) -> Window:
+    def _choose(self, window: Window, choose: Chooser, allowed: int) -> Window:
         """With what `choose` says of a room of so many tokens; the frontier stands behind the last unit that left."""
         room = msgspec.structs.replace(window.room, tokens=max(1, allowed))
-        kept = choose(window.within(room), self)
-        left = [at for at, unit in enumerate(window.units[:-1]) if not (unit.first in kept or window.protected(unit))]
+        kept = choose(window.with_room(room), self)
+        left = [
+            at for at, unit in enumerate(window.units[:-1]) if not (unit.first in kept or window.is_protected(unit))
+        ]
         return window.drop(left[-1] + 1 if left else 0, keeping=kept)
 
-    def _floor(self, window: Window) -> int:
+    def _compute_floor(self, window: Window) -> int:
         """Tokens below which no message is cut: fewer in a small room, if what is cut out is told in a digest."""
-        return least(window.room.tokens) if self.condense else MIN_CUT
+        return compute_cut_floor(window.room.tokens) if self.condense else MIN_CUT
 
-    def _goal(self, room: int, told: int) -> int:
+    def _compute_goal(self, room: int, told: int) -> int:
         """Return the tokens that the rest may take after a step: what blocks of so many leave of `target`, or a little in a small room."""
         target = self.target or 0.0
         return max(int(target * room) - told, int(target * (room - told) * RECENT_LEAST))
@@ -235,17 +239,17 @@ def _make_cached(strategy: str, given: bytes) -> Strategy:
             max_window=max_window,
             target=target,
             condense=True,
-            clearing=_clearing(options),
+            clearing=_make_clearing(options),
         )
         made = msgspec.structs.replace(made, facts=facts)
     else:
-        options["clearing"] = _clearing(clearing)
+        options["clearing"] = _make_clearing(clearing)
         own = _choosers.get(strategy)
         made = _MAKERS[strategy](**options) if own is None else Strategy(name=strategy, choose=own, **options)
     return msgspec.structs.replace(made, recall=recall)
 
 
-def _clearing(given: Any) -> Clearing | None:
+def _make_clearing(given: Any) -> Clearing | None:
     """The rule for the keys that were given; True stands for none of them, False and None for no rule."""
     if given is None or given is False:
         return None
@@ -255,39 +259,39 @@ def _clearing(given: Any) -> Clearing | None:
     return Clearing(**keys)
 
 
-def _none(**common: Any) -> Strategy:
+def _make_none(**common: Any) -> Strategy:
     return Strategy(name="none", bounded=False, **common)
 
 
-def _buffer_window(**options: Any) -> Strategy:
+def _make_buffer_window(**options: Any) -> Strategy:
     return Strategy(name="buffer_window", anchored=False, **options)
 
 
-def _head_tail(**options: Any) -> Strategy:
+def _make_head_tail(**options: Any) -> Strategy:
     return Strategy(name="head_tail", **options)
 
 
-def _token_window(**options: Any) -> Strategy:
+def _make_token_window(**options: Any) -> Strategy:
     return Strategy(name="token_window", **options)
 
 
-def _digest(**options: Any) -> Strategy:
+def _make_digest(**options: Any) -> Strategy:
     return Strategy(name="digest", condense=True, **options)
 
 
-def _salience(**options: Any) -> Strategy:
-    return Strategy(name="salience", choose=_most_important, **options)
+def _make_salience(**options: Any) -> Strategy:
+    return Strategy(name="salience", choose=_choose_important, **options)
 
 
-def _most_important(window: Window, own: Strategy) -> Container[int]:
-    return salience.chosen(window, own.target)
+def _choose_important(window: Window, own: Strategy) -> Container[int]:
+    return salience.choose_units(window, own.target)
 
 
-def _nothing(window: Window, own: Strategy) -> Container[int]:
+def _choose_nothing(window: Window, own: Strategy) -> Container[int]:
     return ()
 
 
-def _summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Strategy:
+def _make_summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Strategy:
     """With a model, its summary moves the frontier, and the digest only where there is no time for one."""
     if summarizer_llm in WITHOUT_MODEL:
         return Strategy(name="summary_buffer", condense=True, threshold=threshold, **options)
@@ -309,20 +313,20 @@ def set_chooser(name: str, choose: Chooser | None) -> None:
 
 
 _MAKERS: Mapping[str, Callable[..., Strategy]] = {
-    "none": _none,
-    "buffer_window": _buffer_window,
-    "head_tail": _head_tail,
-    "token_window": _token_window,
-    "digest": _digest,
-    "salience": _salience,
-    "summary_buffer": _summary_buffer,
+    "none": _make_none,
+    "buffer_window": _make_buffer_window,
+    "head_tail": _make_head_tail,
+    "token_window": _make_token_window,
+    "digest": _make_digest,
+    "salience": _make_salience,
+    "summary_buffer": _make_summary_buffer,
 }
 
 
 # -- what goes -----------------------------------------------------------------
 
 
-def _surplus(window: Window, window_size: int) -> int:
+def _count_surplus(window: Window, window_size: int) -> int:
     """How many of the oldest units can go with `window_size` messages left: no unit is cut."""
     left = sum(len(unit.entries) for unit in window.units)
     for number, unit in enumerate(window.units):
@@ -332,21 +336,21 @@ def _surplus(window: Window, window_size: int) -> int:
     return 0
 
 
-def _stale(window: Window) -> bool:
+def _has_stale_head(window: Window) -> bool:
     """Whether the head holds what no longer belongs there: a user message that is not the current one any more."""
-    return not all(map(window.protected, window.head))
+    return not all(map(window.is_protected, window.head))
 
 
-def _expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
+def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
     """How many of the oldest units go until the rest takes `goal`, or only recent messages are left."""
-    keep_from = _recent(window, preserve_recent)
-    tail, head = window.tail_tokens, _head_tokens(window)
-    for number, (unit, size) in enumerate(zip(window.units, window.sizes(), strict=True)):
+    keep_from = _find_first_recent(window, preserve_recent)
+    tail, head = window.tail_tokens, _count_head_tokens(window)
+    for number, (unit, size) in enumerate(zip(window.units, window.list_sizes(), strict=True)):
         within = tail <= goal and head + tail <= allowed
         if number >= keep_from or within:
             return number
         tail -= size
-        if window.protected(unit):
+        if window.is_protected(unit):
             head += min(size, int(ANCHOR_SHARE * window.room.tokens)) if unit.first == window.anchor else size
     return len(window.units) - 1
 
@@ -360,7 +364,7 @@ def _find_reply(window: Window, leaving: int) -> int | None:
     return reply[0].seq if newest.asks and is_reply else None
 
 
-def _recent(window: Window, messages: int) -> int:
+def _find_first_recent(window: Window, messages: int) -> int:
     """Index of the first unit that the newest `messages` messages need."""
     at = len(window.units)
     while at > 0 and messages > 0:
@@ -369,9 +373,9 @@ def _recent(window: Window, messages: int) -> int:
     return min(at, len(window.units) - 1)
 
 
-def _head_tokens(window: Window) -> int:
+def _count_head_tokens(window: Window) -> int:
     """What the head takes once units that no longer belong there have left it."""
-    return sum(window.size(unit) for unit in window.head if window.protected(unit))
+    return sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))
 
 
 class StrategyUnit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -425,7 +429,7 @@ def register_strategies(functions: Mapping[Any, Any]) -> None:
     for name, function in functions.items():
         if name not in _registered:
             add_strategy(name)
-            set_chooser(name, _chooser(name, function))
+            set_chooser(name, _make_chooser(name, function))
         _registered[name] = function, _registered.get(name, (function, 0))[1] + 1
 
 
@@ -441,7 +445,7 @@ def forget_strategies(names: Iterable[str]) -> None:
             set_chooser(name, None)
 
 
-def _chooser(name: str, function: StrategyFunction) -> Chooser:
+def _make_chooser(name: str, function: StrategyFunction) -> Chooser:
     def choose(window: Window, own: Strategy) -> Container[int]:
         newest = window.units[-1]
         units = [*window.head, *window.units]
@@ -449,10 +453,10 @@ def _chooser(name: str, function: StrategyFunction) -> Chooser:
             StrategyUnit(
                 seq=unit.first,
                 last=unit.last,
-                messages=tuple(message for _, message in spoken(unit, window.room.marker)),
-                tokens=window.size(unit),
+                messages=tuple(message for _, message in list_messages(unit, window.room.marker)),
+                tokens=window.measure_unit(unit),
                 importance=max((one.importance for one in unit.entries if one.importance is not None), default=None),
-                must_stay=unit is newest or window.protected(unit),
+                must_stay=unit is newest or window.is_protected(unit),
             )
             for unit in units
         ]

@@ -1,6 +1,6 @@
 """Summaries: when one is due, what it covers, and how a view goes on with it.
 
-Nothing here calls a model: `plan` says what a model is to read, `summarized` makes the view with what it wrote. A summary covers
+Nothing here calls a model: `plan_summary` says what a model is to read, `make_summarized_view` makes the view with what it wrote. A summary covers
 a range of the log that begins where the session does, holds the earlier summary's, and ends before the oldest message of
 the tail that stays. It is known by its type: a message that reads like one is a message.
 """
@@ -13,16 +13,16 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.context.cut import MIN_CUT, Count, least
+from holdfast.context.cut import MIN_CUT, Count, compute_cut_floor
 from holdfast.context.digest.speech import is_courtesy
-from holdfast.context.digest.texts import sentences_of
-from holdfast.context.escaping import END, delimiter, escape_inline, escape_lines, tag
+from holdfast.context.digest.texts import split_text
+from holdfast.context.escaping import END, escape_inline, escape_lines, format_tag, make_delimiter
 from holdfast.context.standing_facts import SHARE as FACTS_SHARE
 from holdfast.context.standing_facts import lay_facts, reserve_for_facts
 from holdfast.context.strategies import Strategy
 from holdfast.context.truncation import with_stub
-from holdfast.context.units import Told, Unit, spoken, units_of
-from holdfast.context.values import DATE, NUMBERED, weight_of, words_of
+from holdfast.context.units import MessageOverride, Unit, group_units, list_messages
+from holdfast.context.values import DATE, NUMBERED, split_words, weigh_value
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import ANCHOR_SHARE, NO_CANDIDATES, Block, Compaction, Room, Window
 from holdfast.domain.messages import Message
@@ -78,7 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         units = sum(entry.tokens for unit in self.units for entry in unit.entries)
         return units + self.gap_tokens + (self.earlier.tokens if self.earlier else 0)
 
-    def first(self, source: Sequence[Unit]) -> int:
+    def find_first(self, source: Sequence[Unit]) -> int:
         """`seq` of the first entry of the range, the earlier summary's and the digest's included.
 
         Args:
@@ -88,7 +88,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.last, *found) if found else self.last
 
 
-def plan(window: Window, strategy: Strategy, *, forced: bool = False) -> Plan | None:
+def plan_summary(window: Window, strategy: Strategy, *, forced: bool = False) -> Plan | None:
     """What a summary would cover now; None when none is due, or would not free enough to be worth one.
 
     Args:
@@ -103,19 +103,19 @@ def plan(window: Window, strategy: Strategy, *, forced: bool = False) -> Plan | 
     goal = int(target * (min(room, window.tokens) if forced else room))
     allowance = min(ALLOWANCE_MOST, max(ALLOWANCE_LEAST, int(ALLOWANCE * goal)))
     stated = min(reserve_for_facts(window), int(FACTS_SHARE * goal)) if strategy.facts else 0
-    number = _covered(window, goal - allowance - stated)
-    leaving = tuple(unit for unit in (*window.head, *window.units[:number]) if not window.protected(unit))
+    number = _count_covered(window, goal - allowance - stated)
+    leaving = tuple(unit for unit in (*window.head, *window.units[:number]) if not window.is_protected(unit))
     worth = SOURCE_LEAST if forced else allowance + int(WORTH * (strategy.summarize_at - target) * room)
-    if number == 0 or not leaving or _freed(window, leaving) < worth:
+    if number == 0 or not leaving or _count_freed_tokens(window, leaving) < worth:
         return None
-    planned = _planned(window, number, leaving)
+    planned = _make_plan(window, number, leaving)
     most = max(ALLOWANCE_LEAST, int(OF_SOURCE * planned.source_tokens * window.room.factor))
     return msgspec.structs.replace(planned, allowance=min(allowance, most))
 
 
-def _planned(window: Window, number: int, leaving: tuple[Unit, ...]) -> Plan:
+def _make_plan(window: Window, number: int, leaving: tuple[Unit, ...]) -> Plan:
     last = window.units[number - 1].entries[-1]
-    stays = [unit for unit in (*window.head, *window.units[:number]) if window.protected(unit)]
+    stays = [unit for unit in (*window.head, *window.units[:number]) if window.is_protected(unit)]
     begin, frontier = window.summary.last + 1 if window.summary else 0, window.units[0].entries[0]
     within = [entry.tokens for unit in window.head for entry in unit.entries if entry.seq >= begin]
     missing = frontier.total - frontier.tokens - (window.summary.total if window.summary else 0) - sum(within)
@@ -133,7 +133,7 @@ def _planned(window: Window, number: int, leaving: tuple[Unit, ...]) -> Plan:
     )
 
 
-def _covered(window: Window, allowed: int) -> int:
+def _count_covered(window: Window, allowed: int) -> int:
     """How many of the oldest units of the rest go until head and tail take `allowed` tokens; never the newest.
 
     Of a rest whose newest unit may still get results the one before it stays, too: a view begins with a unit that is whole.
@@ -141,56 +141,56 @@ def _covered(window: Window, allowed: int) -> int:
     both, and ends with a message that is at hand.
     """
     tail, share = window.tail_tokens, int(ANCHOR_SHARE * window.room.tokens)
-    head = sum(window.size(unit) for unit in window.head if window.protected(unit))
-    stood = window.digest.last >= 0 or not all(map(window.protected, window.head))
+    head = sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))
+    stood = window.digest.last >= 0 or not all(map(window.is_protected, window.head))
     fewest, most = 1 if stood else 0, len(window.units) - 1
     if window.units and not window.units[-1].answered:
         most -= 1
-    for number, (unit, size) in enumerate(zip(window.units, window.sizes(), strict=True)):
+    for number, (unit, size) in enumerate(zip(window.units, window.list_sizes(), strict=True)):
         if number >= most or (number >= fewest and head + tail <= allowed):
             return max(0, number)
         tail -= size
-        if window.protected(unit):
+        if window.is_protected(unit):
             head += min(size, share) if unit.first == window.anchor else size
     return 0
 
 
-def _freed(window: Window, leaving: Iterable[Unit]) -> int:
+def _count_freed_tokens(window: Window, leaving: Iterable[Unit]) -> int:
     """Tokens that the prompt gets shorter by before the new summary is in it."""
     overlays = (one.tokens for one in (window.summary, window.compaction) if one)
-    return sum(window.size(unit) for unit in leaving) + sum(overlays)
+    return sum(window.measure_unit(unit) for unit in leaving) + sum(overlays)
 
 
 # -- the view that goes on with a summary ------------------------------------
 
 
-def compaction_of(text: str, *, first: int, last: int, total: int, count: Count, marker: str) -> Compaction:
+def make_compaction(text: str, *, first: int, last: int, total: int, count: Count, marker: str) -> Compaction:
     """What a summary becomes in a window: labelled as data, inert, and counted as it is sent."""
-    label = LABEL.format(first=first, last=last, tag=tag(marker))
+    label = LABEL.format(first=first, last=last, tag=format_tag(marker))
     told = f"{label}\n{escape_lines(text, marker)}\n{END}"
     size = count.message(Message(role="user", content=told))
     return Compaction(first, last, told, size, kind="summary", total=total)
 
 
-def stored_compaction(stored: StoredCompaction, count: Count, marker: str) -> Compaction:
+def load_compaction(stored: StoredCompaction, count: Count, marker: str) -> Compaction:
     """A stored summary as it stands in a window."""
     first, last, total = stored.first, stored.last, stored.total
-    return compaction_of(stored.text, first=first, last=last, total=total, count=count, marker=marker)
+    return make_compaction(stored.text, first=first, last=last, total=total, count=count, marker=marker)
 
 
-def room_for_text(first: int, last: int, allowance: int, count: Count, marker: str) -> int:
+def count_room_for_text(first: int, last: int, allowance: int, count: Count, marker: str) -> int:
     """Tokens that the text of a summary may have when its message may take `allowance`."""
-    empty = compaction_of("", first=first, last=last, total=0, count=count, marker=marker)
+    empty = make_compaction("", first=first, last=last, total=0, count=count, marker=marker)
     return max(1, allowance - empty.tokens - 1)
 
 
-def stands(state: ViewState | None, live: StoredCompaction | None) -> bool:
+def is_current(state: ViewState | None, live: StoredCompaction | None) -> bool:
     """Whether a saved view goes with what is live: one that was saved before a summary was laid does not know it."""
     known = state.summary.last if state is not None and state.summary is not None else None
     return known == (live.last if live is not None else None)
 
 
-def summarized(
+def make_summarized_view(
     strategy: Strategy,
     room: Room,
     summary: Compaction,
@@ -206,20 +206,22 @@ def summarized(
     Args:
         strategy: the view's.
         room: what the build may use.
-        summary: as `compaction_of` makes it.
+        summary: as `make_compaction` makes it.
         entries: the live path behind the summary's range, and of the range at least what must stay.
         anchor: `seq` of the task anchor.
         candidates: the user's statements from before `entries`; see `holdfast.context.standing_facts`.
     """
     behind = [entry for entry in entries if entry.seq > summary.last]
-    held = _held(strategy, room, [entry for entry in entries if entry.seq <= summary.last], behind, anchor)
+    held = _make_range_window(strategy, room, [entry for entry in entries if entry.seq <= summary.last], behind, anchor)
     if strategy.facts:
         gone = [
-            unit for unit in strategy.seen(units_of(entries)) if unit.last <= summary.last and unit not in held.head
+            unit
+            for unit in strategy.view_units(group_units(entries))
+            if unit.last <= summary.last and unit not in held.head
         ]
         held.left, held.statements = tuple(gone), Block(None, candidates)
         held = lay_facts(held, room.tokens - held.head_tokens)
-    held = with_stub(held, least(room.tokens) if strategy.condense else MIN_CUT)
+    held = with_stub(held, compute_cut_floor(room.tokens) if strategy.condense else MIN_CUT)
     kept = [entry for unit in held.head for entry in unit.entries]
     state = ViewState(
         through=summary.last,
@@ -235,24 +237,24 @@ def summarized(
     return FoldedView(strategy, room, state, kept, behind)
 
 
-def _held(
+def _make_range_window(
     strategy: Strategy, room: Room, within: Sequence[Entry], behind: Sequence[Entry], anchor: int | None
 ) -> Window:
     """A window of nothing but what must stay of the range."""
     window = Window(room, anchor=anchor, anchored=strategy.anchored)
-    units = [*strategy.seen(units_of(within))]
+    units = [*strategy.view_units(group_units(within))]
     asked = next((unit.first for unit in reversed(units) if unit.asks), None)
     # After a final reply the next call has another current message: whoever lays the summary, before that came or after it.
     answered = bool(behind) and behind[-1].kind == "assistant"
     window.current = None if answered or any(entry.message.role == "user" for entry in behind) else asked
-    window.hold([unit for unit in units if window.protected(unit)])
+    window.set_head([unit for unit in units if window.is_protected(unit)])
     return window
 
 
 # -- what got lost -----------------------------------------------------------
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LostIdentifiers(msgspec.Struct, frozen=True):
     """Identifiers that stood in a range and stand nowhere any more."""
 
     named: tuple[str, ...]
@@ -260,7 +262,7 @@ class Lost(msgspec.Struct, frozen=True):
     count: int
 
 
-def lost(before: Sequence[str], after: Iterable[str]) -> Lost:
+def find_lost(before: Sequence[str], after: Iterable[str]) -> LostIdentifiers:
     """Which identifiers of some texts are in none of others.
 
     Args:
@@ -268,26 +270,26 @@ def lost(before: Sequence[str], after: Iterable[str]) -> Lost:
         after: the summary, and all that is sent beside it.
     """
     known = "\n".join(text[:_SCANNED] for text in after).casefold()
-    gone = {word.casefold(): word for text in before for word in identifiers(text) if word.casefold() not in known}
-    return Lost(tuple(list(gone.values())[:REPORTED]), len(gone))
+    gone = {word.casefold(): word for text in before for word in iter_identifiers(text) if word.casefold() not in known}
+    return LostIdentifiers(tuple(list(gone.values())[:REPORTED]), len(gone))
 
 
-def identifiers(text: str) -> Iterator[str]:
+def iter_identifiers(text: str) -> Iterator[str]:
     """The words of `text` that nobody could guess: ids, numbers of things, dates, addresses, paths."""
-    for word in words_of(text[:_SCANNED]):
-        weight = weight_of(word)
-        if weight >= NUMBERED or (weight == DATE and _firm(word)):
+    for word in split_words(text[:_SCANNED]):
+        weight = weigh_value(word)
+        if weight >= NUMBERED or (weight == DATE and _is_identifier(word)):
             yield word
 
 
-def _firm(word: str) -> bool:
+def _is_identifier(word: str) -> bool:
     """Whether what weighs like a path or a date is one: `and/or` and `order_id` are words."""
     return any(map(str.isdigit, word)) or "@" in word or word.count("/") > 1 or "\\" in word
 
 
-def texts_of(units: Iterable[Unit]) -> list[str]:
+def collect_texts(units: Iterable[Unit]) -> list[str]:
     """All that units say: what people and the assistant said first, then calls, then results."""
-    messages = [message for unit in units for _, message in spoken(unit)]
+    messages = [message for unit in units for _, message in list_messages(unit)]
     said = [message.text for message in messages if message.role != "tool"]
     calls = [call.arguments for message in messages for call in message.tool_calls]
     return [*said, *calls, *(message.text for message in messages if message.role == "tool")]
@@ -365,7 +367,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The request's messages."""
-        tag = delimiter(self.text, self.earlier or "")
+        tag = make_delimiter(self.text, self.earlier or "")
         earlier = _EARLIER.format(tag=tag, text=self.earlier) if self.earlier else ""
         including = ", what still holds of the earlier summary included" if self.earlier else ""
         said = _FRAME.format(tag=tag, text=self.text, earlier=earlier, words=self.words, including=including)
@@ -376,7 +378,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         """Words that the answer may have."""
         return max(20, int(self.tokens * WORDS_A_TOKEN))
 
-    def shorter(self, answer: str) -> list[dict[str, Any]]:
+    def make_shorter_messages(self, answer: str) -> list[dict[str, Any]]:
         """The request's messages when an answer was too long."""
         again = {"role": "user", "content": _SHORTER.format(words=self.words)}
         return [*self.messages, {"role": "assistant", "content": answer}, again]
@@ -385,55 +387,57 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 # -- what is read ------------------------------------------------------------
 
 
-def records(units: Iterable[Unit]) -> Iterator[str]:
+def iter_records(units: Iterable[Unit]) -> Iterator[str]:
     """Units as they are read: who said what, what was called with which arguments, what came back."""
     for unit in units:
         if unit.instructs or unit.refused:
             continue  # the one is in force, or a later one replaced it; a provider refused the other
         if unit.by:
-            yield from map(_relayed, unit.told or ())
+            yield from map(_format_relayed, unit.overrides or ())
             continue
         names: dict[str, str] = {}
         agent: dict[int | None, str | None] = {entry.seq: entry.agent for entry in unit.entries}
-        for seq, message in spoken(unit):
+        for seq, message in list_messages(unit):
             names.update((call.id, call.name) for call in message.tool_calls)
-            yield _record(message, seq, names.get(str(message.tool_call_id), "a tool"), agent.get(seq))
+            yield _format_record(message, seq, names.get(str(message.tool_call_id), "a tool"), agent.get(seq))
 
 
-def _record(message: Message, seq: int | None, tool: str, agent: str | None) -> str:
+def _format_record(message: Message, seq: int | None, tool: str, agent: str | None) -> str:
     place = "-" if seq is None else str(seq)
     if message.role == "tool":
-        return f"[{place}] result of {_name(tool)}:\n{_indented(shortened(message.text, RESULT_CHARS))}"
-    who = _name(agent or message.name or "")
+        return f"[{place}] result of {_format_name(tool)}:\n{_escape_and_indent(shorten(message.text, RESULT_CHARS))}"
+    who = _format_name(agent or message.name or "")
     lines = [f"[{place}] {message.role}{f' ({who})' if who else ''}:"]
-    lines += [_indented(message.text)] if message.text else []
-    lines += [f"  [{_name(part.type)}, not shown]" for part in message.media]
-    lines += [f"  calls {_name(call.name)} with:\n{_indented(call.arguments)}" for call in message.tool_calls]
+    lines += [_escape_and_indent(message.text)] if message.text else []
+    lines += [f"  [{_format_name(part.type)}, not shown]" for part in message.media]
+    lines += [
+        f"  calls {_format_name(call.name)} with:\n{_escape_and_indent(call.arguments)}" for call in message.tool_calls
+    ]
     return "\n".join(lines)
 
 
-def _relayed(told: Told) -> str:
+def _format_relayed(told: MessageOverride) -> str:
     """What another agent said, who is named in it."""
-    text = shortened(told.message.text, RESULT_CHARS) if told.tool else told.message.text
-    shown = [f"  [{_name(part.type)}, not shown]" for part in told.message.media]
-    return "\n".join((f"[{told.seq}] another agent:", _set_in(text), *shown))
+    text = shorten(told.message.text, RESULT_CHARS) if told.tool else told.message.text
+    shown = [f"  [{_format_name(part.type)}, not shown]" for part in told.message.media]
+    return "\n".join((f"[{told.seq}] another agent:", _indent(text), *shown))
 
 
-def _name(text: str) -> str:
+def _format_name(text: str) -> str:
     """A name on one line, whatever it is."""
     return " ".join(text.split())[:100]
 
 
-def _indented(text: str) -> str:
+def _escape_and_indent(text: str) -> str:
     """`text` made inert, with each line set in, by whatever it is broken: none can pass for the beginning of a message."""
-    return _set_in(escape_inline(text))
+    return _indent(escape_inline(text))
 
 
-def _set_in(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def shortened(text: str, chars: int) -> str:
+def shorten(text: str, chars: int) -> str:
     """The head (two thirds) and the tail of `text` in about so many characters, and how much is missing between them."""
     if len(text) <= chars:
         return text
@@ -441,14 +445,14 @@ def shortened(text: str, chars: int) -> str:
     return text[:head] + _MISSING.format(missing=len(text) - chars) + text[len(text) - (chars - head) :]
 
 
-def chunks(texts: Sequence[str], tokens: int, count: Count) -> list[str]:
+def join_chunks(texts: Sequence[str], tokens: int, count: Count) -> list[str]:
     """Records joined to texts of at most about so many tokens; a longer record is shortened, none is parted."""
     made: list[list[str]] = [[]]
     used = 0
     for text in texts:
         size = count.text(text) + 1
         if size > tokens:
-            text = shortened(text, max(40, len(text) * tokens * 8 // (size * 10)))  # noqa: PLW2901 - it is this one, shortened
+            text = shorten(text, max(40, len(text) * tokens * 8 // (size * 10)))  # noqa: PLW2901 - it is this one, shortened
             size = count.text(text) + 1
         if made[-1] and used + size > tokens:
             made.append([])
@@ -483,18 +487,18 @@ _REFUSAL: Final = re.compile(
 _APOSTROPHE: Final = "\u2019"
 
 
-def cleaned(text: str) -> str:
+def clean_answer(text: str) -> str:
     """An answer without what some models put around it: thoughts, a fence."""
     text = _THOUGHT.sub("", text).strip()
     fenced = _FENCE.match(text)
     return fenced[1].strip() if fenced else text
 
 
-def flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
+def find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
     """Why an answer is no summary of what was to be read; None: it is one, though perhaps too long.
 
     Args:
-        answer: with its text `cleaned`.
+        answer: with its text `clean_answer`.
         task: what was asked.
         count: the view's counter.
     """
@@ -503,16 +507,16 @@ def flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
     if not answer.text:
         return "tool_calls" if answer.calls else "empty"
     source = f"{task.earlier or ''}\n{task.text}"
-    if _echoes(answer.text, task, source):
+    if _is_echo(answer.text, task, source):
         return "echo"
-    return _beside_the_source(answer.text, source, count)
+    return _compare_with_source(answer.text, source, count)
 
 
-def _beside_the_source(text: str, source: str, count: Count) -> Flaw | None:
-    keeps = any(word.casefold() in text.casefold() for word in set(identifiers(source)))
+def _compare_with_source(text: str, source: str, count: Count) -> Flaw | None:
+    keeps = any(word.casefold() in text.casefold() for word in set(iter_identifiers(source)))
     if not keeps and len(text) <= _SHORT and _REFUSAL.match(text.replace(_APOSTROPHE, "'")):
         return "refusal"
-    if _nonsense(text, source, keeps=keeps):
+    if _is_nonsense(text, source, keeps=keeps):
         return "nonsense"
     if not keeps and _is_vacuous(text, source, count):
         return "vacuous"
@@ -521,21 +525,21 @@ def _beside_the_source(text: str, source: str, count: Count) -> Flaw | None:
 
 def _is_vacuous(text: str, source: str, count: Count) -> bool:
     """Return True for courtesies alone, and for much less than what was said can be told in."""
-    if all(map(is_courtesy, sentences_of(text))):
+    if all(map(is_courtesy, split_text(text))):
         return True
     size = count.text(source)
     return size >= _PLAUSIBLE_SOURCE and count.text(text) < min(_PLAUSIBLE, _PLAUSIBLE_SHARE * size)
 
 
-def _echoes(text: str, task: Task, source: str) -> bool:
+def _is_echo(text: str, task: Task, source: str) -> bool:
     """Whether the answer repeats the task instead of doing it."""
     lines = (line.strip() for line in f"{task.prompt}\n{_FRAME}".splitlines())
     asked = (line for line in lines if len(line) >= _ECHO and "{" not in line)
-    tag = delimiter(task.text, task.earlier or "")
+    tag = make_delimiter(task.text, task.earlier or "")
     return tag in text or any(line in text and line not in source for line in asked)
 
 
-def _nonsense(text: str, source: str, *, keeps: bool) -> bool:
+def _is_nonsense(text: str, source: str, *, keeps: bool) -> bool:
     """Whether the answer has next to nothing of the source, or says the same again and again.
 
     A summary in another language shares names and numbers with its source; so one that keeps an identifier is never judged
@@ -545,13 +549,13 @@ def _nonsense(text: str, source: str, *, keeps: bool) -> bool:
     if len(said) >= _REPEATING and len(set(said)) * 12 < len(said):
         return True
     words = [word for word in said if len(word) >= 4]
-    if keeps or len(words) < 4 or not any(True for _ in identifiers(source)):
+    if keeps or len(words) < 4 or not any(True for _ in iter_identifiers(source)):
         return False
     known = {word.casefold() for word in re.findall(r"\w{4,}", source)}
     return sum(word in known for word in words) * 10 < len(words)
 
 
-def fitted(text: str, tokens: int, count: Callable[[str], int]) -> str:
+def cut_to_fit(text: str, tokens: int, count: Callable[[str], int]) -> str:
     """The beginning of `text` that fits with a mark behind it, cut at the end of a line or sentence where one is near."""
     if count(text) <= tokens:
         return text

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.context.cut import loadable
-from holdfast.context.escaping import escape_name, tag
-from holdfast.context.units import Unit, spoken
+from holdfast.context.cut import format_loader_call
+from holdfast.context.escaping import escape_name, format_tag
+from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Window
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -30,8 +30,8 @@ def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window
         everywhere: also where it does not stand in the head yet, unless it is in the newest unit.
     """
     most = max(floor, int(ANCHOR_SHARE * window.room.tokens))
-    for unit in older(window) if everywhere else window.head:
-        if window.anchored and unit.first == window.anchor and window.size(unit) > most:
+    for unit in list_older_units(window) if everywhere else window.head:
+        if window.anchored and unit.first == window.anchor and window.measure_unit(unit) > most:
             return window.cut({unit.first: most})
     return window
 
@@ -47,26 +47,26 @@ def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
         floor: tokens below which no message is cut.
     """
     room = window.room.tokens
-    must = squeezed(with_stub(must, floor), room, floor, older)
-    must = squeezed(must, int(MUST * room), floor, all_of)
+    must = squeeze(with_stub(must, floor), room, floor, list_older_units)
+    must = squeeze(must, int(MUST * room), floor, list_units)
     return window.cut({seq: cut.tokens for seq, cut in must.cuts.items() if window.cuts.get(seq) is not cut})
 
 
-def older(window: Window) -> Iterable[Unit]:
+def list_older_units(window: Window) -> Iterable[Unit]:
     """Every unit but the newest."""
     return (*window.head, *window.units[:-1])
 
 
-def all_of(window: Window) -> Iterable[Unit]:
+def list_units(window: Window) -> Iterable[Unit]:
     """Every unit that is sent."""
     return (*window.head, *window.units)
 
 
-def squeezed(window: Window, allowed: int, floor: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
+def squeeze(window: Window, allowed: int, floor: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
     """With the longest messages of some units cut, oldest first, until the body takes `allowed` tokens."""
     tried: dict[int, int] = {}
     while (over := window.body - allowed) > 0:
-        caps = _caps(_cuttable(window, which(window), floor), over, tried, floor)
+        caps = _compute_caps(_list_cuttable(window, which(window), floor), over, tried, floor)
         if not caps:
             break
         tried |= caps
@@ -74,17 +74,19 @@ def squeezed(window: Window, allowed: int, floor: int, which: Callable[[Window],
     return window
 
 
-def _cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tuple[int, int]]:
+def _list_cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tuple[int, int]]:
     """`(seq, tokens)` of the messages in `units` that are long enough to be cut: results, then texts, each oldest first.
 
     What a result loses is told again in a digest, and shorter; what a person said is not.
     """
     units = tuple(units)
     results = {entry.seq for unit in units for entry in unit.entries if entry.kind == "result"}
-    return sorted(window.cuttable(units, floor), key=lambda sized: sized[0] not in results)
+    return sorted(window.list_cuttable(units, floor), key=lambda sized: sized[0] not in results)
 
 
-def _caps(cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int) -> dict[int, int]:
+def _compute_caps(
+    cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int
+) -> dict[int, int]:
     """How short to make which messages to save `over` tokens; one that did not get that short is asked for the least."""
     caps = {}
     for seq, tokens in cuttable:
@@ -116,22 +118,22 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     exclude_tools: tuple[str, ...] = ()
     keep_latest: bool = False
 
-    def cleared(self, window: Window) -> Window:
+    def clear_results(self, window: Window) -> Window:
         """The window with every result cleared that may be; as it is when it is not due, or that would free too little.
 
         A batch is all that can go at once, so that the prompt is rewritten seldom.
         """
         if window.allotted <= (window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)):
             return window
-        found = list(self._clearable(window))
+        found = list(self._iter_clearable(window))
         if not found or sum(entry.tokens for entry, _ in found) < self.clear_at_least:
             return window  # the notes take room too: not even without them would it be enough
         after = window.clear({entry.seq: note for entry, note in found})
         return after if window.allotted - after.allotted >= self.clear_at_least else window
 
-    def _clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
+    def _iter_clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
         """Results that may go, each with its note, oldest first."""
-        results = list(_results(window))
+        results = list(_iter_results(window))
         kept = {entry.seq for entry, *_ in results[max(0, len(results) - self.keep) :]}
         if self.keep_latest:
             kept |= set({tool: entry.seq for entry, _, tool, _ in results if tool}.values())
@@ -144,8 +146,8 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
             if spared or entry.tokens < LEAST_CLEARED or (newest is not None and entry.unit == newest.first):
                 continue
             note = LOADABLE_NOTE if window.room.loads else CLEARED_NOTE
-            whole = loadable(entry.seq)
-            named, own = escape_name(tool) or "a tool", tag(window.room.marker)
+            whole = format_loader_call(entry.seq)
+            named, own = escape_name(tool) or "a tool", format_tag(window.room.marker)
             said = note.format(tool=named, tokens=entry.tokens, seq=entry.seq, whole=whole, tag=own)
             yield entry, message.evolve(content=heading + said)
 
@@ -154,20 +156,20 @@ _Result = tuple[Entry, Message, str, str]
 """The entry of a tool result, the message it is sent as, its tool's name, and the heading of what is another agent's."""
 
 
-def _results(window: Window) -> Iterator[_Result]:
+def _iter_results(window: Window) -> Iterator[_Result]:
     """Every tool result that is sent."""
     for unit in (*window.head, *window.units):
         if len(unit.entries) > 1:
-            yield from _results_of(unit)
+            yield from _iter_unit_results(unit)
 
 
-def _results_of(unit: Unit) -> Iterator[_Result]:
+def _iter_unit_results(unit: Unit) -> Iterator[_Result]:
     entries = {entry.seq: entry for entry in unit.entries}
-    if unit.told is not None:
-        yield from ((entries[one.seq], one.message, one.tool, one.heading) for one in unit.told if one.tool)
+    if unit.overrides is not None:
+        yield from ((entries[one.seq], one.message, one.tool, one.heading) for one in unit.overrides if one.tool)
         return
     tools: dict[str, str] = {}
-    for seq, message in spoken(unit):
+    for seq, message in list_messages(unit):
         tools.update((call.id, call.name) for call in message.tool_calls)
         if seq is not None and message.role == "tool":
             yield entries[seq], message, tools.get(str(message.tool_call_id), ""), ""
@@ -177,7 +179,7 @@ REFUSED_NOTE: Final = "[message {seq} of the session is left out here{tag}: the 
 REFUSED_RESULT_NOTE: Final = "[the result of a tool call in message {seq} of the session is left out with it{tag}]"
 
 
-def refused_in(window: Window, upstream: str, without: Mapping[int, str]) -> dict[int, str]:
+def find_refused(window: Window, upstream: str, without: Mapping[int, str]) -> dict[int, str]:
     """Return the reasons by `seq` of the messages in a window that are left out for an upstream.
 
     The current user message is never left out: if the provider refuses it, the client is told.
@@ -207,7 +209,7 @@ def without_refused(window: Window, refused: Mapping[int, str], marker: str = ""
         return messages
     calls: dict[str | None, int] = {}
     told: list[Message] = []
-    for seq, message in zip(window.seqs(), messages, strict=True):
+    for seq, message in zip(window.list_seqs(), messages, strict=True):
         if message.role != "tool":
             calls = {}
         if seq is not None and seq in refused and message.tool_calls:
@@ -215,14 +217,15 @@ def without_refused(window: Window, refused: Mapping[int, str], marker: str = ""
         if message.role == "tool" and message.tool_call_id in calls:
             told.append(
                 Message(
-                    role="user", content=REFUSED_RESULT_NOTE.format(seq=calls[message.tool_call_id], tag=tag(marker))
+                    role="user",
+                    content=REFUSED_RESULT_NOTE.format(seq=calls[message.tool_call_id], tag=format_tag(marker)),
                 )
             )
         elif seq in refused:
             told.append(
                 Message(
                     role=message.role,
-                    content=REFUSED_NOTE.format(seq=seq, tag=tag(marker)),
+                    content=REFUSED_NOTE.format(seq=seq, tag=format_tag(marker)),
                     tool_call_id=message.tool_call_id,
                 )
             )

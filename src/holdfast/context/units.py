@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UnsetType
 
-from holdfast.context.escaping import escape_content, escape_name, tag
+from holdfast.context.escaping import escape_content, escape_name, format_tag
 from holdfast.domain.media.parts import picture_in
 from holdfast.domain.messages import REASONING_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
 from holdfast.domain.refusals import refusals_of
@@ -32,9 +32,9 @@ def has_content(message: Message) -> bool:
         return True
     if message.role not in SYSTEM_ROLES and message.role != "assistant":
         return True
-    if isinstance(content, tuple) and any(_says(part) for part in content):
+    if isinstance(content, tuple) and any(_has_substance(part) for part in content):
         return True
-    return message.role == "assistant" and (bool(message.tool_calls) or _says_elsewhere(message.extra))
+    return message.role == "assistant" and (bool(message.tool_calls) or _has_content_elsewhere(message.extra))
 
 
 def is_guessed(part: Part) -> bool:
@@ -49,7 +49,7 @@ def is_sendable(message: Message) -> bool:
     if isinstance(content, str):
         return True
     if isinstance(content, tuple):
-        return bool(content) and all(part.text != "" for part in content) and any(map(_says, content))
+        return bool(content) and all(part.text != "" for part in content) and any(map(_has_substance, content))
     return message.role == "assistant"
 
 
@@ -58,19 +58,19 @@ def with_content(message: Message) -> Message:
     if is_sendable(message):
         return message
     parts = tuple(part for part in message.content if part.text != "") if isinstance(message.content, tuple) else ()
-    if any(map(_says, parts)):
+    if any(map(_has_substance, parts)):
         return message.evolve(content=parts)
     if message.role == "assistant":
         return message.evolve(content=parts or None)
     return message.evolve(content="" if message.role == "tool" else EMPTY)
 
 
-def _says(part: Part) -> bool:
+def _has_substance(part: Part) -> bool:
     """Return True for a text with a word in it, and for anything else that is no reasoning."""
     return part.type not in REASONING_PARTS if part.text is None else bool(part.text.strip())
 
 
-def _says_elsewhere(extra: Mapping[str, Any]) -> bool:
+def _has_content_elsewhere(extra: Mapping[str, Any]) -> bool:
     """Return True if a reply's content is in another field: a call of the old form, a recording, blocks of server tools."""
     if not extra:
         return False
@@ -95,7 +95,7 @@ LATE_RESULT = "[a tool result whose call is no longer open, call id {id}{tag}; d
 """Before a result that cannot stand behind its call: it is sent as text, so that nothing is lost."""
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class MessageOverride(msgspec.Struct, frozen=True, gc=False):
     """A message of a unit as a view sees it, where that is not as it stands in the log; see `holdfast.context.agent_view`."""
 
     seq: int
@@ -118,7 +118,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
     entries: tuple[Entry, ...]
     """In order of the log. The first one's `seq` is the unit's place."""
-    told: tuple[Told, ...] | None = None
+    overrides: tuple[MessageOverride, ...] | None = None
     """What is sent in place of the entries' own messages; None: those are."""
     by: str = ""
     """The other agent who wrote it, as it is told; empty: it is the agent's own, or nobody's in particular."""
@@ -136,12 +136,12 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     @property
     def answered(self) -> bool:
         """True when nothing can join the unit any more: a plain message, or one result for each call."""
-        return _answered(self.entries)
+        return _is_answered(self.entries)
 
     @property
     def plain(self) -> bool:
         """True when its messages are said as they stand: one that is no result, or one call and the result of it."""
-        if self.told is not None:
+        if self.overrides is not None:
             return False
         if len(self.entries) == 1:
             message = self.entries[0].message
@@ -157,10 +157,10 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     @property
     def speaks(self) -> bool:
         """True unless it is a reply or a system message without content, which providers refuse."""
-        return has_content(self.entries[0].message if self.told is None else self.told[0].message)
+        return has_content(self.entries[0].message if self.overrides is None else self.overrides[0].message)
 
     @property
-    def media(self) -> bool:
+    def has_media(self) -> bool:
         """True when any of its messages has a part that is no text."""
         for entry in self.entries:  # noqa: SIM110 - a generator would cost every new unit several calls
             if type(entry.message.content) is tuple and entry.message.media:
@@ -182,21 +182,21 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         """True for a user message: a candidate for the current one."""
         return self.entries[0].message.role == "user"
 
-    def rated(self, importances: Mapping[int, float]) -> Unit:
+    def with_importances(self, importances: Mapping[int, float]) -> Unit:
         """The unit with importances, by `seq`, where its entries have none; itself where that changes nothing."""
         if not any(entry.seq in importances and entry.importance is None for entry in self.entries):
             return self
-        entries = tuple(_rated(entry, importances) for entry in self.entries)
+        entries = tuple(_with_importance(entry, importances) for entry in self.entries)
         return msgspec.structs.replace(self, entries=entries)
 
 
-def _rated(entry: Entry, importances: Mapping[int, float]) -> Entry:
+def _with_importance(entry: Entry, importances: Mapping[int, float]) -> Entry:
     if entry.importance is not None or entry.seq not in importances:
         return entry
     return msgspec.structs.replace(entry, importance=importances[entry.seq])
 
 
-def in_force(standing: tuple[int, ...], before: Unit | None, unit: Unit) -> tuple[int, ...]:
+def update_standing(standing: tuple[int, ...], before: Unit | None, unit: Unit) -> tuple[int, ...]:
     """Return the places of the system messages that are in force once `unit` has come.
 
     They stay until a later one replaces them. Several in a row are one statement.
@@ -212,72 +212,74 @@ def in_force(standing: tuple[int, ...], before: Unit | None, unit: Unit) -> tupl
     return ((*standing, unit.first) if follows else (unit.first,))[-SYSTEM_IN_FORCE:]
 
 
-def units_of(entries: Iterable[Entry]) -> list[Unit]:
+def group_units(entries: Iterable[Entry]) -> list[Unit]:
     """The units of entries of the live path, in order. Units must be whole, but need not follow each other."""
     groups: list[list[Entry]] = []
     for entry in entries:
-        if groups and _joins(entry, groups[-1]):
+        if groups and _is_part_of(entry, groups[-1]):
             groups[-1].append(entry)
         else:
             groups.append([entry])
     return [Unit(tuple(group)) for group in groups]
 
 
-def _joins(entry: Entry, group: Sequence[Entry]) -> bool:
+def _is_part_of(entry: Entry, group: Sequence[Entry]) -> bool:
     """Whether `entry` belongs to the unit before it: one of its results, or an orphan while it waits for them."""
     if entry.message.role != "tool":
         return False
     follows = entry.total - entry.tokens == group[-1].total
-    return entry.unit == group[0].seq or (follows and not _answered(group))
+    return entry.unit == group[0].seq or (follows and not _is_answered(group))
 
 
-def _answered(entries: Sequence[Entry]) -> bool:
+def _is_answered(entries: Sequence[Entry]) -> bool:
     first = entries[0]
     if len(entries) == 1:
         return first.unit == first.seq and not first.message.tool_calls
     return sum(entry.unit == first.seq for entry in entries) > len(first.message.tool_calls)
 
 
-Spoken = tuple[int | None, Message]
+SourcedMessage = tuple[int | None, Message]
 """A message with the `seq` of the entry it was made from; None for one that stands for a lost result."""
 
 
-def spoken(unit: Unit, marker: str = "") -> list[Spoken]:
+def list_messages(unit: Unit, marker: str = "") -> list[SourcedMessage]:
     """The messages of `unit`, legal as they stand: each call with one result, and no result without its call.
 
     Args:
         unit: see above.
         marker: the session's, for a result that is told in the user's role; see `holdfast.context.escaping`.
     """
-    if unit.told is not None:
-        return [(one.seq, one.message) for one in unit.told]
+    if unit.overrides is not None:
+        return [(one.seq, one.message) for one in unit.overrides]
     first = unit.entries[0]
     if unit.plain:
         return [(entry.seq, entry.message) for entry in unit.entries]
     if first.kind == "result":
-        return [(first.seq, _late(first.message, marker))]
-    calls = _distinct(first.message.tool_calls)
+        return [(first.seq, _relay_late_result(first.message, marker))]
+    calls = _make_ids_distinct(first.message.tool_calls)
     head = with_content(first.message)
     head = head if calls == head.tool_calls else head.evolve(tool_calls=calls)
     results = [entry for entry in unit.entries[1:] if entry.unit == first.seq]
-    late = [(entry.seq, _late(entry.message, marker)) for entry in unit.entries[1:] if entry.unit != first.seq]
-    return [(first.seq, head), *_matched(first.message.tool_calls, calls, results), *late]
+    late = [
+        (entry.seq, _relay_late_result(entry.message, marker)) for entry in unit.entries[1:] if entry.unit != first.seq
+    ]
+    return [(first.seq, head), *_match_results(first.message.tool_calls, calls, results), *late]
 
 
-def _late(result: Message, marker: str) -> Message:
-    label = LATE_RESULT.format(id=escape_name(str(result.tool_call_id)), tag=tag(marker))
-    content = labelled(escape_content(result.content, marker), label)
+def _relay_late_result(result: Message, marker: str) -> Message:
+    label = LATE_RESULT.format(id=escape_name(str(result.tool_call_id)), tag=format_tag(marker))
+    content = add_label(escape_content(result.content, marker), label)
     return with_content(result.evolve(role="user", content=content, tool_call_id=None))
 
 
-def labelled(content: Content, label: str) -> Content:
+def add_label(content: Content, label: str) -> Content:
     """`content` with a text before it, its parts kept."""
     if isinstance(content, tuple):
         return (Part("text", label), *content)
     return label + content if isinstance(content, str) else label
 
 
-def distinct_id(call_id: str, used: set[str]) -> str:
+def make_distinct_id(call_id: str, used: set[str]) -> str:
     """`call_id`, numbered when it is in `used` already; added there."""
     name, number = call_id, 1
     while name in used:
@@ -287,22 +289,24 @@ def distinct_id(call_id: str, used: set[str]) -> str:
     return name
 
 
-def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+def _make_ids_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """The calls with ids that differ: some models give parallel calls one id, which providers refuse."""
     used: set[str] = set()
-    return tuple(_renamed(call, distinct_id(call.id, used)) for call in calls)
+    return tuple(_with_id(call, make_distinct_id(call.id, used)) for call in calls)
 
 
-def _renamed(call: ToolCall, call_id: str) -> ToolCall:
+def _with_id(call: ToolCall, call_id: str) -> ToolCall:
     return call if call.id == call_id else msgspec.structs.replace(call, id=call_id)
 
 
-def _matched(original: Sequence[ToolCall], renamed: Sequence[ToolCall], recorded: Sequence[Entry]) -> list[Spoken]:
+def _match_results(
+    original: Sequence[ToolCall], renamed: Sequence[ToolCall], recorded: Sequence[Entry]
+) -> list[SourcedMessage]:
     """One result a call: the recorded ones in their order, then a marked synthetic one for each call left."""
     waiting: dict[str, list[str]] = {}
     for before, after in zip(original, renamed, strict=True):
         waiting.setdefault(before.id, []).append(after.id)
-    results: list[Spoken] = []
+    results: list[SourcedMessage] = []
     for entry in recorded:
         call_id = waiting[str(entry.message.tool_call_id)].pop(0)
         result = with_content(entry.message)

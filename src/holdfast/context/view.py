@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.context.digest.pool import EMPTY
-from holdfast.context.prefix_diff import Trail
+from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.context.strategies import Strategy
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, Room, Window
 from holdfast.domain.session import Entry, message_bytes, text_bytes
 
 if TYPE_CHECKING:
-    from holdfast.context.prefix_diff import Mark
+    from holdfast.context.prefix_diff import PromptSnapshot
 from collections import deque
 
-from holdfast.context.units import in_force
-from holdfast.context.window import Outside
+from holdfast.context.units import update_standing
+from holdfast.context.window import OutsideRange
 
 VERSION = 15
 """Of the saved form and of the rules behind it; a state of another version is made anew."""
@@ -98,12 +98,12 @@ class FoldedView:
     ) -> None:
         state = state or ViewState()
         self.summary = state.summary
-        self.trail = Trail()
-        self.mark: Mark | None = None
+        self.prefix_tracker = PrefixTracker()
+        self.mark: PromptSnapshot | None = None
         self.steps = 0
-        self._policy = strategy
+        self._strategy = strategy
         self._through = state.through
-        self._window = _restored(strategy, room, state, kept, entries)
+        self._window = _restore_window(strategy, room, state, kept, entries)
         self._open: list[Entry] = []
         self.extend([entry for entry in entries if entry.seq > state.through])
 
@@ -113,7 +113,7 @@ class FoldedView:
         return self._window.units[0].first if self._window.units else 0
 
     @property
-    def long(self) -> bool:
+    def is_slow(self) -> bool:
         """Whether a build takes long enough to keep others waiting, however little is new."""
         return False
 
@@ -122,11 +122,11 @@ class FoldedView:
         units = (*self._window.head, *self._window.units)
         return [*(entry for unit in units for entry in unit.entries), *self._open]
 
-    def kept(self) -> list[int]:
+    def list_kept_seqs(self) -> list[int]:
         """The `seq` of each entry from before its frontier that stays."""
         return [entry.seq for unit in self._window.head for entry in unit.entries]
 
-    def overlay_bytes(self) -> int:
+    def estimate_bytes(self) -> int:
         """Bytes that it takes besides its entries, estimated."""
         window = self._window
         laid = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
@@ -135,54 +135,54 @@ class FoldedView:
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Fold in what the log grew by. Units that can still change wait until they cannot."""
-        units = units_of([*self._open, *entries])
-        settled = _settled(units)
+        units = group_units([*self._open, *entries])
+        settled = _count_settled(units)
         for unit in units[:settled]:
             self._through = unit.last
-            self._take(unit, self._policy.sees(unit))
+            self._take(unit, self._strategy.view_unit(unit))
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def take(self, units: Sequence[Unit]) -> None:
         """Fold in units that are as they are seen, like `extend` does entries of the log."""
-        settled = _settled(units)
+        settled = _count_settled(units)
         for unit in units[:settled]:
             self._through = unit.last
             self._take(unit, unit)
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def _take(self, unit: Unit, seen: Unit | None) -> None:
-        _grow(self._policy, self._window, unit, seen)
-        if seen is not None and _evaluated(seen) and self._policy.due(self._window):
-            self._window = self._policy(self._window)
+        _grow_window(self._strategy, self._window, unit, seen)
+        if seen is not None and _is_evaluated(seen) and self._strategy.is_due(self._window):
+            self._window = self._strategy(self._window)
             self.steps += 1
 
     def window(self, room: Room) -> Window:
         """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
         self._window.room = room
         window = self._window.copy() if self._open else self._window
-        for unit in units_of(self._open):
-            _grow(self._policy, window, unit, self._policy.sees(unit))
-        if not self._policy.due(window):
+        for unit in group_units(self._open):
+            _grow_window(self._strategy, window, unit, self._strategy.view_unit(unit))
+        if not self._strategy.is_due(window):
             return window
         _ = window.digest.saved  # or what has left until now would be folded in twice: for this build, and for the next
-        return self._policy(window)
+        return self._strategy(window)
 
-    def summarize(self, summary: Compaction) -> bool:
+    def lay_summary(self, summary: Compaction) -> bool:
         """Lay a model's summary over the log up to its last entry; False where the frontier has gone further since."""
         window = self._window
         further = window.digest.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
             return False
-        self._window, self.summary = self._policy.summarized(window, summary), summary
+        self._window, self.summary = self._strategy.lay_summary(window, summary), summary
         self.steps += 1
         return True
 
     def rate(self, importances: Mapping[int, float]) -> None:
         """Take in how much messages matter, by `seq`, as it was stored with them; it counts from the next step on."""
         window = self._window
-        window.head = tuple(unit.rated(importances) for unit in window.head)
-        window.units = [unit.rated(importances) for unit in window.units]
-        self._open = [entry for unit in units_of(self._open) for entry in unit.rated(importances).entries]
+        window.head = tuple(unit.with_importances(importances) for unit in window.head)
+        window.units = [unit.with_importances(importances) for unit in window.units]
+        self._open = [entry for unit in group_units(self._open) for entry in unit.with_importances(importances).entries]
 
     def state(self) -> ViewState:
         """What is saved: without the newest unit while that can still change."""
@@ -206,25 +206,25 @@ class FoldedView:
         )
 
 
-def _settled(units: Sequence[Unit]) -> int:
+def _count_settled(units: Sequence[Unit]) -> int:
     """How many of `units` can no longer change: calls at the end may still get results."""
     return len(units) - 1 if units and not units[-1].answered else len(units)
 
 
-def _evaluated(unit: Unit) -> bool:
+def _is_evaluated(unit: Unit) -> bool:
     """Whether a model may be called right behind `unit`: only then is it worth asking the strategy."""
-    return unit.told is not None or unit.entries[0].kind != "assistant"
+    return unit.overrides is not None or unit.entries[0].kind != "assistant"
 
 
-def _grow(strategy: Strategy, window: Window, unit: Unit, seen: Unit | None) -> None:
+def _grow_window(strategy: Strategy, window: Window, unit: Unit, seen: Unit | None) -> None:
     """Let a window take in a unit as it is seen, or note that there is one that is not."""
     if seen is None:
-        window.pass_over(unit, strategy.left_out(unit))
+        window.pass_over(unit, strategy.explain_omission(unit))
     else:
         window.grow(seen)
 
 
-def _restored(
+def _restore_window(
     strategy: Strategy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> Window:
     """The window as it was after `state.through`."""
@@ -235,9 +235,9 @@ def _restored(
     (digest, statements), (last, total) = state.allotted, state.covered
     window.digest = Block(state.compaction, bytes(state.pool), most=digest, last=last, total=total)
     window.statements = Block(state.facts, bytes(state.candidates), most=statements)
-    window.hold(strategy.seen(units_of(kept)))
-    for unit in units_of([entry for entry in entries if entry.seq <= state.through]):
-        _grow(strategy, window, unit, strategy.sees(unit))
+    window.set_head(strategy.view_units(group_units(kept)))
+    for unit in group_units([entry for entry in entries if entry.seq <= state.through]):
+        _grow_window(strategy, window, unit, strategy.view_unit(unit))
     window.current = state.current
     window.standing = state.standing
     return window
@@ -247,7 +247,7 @@ LONG = 200
 """Messages from which making a window takes milliseconds."""
 
 
-def folded(
+def make_view(
     strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> FoldedView:
     """The view of a strategy, carried on from a saved state; see `FoldedView`."""
@@ -263,7 +263,7 @@ class BufferedView(FoldedView):
     ) -> None:
         self._units: deque[Unit] = deque()
         self._messages = 0
-        self._held: list[Unit] = [*strategy.seen(units_of(kept))]
+        self._staying: list[Unit] = [*strategy.view_units(group_units(kept))]
         self._newest: tuple[Entry, ...] = ()
         self._beyond: Entry | None = None
         self._passed = Window(room)
@@ -281,54 +281,54 @@ class BufferedView(FoldedView):
         return self._units[0].first if self._units else 0
 
     @property
-    def long(self) -> bool:
-        """See `FoldedView.long`: all that it sees is gone over."""
+    def is_slow(self) -> bool:
+        """See `FoldedView.is_slow`: all that it sees is gone over."""
         return self._messages > LONG
 
     def entries(self) -> list[Entry]:
         """See `FoldedView.entries`."""
-        units = [entry for unit in (*self._held, *self._units) for entry in unit.entries]
+        units = [entry for unit in (*self._staying, *self._units) for entry in unit.entries]
         return [*units, *(entry for entry in self._newest if not units or entry.seq > units[-1].seq)]
 
-    def kept(self) -> list[int]:
-        """See `FoldedView.kept`."""
-        return [entry.seq for unit in self._held for entry in unit.entries]
+    def list_kept_seqs(self) -> list[int]:
+        """See `FoldedView.list_kept_seqs`."""
+        return [entry.seq for unit in self._staying for entry in unit.entries]
 
-    def overlay_bytes(self) -> int:
-        """See `FoldedView.overlay_bytes`: each window is made anew from its units."""
+    def estimate_bytes(self) -> int:
+        """See `FoldedView.estimate_bytes`: each window is made anew from its units."""
         return 0
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Take in what the log grew by; the oldest leave for it."""
-        units = units_of([*self._newest, *entries])
+        units = group_units([*self._newest, *entries])
         if self._units and self._newest and self._units[-1].last == self._newest[-1].seq:
             self._messages -= len(self._units.pop().entries)
         for unit in units:
-            seen = self._policy.sees(unit)
+            seen = self._strategy.view_unit(unit)
             self._beyond = unit.entries[-1] if seen is None else None
             if seen is not None:
-                self._keep(seen)
+                self._take_seen(seen)
             else:
-                self._passed.pass_over(unit, self._policy.left_out(unit))
+                self._passed.pass_over(unit, self._strategy.explain_omission(unit))
         self._newest = units[-1].entries if units else ()
         self._made = None
 
-    def _keep(self, unit: Unit) -> None:
+    def _take_seen(self, unit: Unit) -> None:
         if unit.asks:
             self._anchor = unit.first if self._anchor is None else self._anchor
             self._current = unit.first
-        self._standing = in_force(self._standing, self._units[-1] if self._units else None, unit)
+        self._standing = update_standing(self._standing, self._units[-1] if self._units else None, unit)
         self._units.append(unit)
         self._messages += len(unit.entries)
-        while self._messages - len(self._units[0].entries) >= self._policy.history:
+        while self._messages - len(self._units[0].entries) >= self._strategy.history:
             oldest = self._units.popleft()
             self._messages -= len(oldest.entries)
-            self._held.append(oldest)
+            self._staying.append(oldest)
             self.steps += 1
-        self._held = [held for held in self._held if self._stays(held)]
+        self._staying = [held for held in self._staying if self._is_staying(held)]
 
-    def _stays(self, unit: Unit) -> bool:
-        anchored = self._policy.anchored and unit.first == self._anchor
+    def _is_staying(self, unit: Unit) -> bool:
+        anchored = self._strategy.anchored and unit.first == self._anchor
         return (
             anchored
             or unit.first == self._current
@@ -339,33 +339,35 @@ class BufferedView(FoldedView):
     def window(self, room: Room) -> Window:
         """The window that a log of nothing but what it sees would have, at its end."""
         if self._made is None or self._made[0] != room:
-            made = FoldedView(self._policy, room, None, (), ())
-            made.take([*self._held, *self._units])
+            made = FoldedView(self._strategy, room, None, (), ())
+            made.take([*self._staying, *self._units])
             self._made = (room, made)
         window = self._made[1].window(room).copy()
         window.beyond = self._beyond
         window.left_out = self._passed.left_out
         if self._units and self._units[0].first:
             first = self._units[0].entries[0]
-            window.outside = Outside(first.seq, first.total - first.tokens)
+            window.outside = OutsideRange(first.seq, first.total - first.tokens)
         return window
 
-    def summarize(self, summary: Compaction) -> bool:
+    def lay_summary(self, summary: Compaction) -> bool:
         """No summary is laid: it would tell what has left."""
         return False
 
     def rate(self, importances: Mapping[int, float]) -> None:
         """See `FoldedView.rate`."""
-        self._held = [unit.rated(importances) for unit in self._held]
-        self._units = deque(unit.rated(importances) for unit in self._units)
-        self._newest = tuple(entry for unit in units_of(self._newest) for entry in unit.rated(importances).entries)
+        self._staying = [unit.with_importances(importances) for unit in self._staying]
+        self._units = deque(unit.with_importances(importances) for unit in self._units)
+        self._newest = tuple(
+            entry for unit in group_units(self._newest) for entry in unit.with_importances(importances).entries
+        )
         self._made = None
 
     def state(self) -> ViewState:
         """What is saved: where it begins, and what stays from before."""
         return ViewState(
             frontier=self.frontier,
-            keep=tuple(entry.seq for unit in self._held for entry in unit.entries),
+            keep=tuple(entry.seq for unit in self._staying for entry in unit.entries),
             anchor=self._anchor,
             current=self._current,
             standing=self._standing,

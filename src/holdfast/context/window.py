@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.context.agent_view import shortened
-from holdfast.context.cut import MIN_CUT, Count, cut, stub
-from holdfast.context.units import Spoken, Told, Unit, in_force, spoken
+from holdfast.context.agent_view import shorten_relayed
+from holdfast.context.cut import MIN_CUT, Count, cut, make_stub
+from holdfast.context.units import MessageOverride, SourcedMessage, Unit, list_messages, update_standing
 from holdfast.domain.messages import Message
 from holdfast.domain.refusals import refusals_of
 from holdfast.domain.session import Entry
@@ -49,7 +49,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     kept_free: int = 0
     """How much of `tokens` is kept free for what is recalled, as soon as something has left."""
 
-    def reserved(self) -> Room:
+    def without_reserve(self) -> Room:
         """Return the room without what is kept free."""
         if not self.kept_free:
             return self
@@ -97,7 +97,7 @@ class Block:
         self.most, self.last, self.total = most, last, total
 
 
-class LaterBlock(Block, ABC):
+class DeferredBlock(Block, ABC):
     """A block that is written when its compaction is first asked for."""
 
     def __init__(self, *, most: int, last: int = -1, total: int = 0) -> None:
@@ -122,7 +122,7 @@ class LaterBlock(Block, ABC):
         """Encode what the next block can be made from."""
 
 
-class Outside(msgspec.Struct, frozen=True, gc=False):
+class OutsideRange(msgspec.Struct, frozen=True, gc=False):
     """What of a log a strategy does not get to see; see `holdfast.context.view`."""
 
     before: int
@@ -155,7 +155,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
 
 
 class Layout(NamedTuple):
-    """What is sent of a window, in order: `before`, the first `tasks` units of the rest, `laid`, `behind`, the rest."""
+    """What is sent of a window, in order: `before`, the first `tasks` units of the rest, `list_compactions`, `behind`, the rest."""
 
     before: list[Unit]
     laid: list[Compaction]
@@ -195,7 +195,7 @@ class Window:
         self.digest: Block = Block(None, NO_POOL)
         self.statements: Block = Block(None, NO_CANDIDATES)
         self.cuts: dict[int, Cut] = {}
-        self.outside: Outside | None = None
+        self.outside: OutsideRange | None = None
         self.beyond: Entry | None = None
         self.standing: tuple[int, ...] = ()
         self.left_out: tuple[LeftOut, ...] = ()
@@ -264,17 +264,17 @@ class Window:
         """Tokens of the verbatim rest."""
         return self._tail
 
-    def size(self, unit: Unit) -> int:
+    def measure_unit(self, unit: Unit) -> int:
         """Tokens of `unit` as it would be sent, cuts included."""
-        if not self.cuts and unit.plain and not unit.media:
+        if not self.cuts and unit.plain and not unit.has_media:
             return sum([math.ceil(entry.tokens * self.room.factor) for entry in unit.entries])
-        return sum(tokens for _, tokens in self._measured(unit))
+        return sum(tokens for _, tokens in self._measure_messages(unit))
 
-    def sizes(self) -> Sequence[int]:
+    def list_sizes(self) -> Sequence[int]:
         """Tokens of each unit of the verbatim rest."""
         return self._sizes
 
-    def protected(self, unit: Unit) -> bool:
+    def is_protected(self, unit: Unit) -> bool:
         """True for what `drop` moves to the head instead of leaving out."""
         if unit.first == self.current:
             return True
@@ -292,15 +292,15 @@ class Window:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
         if unit.instructs:
-            self.standing = in_force(self.standing, self.units[-1] if self.units else None, unit)
+            self.standing = update_standing(self.standing, self.units[-1] if self.units else None, unit)
         self.beyond = None
         self._note_refusals(unit)
         self.units.append(unit)
-        size = self.size(unit)
+        size = self.measure_unit(unit)
         self._sizes.append(size)
         self._tail += size
         if self._said is not None:
-            self._said += self._told(unit)
+            self._said += self._render_unit(unit)
 
     def pass_over(self, unit: Unit, reason: str) -> None:
         """Note a unit that is not seen, and why no prompt has it; empty: it is another branch's."""
@@ -318,7 +318,7 @@ class Window:
         """Return what a block is written from later: the head and so many of the newest units, with the sizes of all."""
         return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=Block(None, NO_POOL))
 
-    def hold(self, units: Iterable[Unit]) -> None:
+    def set_head(self, units: Iterable[Unit]) -> None:
         """Take units in as the head: carrying a saved view on, not a strategy's move either."""
         self.head = tuple(units)
         for unit in self.head:
@@ -334,7 +334,7 @@ class Window:
         """
         number = max(0, min(number, len(self.units) - 1))
         older = (*self.head, *self.units[:number])
-        stays = [self.protected(unit) or unit.first in keeping for unit in older]
+        stays = [self.is_protected(unit) or unit.first in keeping for unit in older]
         head = tuple(unit for unit, stay in zip(older, stays, strict=True) if stay)
         left = (*self.left, *(unit for unit, stay in zip(older, stays, strict=True) if not stay))
         gone = {entry.seq for unit in left for entry in unit.entries}
@@ -346,7 +346,7 @@ class Window:
             cuts={seq: cut for seq, cut in self.cuts.items() if seq not in gone},
             _sizes=sizes,
             _tail=sum(sizes),
-            _head=sum(self.size(unit) for unit in head),
+            _head=sum(self.measure_unit(unit) for unit in head),
         )
 
     def cut(self, caps: Mapping[int, int]) -> Window:
@@ -354,7 +354,7 @@ class Window:
         cuts = dict(self.cuts)
         for unit in (*self.head, *self.units):
             if any(entry.seq in caps for entry in unit.entries):
-                cuts |= self._cuts(unit, caps)
+                cuts |= self._cut_unit(unit, caps)
         window = self._with(cuts=cuts)
         window.measure()
         return window
@@ -370,13 +370,13 @@ class Window:
         window.measure()
         return window
 
-    def summarize(self, summary: Compaction) -> Window:
+    def with_summary(self, summary: Compaction) -> Window:
         """With a model's summary in place of all that left, up to its last entry, an earlier summary and the digest included."""
         window = self.with_digest(Block(None, NO_POOL))
         window.summary = summary
         return window
 
-    def unsummarized(self) -> Window:
+    def without_summary(self) -> Window:
         """Without the summary."""
         return self._with(summary=None)
 
@@ -392,81 +392,81 @@ class Window:
         """With these statements of the user, and what the next ones can be made from."""
         return self._with(statements=statements)
 
-    def within(self, room: Room) -> Window:
+    def with_room(self, room: Room) -> Window:
         """With another room."""
         return self._with(room=room)
 
     def measure(self) -> None:
         """Work all sizes out anew."""
-        self._sizes = [self.size(unit) for unit in self.units]
+        self._sizes = [self.measure_unit(unit) for unit in self.units]
         self._tail = sum(self._sizes)
-        self._head = sum(self.size(unit) for unit in self.head)
+        self._head = sum(self.measure_unit(unit) for unit in self.head)
 
     # -- what is sent ------------------------------------------------------
 
     def messages(self) -> list[Message]:
-        """The conversation: system messages in force, task, compactions, rest; see `_layout`."""
+        """The conversation: system messages in force, task, compactions, rest; see `_compute_layout`."""
         if self._said is None:
             # Kept while units only come in at the end, so that a build between two steps copies and does no more.
-            self._said = [message for unit in self.units for message in self._told(unit)]
-            before, laid, behind, tasks = self._layout()
-            told = [message for unit in before for message in self._told(unit)]
-            first = [message for unit in self.units[:tasks] for message in self._told(unit)]
-            rest = [message for unit in behind for message in self._told(unit)]
+            self._said = [message for unit in self.units for message in self._render_unit(unit)]
+            before, laid, behind, tasks = self._compute_layout()
+            told = [message for unit in before for message in self._render_unit(unit)]
+            first = [message for unit in self.units[:tasks] for message in self._render_unit(unit)]
+            rest = [message for unit in behind for message in self._render_unit(unit)]
             self._front = [*told, *first, *[one.message for one in laid], *rest], len(first)
         front, told_already = self._front
         return [*front, *self._said[told_already:]]
 
-    def seqs(self) -> list[int | None]:
+    def list_seqs(self) -> list[int | None]:
         """For each of `messages`, in their order, the `seq` of its entry; None where it has none."""
-        before, laid, behind, tasks = self._layout()
-        told = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._spoken(unit)]
-        rest = [seq for unit in (*behind, *self.units[tasks:]) for seq, _ in self._spoken(unit)]
+        before, laid, behind, tasks = self._compute_layout()
+        told = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
+        rest = [seq for unit in (*behind, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
         return [*told, *(None for _ in laid), *rest]
 
-    def asked_at(self) -> int | None:
+    def find_current(self) -> int | None:
         """Which of `messages` is the current user message; None: there is none."""
         if self.current is None:
             return None
-        seqs = self.seqs()
+        seqs = self.list_seqs()
         return seqs.index(self.current) if self.current in seqs else None
 
-    def whole(self) -> set[int]:
+    def list_whole_seqs(self) -> set[int]:
         """`seq` of the entries that are sent as they were said."""
         entries = (entry.seq for unit in (*self.head, *self.units) for entry in unit.entries)
         return {seq for seq in entries if seq not in self.cuts or self.cuts[seq].whole}
 
-    def laid(self) -> Sequence[Compaction]:
+    def list_compactions(self) -> Sequence[Compaction]:
         """Return the compactions that are sent, in their order."""
-        return self._layout().laid
+        return self._compute_layout().laid
 
-    def sources(self) -> list[Entry | None]:
+    def list_sources(self) -> list[Entry | None]:
         """For each of `messages`, in their order, the entry that it stands for.
 
         None where it stands for none: a compaction, a result that was never recorded, the stub of a task.
         """
-        before, laid, behind, tasks = self._layout()
-        told = [entry for unit in (*before, *self.units[:tasks]) for entry in self._sources(unit)]
-        rest = [entry for unit in (*behind, *self.units[tasks:]) for entry in self._sources(unit)]
+        before, laid, behind, tasks = self._compute_layout()
+        told = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]
+        rest = [entry for unit in (*behind, *self.units[tasks:]) for entry in self._list_unit_sources(unit)]
         return [*told, *(None for _ in laid), *rest]
 
-    def cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
+    def list_cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
         """`(seq, tokens)` of the messages in `units` that take more than `floor` tokens, oldest first."""
-        measured = [item for unit in units for item in self._measured(unit)]
+        measured = [item for unit in units for item in self._measure_messages(unit)]
         return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > floor]
 
-    def smallest(self) -> Window:
+    def shrink_to_minimum(self) -> Window:
         """The least that can be sent: head and newest unit, everything cut as far as it may be."""
-        least = self.unsummarized().drop(len(self.units)).without_digest()
+        least = self.without_summary().drop(len(self.units)).without_digest()
         least = least.with_statements(Block(None, self.candidates))
-        return least.cut({seq: MIN_CUT for seq, _ in least.cuttable((*least.head, *least.units))})
+        return least.cut({seq: MIN_CUT for seq, _ in least.list_cuttable((*least.head, *least.units))})
 
     # -- inside ------------------------------------------------------------
 
-    def _spoken(self, unit: Unit) -> list[Spoken]:
-        return spoken(unit, self.room.marker)
+    def _list_unit_messages(self, unit: Unit) -> list[SourcedMessage]:
+        return list_messages(unit, self.room.marker)
 
-    def _layout(self) -> Layout:
+    def _compute_layout(self) -> Layout:
         """Return the order in which it is sent: system messages in force, task, compactions, rest.
 
         Whatever else stays of what is older, pinned or chosen, comes after the compactions: what they tell is older than some of it, and
@@ -486,30 +486,32 @@ class Window:
             if entry.metadata and (by := refusals_of(entry.metadata)):
                 self.refused = {**self.refused, entry.seq: by}
 
-    def _told(self, unit: Unit) -> list[Message]:
+    def _render_unit(self, unit: Unit) -> list[Message]:
         if not self.cuts and len(unit.entries) == 1 and unit.plain:
             return [unit.entries[0].message]
         if not self.cuts:
-            return [message for _, message in self._spoken(unit)]
+            return [message for _, message in self._list_unit_messages(unit)]
         cuts = self.cuts
-        return [cuts[seq].message if seq in cuts else message for seq, message in self._spoken(unit)]
+        return [cuts[seq].message if seq in cuts else message for seq, message in self._list_unit_messages(unit)]
 
-    def _sources(self, unit: Unit) -> list[Entry | None]:
+    def _list_unit_sources(self, unit: Unit) -> list[Entry | None]:
         entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
-        return [None if self._is_stub(seq) else entries.get(seq) for seq, _ in self._spoken(unit)]
+        return [None if self._is_stub(seq) else entries.get(seq) for seq, _ in self._list_unit_messages(unit)]
 
     def _is_stub(self, seq: int | None) -> bool:
         return (
             self.anchored and seq is not None and seq == self.anchor and seq in self.cuts and not self.cuts[seq].whole
         )
 
-    def _measured(self, unit: Unit) -> list[tuple[int | None, int]]:
-        if unit.told is not None:
-            return [(one.seq, self._told_tokens(one)) for one in unit.told]
+    def _measure_messages(self, unit: Unit) -> list[tuple[int | None, int]]:
+        if unit.overrides is not None:
+            return [(one.seq, self._count_override(one)) for one in unit.overrides]
         entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
-        return [(seq, self._message_tokens(entries.get(seq), message)) for seq, message in self._spoken(unit)]
+        return [
+            (seq, self._count_message(entries.get(seq), message)) for seq, message in self._list_unit_messages(unit)
+        ]
 
-    def _message_tokens(self, entry: Entry | None, message: Message) -> int:
+    def _count_message(self, entry: Entry | None, message: Message) -> int:
         """The stored count where the message leaves as it came, a new one where it does not."""
         if entry is not None and entry.seq in self.cuts:
             return self.cuts[entry.seq].tokens
@@ -517,27 +519,27 @@ class Window:
             return self.room.count.message(message)  # what a picture costs, no factor on a stored count bounds
         return math.ceil(entry.tokens * self.room.factor)
 
-    def _told_tokens(self, told: Told) -> int:
-        """Like `_message_tokens`, of what a view is told in place of an entry's message."""
+    def _count_override(self, told: MessageOverride) -> int:
+        """Like `_count_message`, of what a view is told in place of an entry's message."""
         if told.seq in self.cuts:
             return self.cuts[told.seq].tokens
         return (
             self.room.count.message(told.message) if told.message.media else math.ceil(told.tokens * self.room.factor)
         )
 
-    def _cuts(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:
+    def _cut_unit(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:
         """The messages of `unit` that `caps` names and that get shorter by being cut, as they are sent."""
         cuts = {}
-        sizes = self._measured(unit)
-        relayed = {one.seq: one for one in unit.told or () if one.heading}
+        sizes = self._measure_messages(unit)
+        relayed = {one.seq: one for one in unit.overrides or () if one.heading}
         count, loads, marker = self.room.count, self.room.loads, self.room.marker
-        for (seq, message), (_, tokens) in zip(self._spoken(unit), sizes, strict=True):
+        for (seq, message), (_, tokens) in zip(self._list_unit_messages(unit), sizes, strict=True):
             if seq is None or seq not in caps:
                 continue
             if seq in relayed:
-                shorter = shortened(relayed[seq], caps[seq], count=count, loads=loads, marker=marker)
+                shorter = shorten_relayed(relayed[seq], caps[seq], count=count, loads=loads, marker=marker)
             elif self.anchored and seq == self.anchor:
-                shorter = stub(message, caps[seq], seq=seq, count=count, marker=marker)
+                shorter = make_stub(message, caps[seq], seq=seq, count=count, marker=marker)
             else:
                 shorter = cut(message, caps[seq], seq=seq, count=count, loads=loads, marker=marker)
             made = Cut(count.message(shorter), shorter, whole=shorter is message)

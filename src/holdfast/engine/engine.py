@@ -15,7 +15,7 @@ from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.blobs import DatabaseBlobs
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
-from holdfast.context.escaping import marker_of
+from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.initial_state import begin_session
@@ -289,7 +289,7 @@ class Markers:
             if secret is None:
                 # Of several processes that come here at once, one writes; all read what it wrote.
                 await self._store.learn(_KEPT_AS, secrets.token_bytes(_BYTES), timestamp=FOREVER, expect=None)
-        return marker_of(secret, session.identity)
+        return derive_marker(secret, session.identity)
 
 
 _log: Final = logging.getLogger("holdfast.indexing")

@@ -141,7 +141,7 @@ async def ask_all(
 
 def read_contents(built: WorkingSet) -> Contents:
     """Return what a working set says."""
-    current, seqs = current_place(built), built.seqs()
+    current, seqs = current_place(built), built.list_seqs()
     parts: dict[str, list[str]] = {part: [] for part in PARTS}
     for at, message in enumerate(built.messages):
         if at == current:

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Roster, offline
 from holdfast.context.build import WorkingSet
-from holdfast.context.escaping import marker_of
+from holdfast.context.escaping import derive_marker
 from holdfast.context.settings import ContextSettings
 from holdfast.context.view import encode_state
 from holdfast.domain.history import continue_log
@@ -39,7 +39,7 @@ _TRIES: Final = 4
 """Times that a prompt is built in which a search is late."""
 _PATIENCE: Final = 20.0
 """Seconds that a preview waits for a search, so that figures do not depend on how busy the machine is."""
-MARKER: Final = marker_of(_NAME.encode(), "")
+MARKER: Final = derive_marker(_NAME.encode(), "")
 """Of all these sessions: equal conversations have equal figures, and no name is spoken in them."""
 _T = TypeVar("_T")
 
@@ -208,7 +208,7 @@ def is_late(built: WorkingSet) -> bool:
 
 def current_place(built: WorkingSet) -> int:
     """Return which of a prompt's messages is the current user message."""
-    seqs = built.seqs()
+    seqs = built.list_seqs()
     return max(at for at, message in enumerate(built.messages) if message.role == "user" and seqs[at] is not None)
 
 
@@ -216,4 +216,9 @@ def is_block(built: WorkingSet, place: int, seq: int | None) -> bool:
     """Return True for a message that stands for messages which are not sent: digest, summary, facts; not the recalled one."""
     message = built.messages[place]
     recalled = built.recalled.message if built.recalled else None
-    return seq is None and message.role == "user" and message is not recalled and place >= len(built.request.leading())
+    return (
+        seq is None
+        and message.role == "user"
+        and message is not recalled
+        and place >= len(built.request.list_leading_messages())
+    )

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from holdfast.context.statements import ASKS_TO_KEEP, MEDIA, asks_to_keep, own_words
+from holdfast.context.statements import ASKS_TO_KEEP, MEDIA, is_asking_to_keep, separate_own_words
 from holdfast.memory.similarity import words_of
 from holdfast.recall.terms import normal, terms_in, tokens_of
 from holdfast.recall.word_tables import ENGLISH, language_of
@@ -167,14 +167,14 @@ def find_unasserted(text: str) -> Iterator[Clause]:
     if len(text) > TYPED_CHARS:
         yield Clause(text[TYPED_CHARS:], "claimed")
         text = text[:TYPED_CHARS]
-    rest, others = own_words(text)
+    rest, others = separate_own_words(text)
     yield from (Clause(other, "claimed") for other in others)
     own = _SENTENCES.findall(rest)
     doubted = max((at for at, sentence in enumerate(own) if _DOUBT.search(sentence)), default=-1)
     for at, sentence in enumerate(own):
         if at <= doubted or _IRONY.search(sentence):
             yield Clause(sentence, "claimed")
-        elif _MATERIAL.search(sentence) and not _STANDING.search(sentence) and not asks_to_keep(sentence):
+        elif _MATERIAL.search(sentence) and not _STANDING.search(sentence) and not is_asking_to_keep(sentence):
             upto = at + 1 if ":" not in sentence else len(own)
             yield from (Clause(one, "claimed") for one in own[at:upto])
             if upto > at + 1:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from holdfast.context.dialects import Dialect, adapted
+from holdfast.context.dialects import Dialect, adapt_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.models import anthropic_access
@@ -106,7 +106,7 @@ def _build_headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]
 
 def _convert_messages(body: Body, dialect: Dialect) -> list[Message]:
     front, rest = split_system(messages_from(list(body.get("messages") or ())))
-    return [*front, *adapted(rest, dialect)]
+    return [*front, *adapt_messages(rest, dialect)]
 
 
 def _build_anthropic(body: Body, model: str) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Compactor:
         made = built.request.strategy
         if responder.summarizer is None or made.summarizer is None or self._closed or ref in self._running:
             return
-        room = built.request.room(built.budget)
+        room = built.request.make_room(built.budget)
         grown = session.tail.total - built.window.units[-1].entries[-1].total if built.window.units else 0
         if built.window.tokens + math.ceil(max(0, grown) * room.factor) <= int(made.summarize_at * room.tokens):
             return

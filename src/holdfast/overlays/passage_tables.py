@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.accounting import run_cpu
 from holdfast.context.digest.speech import LONGEST, is_courtesy
-from holdfast.context.statements import DENSE_LANGUAGES, cues_of, split_sentences, spoken_language
+from holdfast.context.statements import DENSE_LANGUAGES, detect_language, load_cues, split_sentences
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.indexes.documents import words_of
 from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES
@@ -76,21 +76,21 @@ def extract_questions(query: str) -> str:
 
 def _is_agreement(sentence: str) -> bool:
     """Return True for a short sentence that begins like an answer or a farewell."""
-    courtesy = cues_of(spoken_language(sentence))["courtesy"]
+    courtesy = load_cues(detect_language(sentence))["courtesy"]
     return len(sentence) <= LONGEST and courtesy.match(sentence) is not None
 
 
 def _is_question(sentence: str) -> bool:
     if sentence.rstrip("\"')”’").endswith(("?", "？")) or _REQUEST.match(sentence):  # noqa: RUF001 - marks of other scripts
         return True
-    language = spoken_language(sentence)
-    asking = cues_of(language)["question"]
+    language = detect_language(sentence)
+    asking = load_cues(language)["question"]
     return (asking.search(sentence) if language in DENSE_LANGUAGES else asking.match(sentence)) is not None
 
 
 def _is_correction(sentence: str) -> bool:
     """Return True for a sentence that says that something has changed."""
-    return cues_of(spoken_language(sentence))["correction"].search(sentence) is not None
+    return load_cues(detect_language(sentence))["correction"].search(sentence) is not None
 
 
 def is_recallable(entry: Entry) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from holdfast.agents import Llm
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import SYSTEM_ROLES
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable, SessionNotFound
@@ -216,7 +216,7 @@ class Scoring:
         most = max(1, BATCH >> progress.tries)
         while True:
             entries = await self._store.entries(ref, start=progress.start, limit=_READ)
-            units = units_of(entries)
+            units = group_units(entries)
             more = len(entries) == _READ
             if units and len(units) > more and (more or not units[-1].answered):
                 units.pop()  # it can still change, or was read only in part

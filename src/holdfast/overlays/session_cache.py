@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from holdfast.context.build import WorkingSet
-from holdfast.context.summaries import stands
+from holdfast.context.summaries import is_current
 from holdfast.context.view import FoldedView, ViewState, decode_state, encode_state
 from holdfast.domain.messages import Message
 from holdfast.domain.session import (
@@ -109,7 +109,7 @@ class CachedView:
     @property
     def is_heavy(self) -> bool:
         """True if the pending work should be done off the event loop."""
-        return self.folded.long or is_heavy(self.pending)
+        return self.folded.is_slow or is_heavy(self.pending)
 
     def rate(self, importances: Mapping[int, float]) -> None:
         """Record the importance of messages, by `seq`, for the next build of the view."""
@@ -463,7 +463,7 @@ class TenantCache:
         moved, views = False, 0
         for view in cached.views.values():
             if view.steps != view.folded.steps:
-                view.steps, view.size, moved = view.folded.steps, VIEW_BYTES + view.folded.overlay_bytes(), True
+                view.steps, view.size, moved = view.folded.steps, VIEW_BYTES + view.folded.estimate_bytes(), True
             views += view.size
         if moved:
             self._drop_unused(cached)
@@ -475,7 +475,7 @@ class TenantCache:
 
     def _drop_unused(self, cached: CachedSession) -> None:
         """Remove entries from a session's size that no view uses any longer."""
-        keeps = {seq for view in cached.views.values() for seq in view.folded.kept()}
+        keeps = {seq for view in cached.views.values() for seq in view.folded.list_kept_seqs()}
         floor = min((view.folded.frontier for view in cached.views.values()), default=0)
         if cached.last:
             floor = min(floor, cached.last[0].seq)
@@ -522,7 +522,7 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
     for _ in range(_READS):
         rows = await store.window(ref, key)
         state = decode_state(rows.view.state) if rows.view else None
-        if rows.view is None or (state is not None and stands(state, rows.compaction)):
+        if rows.view is None or (state is not None and is_current(state, rows.compaction)):
             whole, saved = rows, rows.view.frontier if rows.view else 0
         else:
             state, whole, saved = None, await store.window(ref, None), 0

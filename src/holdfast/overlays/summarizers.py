@@ -15,8 +15,18 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Summarizer
 from holdfast.context.cut import Count
-from holdfast.context.summaries import PROMPT, Answer, Flaw, Task, chunks, cleaned, fitted, flaw, records
-from holdfast.context.units import Unit, spoken
+from holdfast.context.summaries import (
+    PROMPT,
+    Answer,
+    Flaw,
+    Task,
+    clean_answer,
+    cut_to_fit,
+    find_flaw,
+    iter_records,
+    join_chunks,
+)
+from holdfast.context.units import Unit, list_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
 from holdfast.models import Collector, closing, read_usage
@@ -134,7 +144,9 @@ def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None
     sized = msgspec.structs.replace(llm, context_window=window) if window is not None else llm
     task = Task(text="", earlier="", tokens=reading.tokens, prompt=reading.prompt)
     counter = llm.counter
-    task_tokens = sum(counter.message(Message(role=one["role"], content=one["content"])) for one in task.shorter(""))
+    task_tokens = sum(
+        counter.message(Message(role=one["role"], content=one["content"])) for one in task.make_shorter_messages("")
+    )
     earlier = max(reading.tokens, counter.text(reading.earlier or ""))
     try:
         left = sized.compute_budget(tools=False).counted - task_tokens - earlier - reading.tokens
@@ -152,7 +164,7 @@ def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None
 
 def _split_source(llm: Llm, reading: SummaryInput, tokens: int) -> list[str]:
     """Split the source into the parts of each call. Run it in a thread, because counting may take long."""
-    return chunks(list(records(reading.units)), tokens, llm.counter)
+    return join_chunks(list(iter_records(reading.units)), tokens, llm.counter)
 
 
 async def _write_by_model(
@@ -171,15 +183,15 @@ async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost
     answer = await _require_flawless(await _call_model(llm, task.messages, task.tokens, spent, seconds), task, count)
     if count.text(answer) <= task.tokens:
         return answer, False
-    again = await _call_model(llm, task.shorter(answer), task.tokens, spent, seconds)
+    again = await _call_model(llm, task.make_shorter_messages(answer), task.tokens, spent, seconds)
     if await _find_flaw(again, task, count) is None and count.text(again.text) < count.text(answer):
         answer = again.text
-    return fitted(answer, task.tokens, count.text), count.text(answer) > task.tokens
+    return cut_to_fit(answer, task.tokens, count.text), count.text(answer) > task.tokens
 
 
 async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
-    """Return the flaw of an answer, if any; in a thread if necessary, because the whole source is read."""
-    return await run_cpu(flaw, answer, task, count)
+    """Return the find_flaw of an answer, if any; in a thread if necessary, because the whole source is read."""
+    return await run_cpu(find_flaw, answer, task, count)
 
 
 async def _require_flawless(answer: Answer, task: Task, count: Count) -> str:
@@ -236,7 +248,7 @@ def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
     if isinstance(content, list):
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return Answer(
-        cleaned(content if isinstance(content, str) else ""),
+        clean_answer(content if isinstance(content, str) else ""),
         None if runaway else choice.get("finish_reason"),
         bool(message.get("tool_calls")),
         tokens.prompt_tokens,
@@ -249,8 +261,8 @@ def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
 
 async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: SummaryCost, seconds: float) -> Draft:
     """Return the summary of a user-defined function, checked like a model's answer."""
-    messages = [message_to(message) for unit in reading.units for _, message in spoken(unit)]
-    text = "\n".join(records(reading.units))
+    messages = [message_to(message) for unit in reading.units for _, message in list_messages(unit)]
+    text = "\n".join(iter_records(reading.units))
     task = Task(text=text, earlier=reading.earlier, tokens=reading.tokens, prompt=reading.prompt)
     async with _convert_errors(writer.name, seconds):
         text_ = await call_summarizer(writer, messages, earlier=reading.earlier, tokens=reading.tokens)
@@ -259,8 +271,8 @@ async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: S
         raise SummaryError(
             "nonsense", f"the summarizer {writer.name} returned {type(text_).__name__} instead of a string"
         )
-    answer = await _require_flawless(Answer(cleaned(text_)), task, reading.count)
-    return Draft(fitted(answer, reading.tokens, reading.count.text), 1, reading.count.text(answer) > reading.tokens)
+    answer = await _require_flawless(Answer(clean_answer(text_)), task, reading.count)
+    return Draft(cut_to_fit(answer, reading.tokens, reading.count.text), 1, reading.count.text(answer) > reading.tokens)
 
 
 async def call_summarizer(

@@ -17,15 +17,15 @@ from holdfast.context.strategies import Strategy
 from holdfast.context.summaries import (
     PROMPT,
     Plan,
-    compaction_of,
-    lost,
-    plan,
-    room_for_text,
-    stored_compaction,
-    summarized,
-    texts_of,
+    collect_texts,
+    count_room_for_text,
+    find_lost,
+    load_compaction,
+    make_compaction,
+    make_summarized_view,
+    plan_summary,
 )
-from holdfast.context.units import units_of
+from holdfast.context.units import group_units
 from holdfast.context.view import FoldedView, encode_state
 from holdfast.context.window import Room, Window
 from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
@@ -75,7 +75,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             BudgetTooSmall: System prompt and tools leave no room.
         """
         request = msgspec.structs.replace(self.request, strategy=strategy)
-        return request.room(request.limit(request.overhead()))
+        return request.make_room(request.compute_limit(request.count_overhead()))
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ async def find_source(store: Store, job: Job) -> Source | None:
     read = await read_view(store, job.ref, job.key)
     room = job.room(job.how)
     window = await run_cpu(lambda: _make_full_window(job.request.strategy, room, read), long=is_heavy(read.entries))
-    planned = plan(window, job.how, forced=job.trigger == "asked")
+    planned = plan_summary(window, job.how, forced=job.trigger == "asked")
     if planned is None:
         return None
     entries = (*read.head, *read.entries)
@@ -113,8 +113,8 @@ def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
         name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
     )
     if read.state is None and read.live is not None:
-        summary = stored_compaction(read.live, room.count, room.marker)
-        return summarized(unbounded, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
+        summary = load_compaction(read.live, room.count, room.marker)
+        return make_summarized_view(unbounded, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
     return FoldedView(unbounded, room, read.state, read.head, read.entries).window(room)
 
 
@@ -125,7 +125,7 @@ async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
         SummaryError: The summarizer's window is too small.
     """
     made, count = seen.plan, job.request.count
-    text_tokens = room_for_text(made.first(made.units), made.last, made.allowance, count, job.request.marker)
+    text_tokens = count_room_for_text(made.find_first(made.units), made.last, made.allowance, count, job.request.marker)
     read = SummaryInput(
         units=made.units,
         earlier=seen.live.text if made.earlier is not None and seen.live is not None else None,
@@ -137,7 +137,7 @@ async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
         return read
     most = compute_capacity(job.writer, read, _CALLS)
     kept, whole = await _read_gap(store, job, made.gap, _FUNCTION_TOKENS if most is None else int(most / count.factor))
-    gap = job.request.strategy.seen(units_of(entry for entry in kept if entry.seq not in made.apart))
+    gap = job.request.strategy.view_units(group_units(entry for entry in kept if entry.seq not in made.apart))
     units = sorted((*made.units, *gap), key=lambda unit: unit.first)
     texts = [read.earlier, None if whole or made.digest is None else made.digest.text]
     return msgspec.structs.replace(read, units=units, earlier="\n".join(filter(None, texts)) or None)
@@ -180,9 +180,9 @@ def compose(
 ) -> tuple[NewCompaction, SavedView]:
     """Return the compaction, and the view that continues with it."""
     plan_, count = seen.plan, job.request.count
-    first = plan_.first(read.units)
+    first = plan_.find_first(read.units)
     marker = job.request.marker
-    summary = compaction_of(draft.text, first=first, last=plan_.last, total=plan_.total, count=count, marker=marker)
+    summary = make_compaction(draft.text, first=first, last=plan_.last, total=plan_.total, count=count, marker=marker)
     earlier = plan_.earlier.tokens if plan_.earlier else 0
     new = msgspec.structs.replace(
         begun,
@@ -194,15 +194,15 @@ def compose(
     )
     anchor, room = seen.session.tail.anchor, job.room(job.request.strategy)
     candidates = seen.window.candidates
-    view = summarized(job.request.strategy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
+    view = make_summarized_view(job.request.strategy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
     state = view.state()
     return new, SavedView(state.frontier, encode_state(state), state.keep, seen.session.version)
 
 
 def _make_report(seen: Source, read: SummaryInput, draft: Draft) -> dict[str, Any]:
     """Return a report on the quality of a summary."""
-    before = [*texts_of(read.units), *([read.earlier] if read.earlier else [])]
-    lost_ = lost(before, [draft.text, *texts_of(seen.plan.rest)])
+    before = [*collect_texts(read.units), *([read.earlier] if read.earlier else [])]
+    lost_ = find_lost(before, [draft.text, *collect_texts(seen.plan.rest)])
     return {
         "lost_identifiers": [word[:_SHOWN_IDENTIFIER] for word in lost_.named],
         "lost": lost_.count,

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.context.build import PRIMING, Request, WorkingSet, build
-from holdfast.context.escaping import marker_of
+from holdfast.context.escaping import derive_marker
 from holdfast.context.strategies import Strategy
 from holdfast.context.view import ViewState
 from holdfast.domain.log import extend
@@ -178,7 +178,7 @@ def play(
 # -- one session -------------------------------------------------------------
 
 
-MARKER: Final = marker_of(b"replay", "")
+MARKER: Final = derive_marker(b"replay", "")
 """Of every session that is played: nobody speaks to these, and equal recordings give equal figures."""
 
 
@@ -204,7 +204,9 @@ class Player:
         self.state: ViewState | None = None
         self.summaries: SessionSummaries | None = None
         if writer is not None and rule.summarizer is not None:
-            self.summaries = SessionSummaries(writer, self.request, self.request.room(self.request.limit(overhead)))
+            self.summaries = SessionSummaries(
+                writer, self.request, self.request.make_room(self.request.compute_limit(overhead))
+            )
         self._sent = self._total = 0
 
     def append(self, message: Message) -> None:

@@ -18,8 +18,15 @@ import msgspec
 from holdfast.agents import Llm
 from holdfast.context.build import Request
 from holdfast.context.strategies import Strategy
-from holdfast.context.summaries import PROMPT, Plan, compaction_of, plan, room_for_text, summarized
-from holdfast.context.units import units_of
+from holdfast.context.summaries import (
+    PROMPT,
+    Plan,
+    count_room_for_text,
+    make_compaction,
+    make_summarized_view,
+    plan_summary,
+)
+from holdfast.context.units import group_units
 from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import NO_CANDIDATES, Room
 from holdfast.domain.session import Entry
@@ -165,7 +172,7 @@ class SessionSummaries:
             return None
         strategy, entries = self._request.strategy, log[state.frontier if state else 0 :]
         window = FoldedView(_still(strategy), self._room, state, kept, entries).window(self._room)
-        planned = plan(window, strategy)
+        planned = plan_summary(window, strategy)
         if planned is None:
             return None
         try:
@@ -176,8 +183,8 @@ class SessionSummaries:
             self._wait = min(LONGEST_WAIT, 2 ** min(self._in_a_row, 10))
             return None
         self.made, self._in_a_row = self.made + 1, 0
-        first = planned.first(reading.units)
-        summary = compaction_of(
+        first = planned.find_first(reading.units)
+        summary = make_compaction(
             self._text,
             first=first,
             last=planned.last,
@@ -186,7 +193,9 @@ class SessionSummaries:
             marker=self._request.marker,
         )
         candidates = bytes(state.candidates) if state else NO_CANDIDATES
-        view = summarized(strategy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates)
+        view = make_summarized_view(
+            strategy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates
+        )
         return view.state()
 
     def _reading(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
@@ -196,8 +205,8 @@ class SessionSummaries:
             units=planned.units,
             earlier=self._text if planned.earlier is not None else None,
             tokens=self._writer.allowed(
-                room_for_text(
-                    planned.first(planned.units), planned.last, planned.allowance, count, self._request.marker
+                count_room_for_text(
+                    planned.find_first(planned.units), planned.last, planned.allowance, count, self._request.marker
                 )
             ),
             count=count,
@@ -207,7 +216,7 @@ class SessionSummaries:
             return reading
         gap = _newest(log[planned.gap[0] : planned.gap[1]], self._writer.room(reading))
         whole = len(gap) == planned.gap[1] - planned.gap[0]
-        units = units_of(entry for entry in gap if entry.seq not in planned.apart)
+        units = group_units(entry for entry in gap if entry.seq not in planned.apart)
         told = [reading.earlier, None if whole or planned.digest is None else planned.digest.text]
         together = sorted((*planned.units, *units), key=lambda unit: unit.first)
         return msgspec.structs.replace(reading, units=together, earlier="\n".join(filter(None, told)) or None)

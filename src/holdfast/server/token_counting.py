@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
-from holdfast.context.dialects import adapted
+from holdfast.context.dialects import adapt_messages
 from holdfast.domain.calibration import Counted
 from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
@@ -60,7 +60,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
 
 async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> Counted:
     system, rest = split_system(messages)
-    adapted_messages = [*system, *adapted(rest, llm.dialect)]
+    adapted_messages = [*system, *adapt_messages(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
     tools = (convert_fields(fields, llm.model) if others else fields).get("tools") or []
     total = await run_cpu(_total, llm, adapted_messages, tools)

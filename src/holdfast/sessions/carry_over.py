@@ -22,11 +22,11 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.cut import Count
 from holdfast.context.digest.pool import EMPTY, fold, render
-from holdfast.context.escaping import delimiter, escape_lines
+from holdfast.context.escaping import escape_lines, make_delimiter
 from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.summaries import PROMPT, SOURCE_LEAST, fitted, records, shortened
-from holdfast.context.units import Unit, units_of
+from holdfast.context.summaries import PROMPT, SOURCE_LEAST, cut_to_fit, iter_records, shorten
+from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -202,7 +202,7 @@ def _check_prefix(engine: Engine, prefix: str) -> None:
 def _frame(prefix: str, form: str, text: str) -> str:
     if form == "summary":  # a digest and the last messages are inert already
         text = escape_lines(text)
-    return _FRAME.format(prefix=prefix, tag=delimiter(text, prefix), what=_WHAT[form], text=text).lstrip("\n")
+    return _FRAME.format(prefix=prefix, tag=make_delimiter(text, prefix), what=_WHAT[form], text=text).lstrip("\n")
 
 
 def _mark(text: str) -> str:
@@ -318,7 +318,7 @@ async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, cou
     if writer is None:
         return None
     reading = SummaryInput(
-        units=units_of(source.entries),
+        units=group_units(source.entries),
         earlier=source.earlier,
         tokens=compute_summary_tokens(writer, how.tokens),
         count=count,
@@ -335,11 +335,11 @@ async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, cou
 
 def _digest_source(source: _Source, tokens: int, count: Count) -> str:
     """What is worth telling, without a model; of what was summarized before, the beginning."""
-    earlier = fitted(source.earlier, tokens // 2, count.text) + "\n" if source.earlier else ""
+    earlier = cut_to_fit(source.earlier, tokens // 2, count.text) + "\n" if source.earlier else ""
     left = tokens - count.text(earlier)
     if not source.entries:
         return earlier.rstrip()
-    pool = fold(EMPTY, units_of(source.entries), room=left)
+    pool = fold(EMPTY, group_units(source.entries), room=left)
     first, last = source.entries[0].seq, source.entries[-1].seq
     return (earlier + render(pool, left, first=first, last=last, count=count)).rstrip()
 
@@ -358,7 +358,7 @@ def _quote(source: _Source, tokens: int, count: Count) -> str:
         tokens -= size
     else:
         if source.earlier and tokens >= _CUT_LEAST:
-            kept.append(fitted(source.earlier, tokens, count.text))
+            kept.append(cut_to_fit(source.earlier, tokens, count.text))
     return "\n".join(reversed(kept))
 
 
@@ -371,7 +371,7 @@ def _is_said(entry: Entry) -> bool:
 def _record(entry: Entry) -> str:
     """One message, without calls and what came of them."""
     plain = msgspec.structs.replace(entry, message=entry.message.evolve(tool_calls=()))
-    return "\n".join(records([Unit((plain,))]))
+    return "\n".join(iter_records([Unit((plain,))]))
 
 
 def _cut(entry: Entry, tokens: int, count: Count) -> str:
@@ -380,7 +380,7 @@ def _cut(entry: Entry, tokens: int, count: Count) -> str:
     for _ in range(_TRIES):
         if tokens < _CUT_LEAST:
             break
-        cut = entry.message.evolve(content=shortened(entry.message.text, chars))
+        cut = entry.message.evolve(content=shorten(entry.message.text, chars))
         record = _record(msgspec.structs.replace(entry, message=cut))
         size = count.text(record) + 1
         if size <= tokens:

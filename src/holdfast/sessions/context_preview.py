@@ -15,14 +15,14 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.build import Draft, Request, WorkingSet, build, build_on, draft_on
+from holdfast.context.build import Draft, Request, WorkingSet, build, build_from_view, draft_from_view
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
 from holdfast.context.presence import Departure, DepartureLog
-from holdfast.context.recalled import Block, Recall
+from holdfast.context.recalled import Recall, RecalledBlock
 from holdfast.context.settings import ContextSettings
-from holdfast.context.summaries import stored_compaction, summarized
-from holdfast.context.view import folded
+from holdfast.context.summaries import load_compaction, make_summarized_view
+from holdfast.context.view import make_view
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
@@ -127,7 +127,7 @@ class Looked(NamedTuple):
             arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
             kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
             explained["budget"] = {**arithmetic, **kept}
-            recalled = self.record.told_recalled()
+            recalled = self.record.describe_recalled()
             explained |= {"recalled": recalled} if recalled else {}
         return explained | ({"summaries": self.summaries} if self.summaries else {})
 
@@ -250,12 +250,12 @@ class _Fold:
         self._past, self._ref = past, ref
         self._entry = 0
         self._begin(request)
-        self.view = folded(self._request.strategy, self._room, None, (), ())
+        self.view = make_view(self._request.strategy, self._room, None, (), ())
 
     def _begin(self, request: Request) -> None:
         self._request = request
-        self._room = request.room(request.limit(request.overhead()))
-        laid = ((stored_compaction(one, self._room.count, request.marker), one) for one in self._past.summaries)
+        self._room = request.make_room(request.compute_limit(request.count_overhead()))
+        laid = ((load_compaction(one, self._room.count, request.marker), one) for one in self._past.summaries)
         self._summaries = {compaction.mark: one for compaction, one in laid}
 
     def through(self, seq: int, summary: str, marker: str) -> None:
@@ -273,13 +273,13 @@ class _Fold:
         strategy, room, before = self._request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
-            self.view = folded(strategy, room, None, (), entries)
+            self.view = make_view(strategy, room, None, (), entries)
         else:
             anchor = next((entry.seq for entry in entries if entry.kind == "user"), None)
-            self.view = summarized(
-                strategy, room, stored_compaction(one, room.count, room.marker), entries, anchor=anchor
+            self.view = make_summarized_view(
+                strategy, room, load_compaction(one, room.count, room.marker), entries, anchor=anchor
             )
-        self.view.trail, self.view.mark = before.trail, before.mark
+        self.view.prefix_tracker, self.view.mark = before.prefix_tracker, before.mark
 
     def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """The working set that was built for `call`: by its frozen budget."""
@@ -287,9 +287,12 @@ class _Fold:
         asked = self._request
         # What else was recalled is not kept: the room that it had is not the conversation's.
         frozen = msgspec.structs.replace(
-            asked, input_budget=record.limit + asked.overhead(), dialect=record.dialect, recall=self._recall(record)
+            asked,
+            input_budget=record.limit + asked.count_overhead(),
+            dialect=record.dialect,
+            recall=self._recall(record),
         )
-        return build_on(frozen, self.view)
+        return build_from_view(frozen, self.view)
 
     def _recall(self, record: BuildRecord) -> Recall:
         """Make the block again of what was recalled of the session itself; words that were erased since are marked."""
@@ -300,7 +303,7 @@ class _Fold:
             make_item(self._ref, entries.get(seq), Passage(seq, start, stop, 0.0), size=size)
             for seq, start, stop, size in record.passages
         ]
-        return Recall(block=Block.of(items, record.marker), searched=True)
+        return Recall(block=RecalledBlock.from_items(items, record.marker), searched=True)
 
     def _extend(self, seq: int) -> None:
         entries, end = self._past.entries, self._entry
@@ -315,9 +318,9 @@ def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: Depart
     fold = _Fold(request, past, ref)
     for call, record in past.calls:
         log.note(call, fold.sent(call, record))
-    live = stored_compaction(past.live, request.count, request.marker).mark if past.live else ""
+    live = load_compaction(past.live, request.count, request.marker).mark if past.live else ""
     fold.through(past.entries[-1].seq if past.entries else -1, live, request.marker)
-    return draft_on(request, fold.view)
+    return draft_from_view(request, fold.view)
 
 
 def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Looked:
@@ -357,7 +360,7 @@ def to_context(found: Looked) -> Context:
         hash=built.hash,
         decisions=built.decisions(),
         system=system,
-        provider_count=built.counted(found.provider).to_wire(),
+        provider_count=built.describe_count(found.provider).to_wire(),
         sent_hash=found.call.hash.hex() if found.call else None,
     )
 

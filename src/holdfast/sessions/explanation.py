@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.context.explain import CompactionSize
 from holdfast.context.presence import Departure, Excerpt, State
-from holdfast.context.recalled import moment
+from holdfast.context.recalled import format_time
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
 _SHOWN: Final = 100
@@ -107,7 +107,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _message_lines(one: MessageExplanation) -> Iterator[str]:
-    yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {moment(one.timestamp)}: {_STATES[one.state]}"
+    yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
     if one.text:
         yield f"  {_line(one.text)}"
     if one.redacted:
@@ -119,7 +119,7 @@ def _message_lines(one: MessageExplanation) -> Iterator[str]:
         yield f"  in block {excerpt.block}: {words}"
     if one.departure is not None:
         left = one.departure
-        yield f"  left in turn {left.turn_id}, {moment(left.timestamp)}: {left.reason}"
+        yield f"  left in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}"
     for remedy in one.remedies:
         yield f"  to have it back: {remedy.text}"
 

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.settings import ContextSettings, parse
-from holdfast.context.standing_facts import Fact, facts_of
-from holdfast.context.statements import Statement, statements_of
+from holdfast.context.standing_facts import Fact, collect_facts
+from holdfast.context.statements import Statement, find_statements
 from holdfast.domain.fact_choices import Choice, choices_of
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
@@ -77,7 +77,7 @@ class SessionFacts:
 async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
     """Return the statements that a view of the session knows; see `SessionFacts`."""
     found = await preview_context(engine, ref, Look(responder=responder, settings=settings, touch=False))
-    return await run_cpu(facts_of, found.built.window, long=True)
+    return await run_cpu(collect_facts, found.built.window, long=True)
 
 
 async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Choice, bool]) -> Statement:
@@ -103,7 +103,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
     if entry is None or entry.message.role != "user":
         raise FactNotFound(ref.id, fact_id)
     choices = choices_of(entry.metadata)
-    statements = await run_cpu(partial(statements_of, entry.message.text, seq, at=entry.timestamp, choices=choices))
+    statements = await run_cpu(partial(find_statements, entry.message.text, seq, at=entry.timestamp, choices=choices))
     statement = next((one for one in statements if one.place == place), None)
     if statement is None:
         raise FactNotFound(ref.id, fact_id)

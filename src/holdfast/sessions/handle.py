@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Responder
 from holdfast.artifacts import SessionArtifacts
-from holdfast.context.dialects import Dialect, checked
+from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.settings import parse
 from holdfast.domain.heard import HEARD, parse_heard
 from holdfast.domain.messages import Message
@@ -231,7 +231,12 @@ class SessionHandle(ExplainedSession):
             check_text(model, "model")
             responder = msgspec.structs.replace(responder, llm=msgspec.structs.replace(responder.llm, model=model))
         look = Look(
-            responder=responder, settings=settings, tools=tools, dialect=checked(dialect), at_turn=at_turn, touch=touch
+            responder=responder,
+            settings=settings,
+            tools=tools,
+            dialect=check_dialect(dialect),
+            at_turn=at_turn,
+            touch=touch,
         )
         return to_context(await preview_context(self._engine, self.ref, look))
 

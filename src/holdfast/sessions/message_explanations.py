@@ -11,7 +11,7 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
-from holdfast.context.presence import Departure, Presence, PromptContents, find_least_budget, first_beyond
+from holdfast.context.presence import Departure, Presence, PromptContents, find_first_beyond, find_least_budget
 from holdfast.context.strategies import NO_CONTENT
 from holdfast.domain.session import Entry, ModelCall, SessionRef
 from holdfast.engine.engine import Engine
@@ -180,7 +180,7 @@ def _explanation(
     contents = PromptContents(built, _find_recalled(found.record, ref))
     messages = []
     for entry in entries:
-        presence = contents.presence_of(entry)
+        presence = contents.find_presence(entry)
         remedies = _remedies(engine, responder, found, entry, presence, with_budget=with_budget)
         left = found.departures.get(entry.seq) if presence.state != "whole" else None
         messages.append(_message(entry, presence, left, remedies))
@@ -286,8 +286,8 @@ async def _with_departures(
     calls = _decode(recorded, key, wanted.turn)
     found: dict[int, Departure | None] = {}
     for one in open_:
-        left = first_beyond(calls, one.seq)
-        if len(recorded) == PAGE and left == first_beyond(calls[:1], one.seq):  # it left before what was read
+        left = find_first_beyond(calls, one.seq)
+        if len(recorded) == PAGE and left == find_first_beyond(calls[:1], one.seq):  # it left before what was read
             left = await _search_turns(engine, ref, key, one, left) if wanted.seq is not None else None
         found[one.seq] = left
     return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]
@@ -310,12 +310,12 @@ async def _search_turns(
     low = one.turn_id
     while known is not None and known.turn_id - low > 1:
         middle = (low + known.turn_id) // 2
-        earlier = first_beyond(await _calls_of(engine, ref, key, middle), one.seq)
+        earlier = find_first_beyond(await _calls_of(engine, ref, key, middle), one.seq)
         low, known = (middle, known) if earlier is None else (low, earlier)
     if known is None or not known.turn_id:
         return known
     before = await _calls_of(engine, ref, key, known.turn_id - 1)
-    return first_beyond([*before, *await _calls_of(engine, ref, key, known.turn_id)], one.seq) or known
+    return find_first_beyond([*before, *await _calls_of(engine, ref, key, known.turn_id)], one.seq) or known
 
 
 async def _calls_of(engine: Engine, ref: SessionRef, key: str, turn: int) -> list[tuple[ModelCall, BuildRecord]]:

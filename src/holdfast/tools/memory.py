@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.accounting import run_cpu
-from holdfast.context.escaping import as_line, envelope
+from holdfast.context.escaping import format_envelope, to_json_line
 from holdfast.context.recalled import RECALLERS
 from holdfast.domain.memory import Memory, MemorySource, MemoryType, Origin, origin_of
 from holdfast.domain.messages import SERVER_TOOL_PARTS, Part
@@ -294,7 +294,7 @@ async def _remember(context: ToolContext, memories: SessionMemories, given: dict
     if made.others and not memories.shared:
         room = call.most // 2 // len(made.others)
         result["similar"] = [_format_memory(other, memories, room) for other in made.others]
-    return as_line(result)
+    return to_json_line(result)
 
 
 async def _has_earlier_outside(call: Call, memories: SessionMemories, before: int) -> bool:
@@ -317,12 +317,12 @@ async def _recall(context: ToolContext, memories: SessionMemories, given: dict[s
     room = context.call.most - len(MEMORIES_OPENING) - len(CLOSING) - 2
     lines: list[str] = []
     for one in found.found:
-        line = as_line(_format_memory(one.memory, memories, room // len(found.found), score=round(one.score, 3)))
+        line = to_json_line(_format_memory(one.memory, memories, room // len(found.found), score=round(one.score, 3)))
         room -= len(line.encode()) + 1
         if room < 0:
             break
         lines.append(line)
-    return envelope(MEMORIES_OPENING, lines, CLOSING) if lines else "no memory answers that"
+    return format_envelope(MEMORIES_OPENING, lines, CLOSING) if lines else "no memory answers that"
 
 
 def _format_memory(memory: Memory, memories: SessionMemories, most: int, **more: Any) -> dict[str, Any]:

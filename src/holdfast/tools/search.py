@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from holdfast.context.escaping import as_line, envelope
+from holdfast.context.escaping import format_envelope, to_json_line
 from holdfast.context.recalled import RECALLERS
 from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
@@ -52,7 +52,7 @@ def format_hits(found: Sequence[FoundMessage], most: int) -> str:
     """Format hits for the model in at most `most` bytes of UTF-8: whole lines, long texts cut."""
     if not found:
         return NOTHING
-    room = most - len(envelope(OPENING, (), CLOSING).encode()) - 1
+    room = most - len(format_envelope(OPENING, (), CLOSING).encode()) - 1
     each = max(_LEAST, room if len(found) == 1 else room // _ITEM_SHARE)
     lines: list[str] = []
     for one in found:
@@ -61,14 +61,14 @@ def format_hits(found: Sequence[FoundMessage], most: int) -> str:
             break
         lines.append(line)
         room -= len(line.encode()) + 1
-    return envelope(OPENING, lines, CLOSING)
+    return format_envelope(OPENING, lines, CLOSING)
 
 
 def _format_hit(one: FoundMessage, most: int) -> str | None:
     """Format a hit in at most `most` bytes, or return None if that is impossible."""
     said: dict[str, Any] = {name: value for name, value in one._asdict().items() if value not in ("", None)}
     size = len(one.text)
-    while len(line := as_line(said)) > most or len(line.encode()) > most:
+    while len(line := to_json_line(said)) > most or len(line.encode()) > most:
         size = min(size // 2, most)
         if size < 1:
             return None

@@ -246,7 +246,7 @@ def address_model(
     plain = {name: value for name, value in body.items() if name not in REQUEST_FIELDS}
     if not llm.records:
         return plain
-    sources = built.sources()
+    sources = built.list_sources()
     messages = [
         message if entry is None else {**message, **_fields(entry, sent.role)}
         for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)

@@ -236,7 +236,7 @@ class OpenTurn:
         """Return how the last working set was built: strategy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
-        counted = built.counted(self._turn.provider_count).to_wire()
+        counted = built.describe_count(self._turn.provider_count).to_wire()
         return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
 
 

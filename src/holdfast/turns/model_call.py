@@ -164,7 +164,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
         through=built.through,
         view=turn.key,
         hash=bytes.fromhex(built.hash),
-        build=encode_record(built.record()),
+        build=encode_record(built.to_record()),
     )
 
 
@@ -467,7 +467,7 @@ class Refusals:
         current = built.window.current
         if (found := _NAMED.search(text)) is not None:
             places = await self._find_places(int(found[1]), None if found[2] is None else int(found[2]))
-            seqs = built.seqs()
+            seqs = built.list_seqs()
             named = {seq for at in places if at < len(seqs) and (seq := seqs[at]) is not None}
             if len(named) == 1:
                 (only,) = named
@@ -506,7 +506,7 @@ class Refusals:
         assert built is not None, "a prompt was refused"
         calls = await turn.engine.store.calls(turn.request.ref, limit=1)
         through = calls[0].through if calls else -1
-        left = {seq for seq in built.seqs() if seq is not None} - built.refused.keys() - {built.window.current}
+        left = {seq for seq in built.list_seqs() if seq is not None} - built.refused.keys() - {built.window.current}
         units = (*built.window.head, *built.window.units)
         new = [entry for unit in units for entry in unit.entries if entry.seq in left and entry.seq > through]
         odd = [entry for entry in new if _is_odd(entry)]

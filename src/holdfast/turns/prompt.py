@@ -16,9 +16,9 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Llm, Responder
 from holdfast.artifacts.content import text_in
-from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_on
+from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_from_view
 from holdfast.context.recalled import KNOWN_SHARE as SHARE
-from holdfast.context.recalled import Introduction, Recall, introduction_of
+from holdfast.context.recalled import Introduction, Recall, make_introduction
 from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import is_shared
@@ -98,7 +98,7 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
 async def _finish(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
     """Add to a prompt what it recalls of the session itself."""
     prepare_recall(turn.engine, session, drafted)
-    if not drafted.recalls:
+    if not drafted.needs_recall:
         return drafted.finish((), ())
     found = await recall_session(turn.engine, session, drafted)
     return drafted.finish(found.items, found.missed)
@@ -112,9 +112,9 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
         return None
     try:
         if view.is_heavy:
-            drafted = await run_cpu(lambda: draft_on(made, view.view, reduced=False))
+            drafted = await run_cpu(lambda: draft_from_view(made, view.view, reduced=False))
         else:
-            drafted = draft_on(made, view.view, reduced=False)
+            drafted = draft_from_view(made, view.view, reduced=False)
     except BudgetTooSmall:
         return None
     built = await _finish(turn, session, drafted)
@@ -420,4 +420,4 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
     room = min(budget, responder.llm.compute_budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories]
     marker = await engine.markers.of(session)
-    return introduction_of(memories, session.created_at, room, responder.llm.counter, marker=marker)
+    return make_introduction(memories, session.created_at, room, responder.llm.counter, marker=marker)

@@ -21,8 +21,8 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.build import Draft, WorkingSet
-from holdfast.context.recalled import Held, Recall, RecalledItem, RecalledKind, RecallSettings, moment
-from holdfast.context.units import units_of
+from holdfast.context.recalled import PromptContent, Recall, RecalledItem, RecalledKind, RecallSettings, format_time
+from holdfast.context.units import group_units
 from holdfast.context.window import Window
 from holdfast.domain.participants import is_shared as read_by_others
 from holdfast.domain.refusals import refusals_of
@@ -161,7 +161,7 @@ async def recall_session(
         drafted: the prompt, without what it recalls of the session.
         seconds: how long to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
     """
-    if not drafted.recalls:
+    if not drafted.needs_recall:
         return Recollection()
     if seconds is None:
         seconds = SESSION_RECALL_SECONDS
@@ -183,7 +183,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
     if (least := choose_threshold(query)) is None:
         return []
     passages = engine.passages.of(engine.store, ref, session.identity)
-    held = window.whole() | ({window.current} if window.current is not None else set())
+    held = window.list_whole_seqs() | ({window.current} if window.current is not None else set())
 
     async def search(boosts: Mapping[int, float]) -> list[Finding]:
         long = len(passages.table) > SESSION_RECALL_INLINE
@@ -201,11 +201,11 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
         if not (gone := wanted - entries.keys()):
             break
         passages.gone |= gone
-    sees = drafted.request.strategy.sees
+    sees = drafted.request.strategy.view_unit
     passage_shown = {
         seq: entry
         for seq, entry in entries.items()
-        if is_recallable(entry) and not refusals_of(entry.metadata) and sees(units_of([entry])[0]) is not None
+        if is_recallable(entry) and not refusals_of(entry.metadata) and sees(group_units([entry])[0]) is not None
     }
     return list(_make_items(ref, found, passage_shown, held, _Sent(window)))
 
@@ -301,7 +301,7 @@ class _Sent:
     """What a prompt says already in other forms: in compactions, and in messages that are cut."""
 
     def __init__(self, window: Window) -> None:
-        said = zip(window.messages(), window.seqs(), strict=True)
+        said = zip(window.messages(), window.list_seqs(), strict=True)
         texts = (message.text for message, seq in said if seq is None or (seq in window.cuts and seq != window.current))
         self._text = _fold_words("\n".join(texts))
 
@@ -324,7 +324,7 @@ def _make_items(
 
     def is_known(one: Passage) -> bool:
         entry = entries.get(one.seq)
-        return one.seq in held or (entry is not None and sent.has(words_of(entry)[one.start : one.stop]))
+        return one.seq in held or (entry is not None and sent.contains(words_of(entry)[one.start : one.stop]))
 
     for passage, whole, question, newer in found:
         if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
@@ -478,7 +478,7 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
         InvalidRequest: something that cannot be asked.
     """
     settings, built = _search_settings(turn), turn.working_set
-    sent = built.window.whole() if built else set()
+    sent = built.window.list_whole_seqs() if built else set()
     injected = {item.id: item for item in built.recalled.items} if built and built.recalled else {}
     whole = {id_ for id_, item in injected.items() if not item.cut and item.span is None}
     own = turn.request.ref.id
@@ -504,14 +504,16 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
         asked,
         leave_out=lambda session, seq: (session == own and seq in sent) or f"{session}#{seq}" in whole,
     )
-    held = Held(sent, [message.text for message in built.messages] if built else ())
+    held = PromptContent(sent, [message.text for message in built.messages] if built else ())
     new = [
         hit
         for hit in results.hits
         if (hit.id not in injected or hit.snippet not in injected[hit.id].text)
-        and not held.has(msgspec.structs.replace(_make_conversation_item(hit, own), text=hit.snippet.strip("… \n")))
+        and not held.contains(
+            msgspec.structs.replace(_make_conversation_item(hit, own), text=hit.snippet.strip("… \n"))
+        )
     ]
-    return [FoundMessage(hit.session_id, moment(hit.timestamp), _name_author(hit), hit.snippet) for hit in new]
+    return [FoundMessage(hit.session_id, format_time(hit.timestamp), _name_author(hit), hit.snippet) for hit in new]
 
 
 LEAST_SCORE: Final = 0.12

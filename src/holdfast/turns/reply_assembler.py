@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.agents import Responder
-from holdfast.context.units import distinct_id
+from holdfast.context.units import make_distinct_id
 from holdfast.domain.artifact import artifacts_to, check_name
 from holdfast.domain.heard import APART
 from holdfast.domain.messages import Message, ToolCall
@@ -280,7 +280,7 @@ class ReplyAssembler:
 def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
     """Return the calls with distinct ids: their results arrive in any order."""
     used: set[str] = set()
-    return tuple(msgspec.structs.replace(call, id=distinct_id(call.id, used)) for call in calls)
+    return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
 
 
 def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:

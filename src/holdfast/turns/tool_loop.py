@@ -143,7 +143,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
 
     def sees(entry: Entry) -> bool:
         perspective = turn.request.responder.perspective
-        return perspective is None or not perspective.apart(entry)
+        return perspective is None or not perspective.is_other_branch(entry)
 
     def saved(artifact: Artifact) -> None:
         turn.artifacts[artifact.name] = max(artifact.version, turn.artifacts.get(artifact.name, 0))

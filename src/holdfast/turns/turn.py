@@ -293,7 +293,7 @@ class Turn:
                 told["edited_at"] = self.plan.retire_from
         if self.working_set is not None:
             built = self.working_set
-            by_decision = built.kept()
+            by_decision = built.sum_decisions()
             told["working_set"] = {
                 "conversation_tokens": built.tokens,
                 "total_tokens": built.total_tokens,
@@ -304,7 +304,7 @@ class Turn:
                 "kept": by_decision,
             }
             told["overhead"] = built.overhead.to_wire(built.recalled_tokens)
-            if recalled := built.told_recalled():
+            if recalled := built.describe_recalled():
                 told["recalled"] = recalled
         if self.artifacts:
             told["artifacts"] = artifacts_to(self.artifacts)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from holdfast.context.units import Unit, units_of
+from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message, canonical
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
@@ -141,7 +141,7 @@ async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Messa
         stop = tail[0].seq if tail else None
         page = await turn.engine.store.entries(session.ref, stop=stop, limit=_PAGE, descending=True)
         tail = [*page[::-1], *tail]
-        units = units_of(tail)
+        units = group_units(tail)
         while units and _has_run_here(turn, units[-1]):
             units.pop()
             before = [entry for unit in units for entry in unit.entries][-len(incoming) :]
@@ -170,7 +170,7 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
     """Find the end of a reply that begins with tool calls. If it has none, the turn continues after its last message."""
     turn.answered, turn.closed = None, False
     behind = await turn.engine.store.entries(turn.request.ref, start=first.seq)
-    for at, unit in enumerate(units := units_of(behind)):
+    for at, unit in enumerate(units := group_units(behind)):
         head = unit.entries[0]
         if head.message.tool_calls:
             if not any(call.name in turn.client_tools for call in head.message.tool_calls):

@@ -22,7 +22,15 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import CLOSING, NATIVE_PARTS, THINKING, Thought, arguments_of, beside, thought_of
+from holdfast.context.dialects import (
+    CLOSING,
+    NATIVE_PARTS,
+    THINKING,
+    Thought,
+    parse_arguments,
+    parse_field_thoughts,
+    parse_thought,
+)
 from holdfast.context.recalled import is_recalled
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
@@ -250,7 +258,7 @@ def _convert_reply(message: Message) -> list[Block]:
     """Return an assistant's blocks: signed reasoning first, as the API requires, and calls last, as it returns them."""
     blocks = _get_native_blocks(message) if message.extra else []
     if not blocks:
-        blocks = [block for thought in beside(message) for block in _convert_thought(thought)]
+        blocks = [block for thought in parse_field_thoughts(message) for block in _convert_thought(thought)]
         blocks += _convert_content(message.content, user=False)
         blocks += [{"type": "text", "text": text} for text in _list_other_texts(message) if text.strip()]
     blocks = _drop_unpaired(blocks)
@@ -285,7 +293,7 @@ def _convert_native_block(block: Mapping[str, Any]) -> Iterator[Block]:
     if kind == "text":
         yield from _make_text_block(Part("text", str(rest.pop("text")), rest))
     elif kind in THINKING:
-        yield from _convert_thought(thought_of(Part(kind, extra=rest)))
+        yield from _convert_thought(parse_thought(Part(kind, extra=rest)))
     else:
         yield {"type": kind, **rest}
 
@@ -304,7 +312,7 @@ def _list_other_texts(message: Message) -> list[str]:
 
 
 def _convert_thought(thought: Thought) -> Iterator[Block]:
-    if not thought.signed_by("anthropic"):
+    if not thought.is_signed_by("anthropic"):
         if thought.text.strip():
             yield {"type": "text", "text": REASONING + thought.text}
     elif thought.sealed:
@@ -314,7 +322,7 @@ def _convert_thought(thought: Thought) -> Iterator[Block]:
 
 
 def _convert_call(call: ToolCall) -> Block:
-    name, arguments = to_tool_name(call.name), arguments_of(call.arguments)
+    name, arguments = to_tool_name(call.name), parse_arguments(call.arguments)
     block = {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
     return {**block, **_pick_fields(call.extra, "cache_control", "caller", "toolset_name")}
 
@@ -338,7 +346,7 @@ def _convert_part(part: Part, *, user: bool) -> Iterator[Block]:
     if part.text is not None:
         yield from _make_text_block(part)
     elif part.type in THINKING:
-        yield from _convert_thought(thought_of(part))
+        yield from _convert_thought(parse_thought(part))
     elif part.type in NATIVE_PARTS:
         yield {"type": part.type, **part.extra}
     elif user and (block := _convert_medium(part)):

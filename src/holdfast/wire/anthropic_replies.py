@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.dialects import THINKING, Thought, arguments_of, beside
+from holdfast.context.dialects import THINKING, Thought, parse_arguments, parse_field_thoughts
 from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
@@ -70,7 +70,7 @@ def make_blocks(message: Mapping[str, Any]) -> list[Block]:
     blocks = _get_native_blocks(message)
     if not blocks:
         blocks = [
-            *map(_convert_thought, beside(message_from({**message, "role": "assistant"}))),
+            *map(_convert_thought, parse_field_thoughts(message_from({**message, "role": "assistant"}))),
             *_convert_content(message),
         ]
     return [*blocks, *(_convert_call(call, at) for at, call in enumerate(message.get("tool_calls") or ()))]
@@ -116,16 +116,16 @@ def _convert_part(part: Any) -> Block | None:
 
 
 def _convert_thought(thought: Thought) -> Block:
-    if thought.sealed and thought.signed_by("anthropic"):
+    if thought.sealed and thought.is_signed_by("anthropic"):
         return {"type": "redacted_thinking", "data": thought.sealed}
-    signature = thought.signature if thought.signed_by("anthropic") else None
+    signature = thought.signature if thought.is_signed_by("anthropic") else None
     return {"type": "thinking", "thinking": thought.text, "signature": signature or ""}
 
 
 def _convert_call(call: Mapping[str, Any], at: int) -> Block:
     function = call.get("function") or call.get("custom") or {}
     arguments = function.get("arguments", function.get("input"))
-    given = arguments_of(arguments if isinstance(arguments, str) else "")
+    given = parse_arguments(arguments if isinstance(arguments, str) else "")
     return {
         **_make_tool_use(call, at),
         "name": str(function.get("name") or ""),

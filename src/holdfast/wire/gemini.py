@@ -2,7 +2,7 @@
 
 Follows the API reference ("Content", "Part", "FunctionCall", "FunctionResponse", "FunctionDeclaration") and the guides
 "Function calling" and "Thought signatures". As for Anthropic, the order of messages and all added text are decided by
-the dialect (`holdfast.context.dialects.adapted`).
+the dialect (`holdfast.context.dialects.adapt_messages`).
 
 Two turns of one role are merged into one, so that roles alternate. Function results are alone in their turn, because
 the API counts them there, and Gemini 3 ignores other parts next to them. Therefore a short model turn separates them
@@ -18,11 +18,11 @@ from holdfast.context.dialects import (
     RECEIVED,
     THINKING,
     Thought,
-    added,
-    arguments_of,
-    call_signature,
-    signature_of,
-    thoughts,
+    find_call_signature,
+    find_signature,
+    is_added,
+    parse_arguments,
+    parse_thoughts,
 )
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
@@ -56,7 +56,7 @@ def build_request(messages: Sequence[Message]) -> dict[str, Any]:
             continue
         _add_results(contents, calls, results)
         calls, results = message.tool_calls, []
-        if added(message) and message.content == RECEIVED and "functionResponse" not in contents[-1]["parts"][0]:
+        if is_added(message) and message.content == RECEIVED and "functionResponse" not in contents[-1]["parts"][0]:
             continue  # media of the results separate them already
         if message.role == "assistant":
             _add_parts(contents, "model", _convert_reply(message))
@@ -138,13 +138,13 @@ def _make_response(name: str, call_id: str, result: Message) -> Block:
 
 def _convert_reply(message: Message) -> list[Block]:
     """Return a model's parts: reasoning, text, media and calls, with their original signatures."""
-    found = thoughts(message)
+    found = parse_thoughts(message)
     parts = [part for thought in found for part in _convert_thought(thought)]
     content = _convert_content(message.content)
     for text in (message.extra.get("refusal"), _get_transcript(message)):
         if isinstance(text, str) and text.strip():
             content.append({"text": text})
-    if content and (signature := signature_of(message.extra)):
+    if content and (signature := find_signature(message.extra)):
         content[-1]["thoughtSignature"] = signature
     return [*parts, *content, *_convert_calls(message.tool_calls, found)]
 
@@ -157,19 +157,19 @@ def _get_transcript(message: Message) -> Any:
 
 def _convert_thought(thought: Thought) -> Iterator[Block]:
     if thought.text.strip():
-        signed = {"thoughtSignature": thought.signature} if thought.signed_by("gemini") and thought.signature else {}
+        signed = {"thoughtSignature": thought.signature} if thought.is_signed_by("gemini") and thought.signature else {}
         yield {"text": thought.text, "thought": True, **signed}
 
 
 def _convert_calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[Block]:
-    sealed = [thought for thought in found if thought.signed_by("gemini") and thought.sealed]
+    sealed = [thought for thought in found if thought.is_signed_by("gemini") and thought.sealed]
     signatures = {thought.call_id: thought.sealed for thought in sealed}
     parts = []
     for at, call in enumerate(calls):
-        signature = call_signature(call) or signatures.get(call.id)
+        signature = find_call_signature(call) or signatures.get(call.id)
         if at == 0 and signature is None:
             signature = sealed[0].sealed if sealed else SKIP_SIGNATURE
-        made = {"id": call.id, "name": to_function_name(call.name), "args": arguments_of(call.arguments)}
+        made = {"id": call.id, "name": to_function_name(call.name), "args": parse_arguments(call.arguments)}
         parts.append({"functionCall": made, **({"thoughtSignature": signature} if signature else {})})
     return parts
 
@@ -190,7 +190,7 @@ def _convert_part(part: Part, *, media: bool) -> Iterator[Block]:
         medium = read_medium(part) if media else None
         yield (_convert_medium(medium) if medium else None) or {"text": LEFT_OUT.format(type=part.type)}
     elif part.text.strip():
-        signature = signature_of(part.extra)
+        signature = find_signature(part.extra)
         yield {"text": part.text, **({"thoughtSignature": signature} if signature else {})}
 
 

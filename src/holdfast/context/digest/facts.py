@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.context.agent_view import is_hand_over
-from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, analysis_key
-from holdfast.context.digest.speech import is_idle, said_lines
-from holdfast.context.digest.texts import MAX_LEAVES, Fact, Line, is_source, numbered, text_facts
+from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, make_analysis_key
+from holdfast.context.digest.speech import is_idle, read_speech
+from holdfast.context.digest.texts import MAX_LEAVES, Fact, Line, deduplicate_facts, is_source, read_text_facts
 from holdfast.context.units import Unit
 from holdfast.context.values import (
     DIGITS,
@@ -33,13 +33,13 @@ from holdfast.context.values import (
     WORD,
     Number,
     clean,
-    cost_of,
-    decode,
-    label_of,
-    tells_error,
-    weight_of,
-    weight_under,
-    words_in,
+    decode_json,
+    estimate_tokens,
+    format_label,
+    has_error,
+    split_all_words,
+    weigh_keyed_value,
+    weigh_value,
 )
 from holdfast.domain.messages import ToolCall, encode_payload
 from holdfast.domain.session import TRANSFER
@@ -64,7 +64,7 @@ def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
         return [], {"input": arguments} if arguments else {}
     texts = {key: clean(value) for key, value in arguments.items() if isinstance(value, str)}
     texts = {key: text for key, text in texts.items() if 0 < len(text) <= FIRST_NAME}
-    naming = [key for key, text in texts.items() if _identifies(key, text)]
+    naming = [key for key, text in texts.items() if _is_identifying(key, text)]
     names: list[str] = []
     told: set[str] = set()
     free = HANDLE
@@ -78,31 +78,31 @@ def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
     return names, rest
 
 
-def _identifies(key: str, text: str) -> bool:
+def _is_identifying(key: str, text: str) -> bool:
     """Return True for what says which one: a path, or what is written like an identifier."""
-    return " " not in text and (weight_under(key, text) >= NUMBERED or bool(_FILE.search(text)))
+    return " " not in text and (weigh_keyed_value(key, text) >= NUMBERED or bool(_FILE.search(text)))
 
 
-def head_of(rest: dict[str, Any]) -> str:
+def shorten_first_text(rest: dict[str, Any]) -> str:
     """The head of the first text among `rest`: a handle that says nothing would name nothing."""
     first = next((value for value in rest.values() if isinstance(value, str)), "")
     text = clean(first[:MAX_TEXT])
     return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
 
 
-def asked_of(arguments: str) -> list[str]:
+def list_argument_names(arguments: str) -> list[str]:
     """The names of a call's arguments, nested ones too."""
-    return names_in(decode(arguments))
+    return collect_names(decode_json(arguments))
 
 
-def names_in(arguments: Any) -> list[str]:
+def collect_names(arguments: Any) -> list[str]:
     """The names of arguments, nested ones too: what tools of this session want to know."""
     found: dict[str, None] = {}
     todo = [arguments]
     while todo and len(found) < MAX_KEY:
         value = todo.pop()
         if isinstance(value, dict):
-            found.update(dict.fromkeys(map(label_of, islice(value, MAX_KEY))))
+            found.update(dict.fromkeys(map(format_label, islice(value, MAX_KEY))))
             todo += islice(value.values(), MAX_KEY)
         elif isinstance(value, list):
             todo += value[:4]
@@ -141,13 +141,13 @@ class Reading(NamedTuple):
     """Sentences of the user that say nothing once they are answered."""
 
 
-class _Kept(NamedTuple):
+class _CachedReading(NamedTuple):
     lines: bytes
     words: tuple[tuple[str, ...], ...]
     idle: frozenset[str]
 
 
-def lines_of(unit: Unit) -> list[Line]:
+def read_lines(unit: Unit) -> list[Line]:
     """Return what `unit` says, a line a source, in order."""
     return read_unit(unit).lines
 
@@ -158,65 +158,67 @@ def read_unit(unit: Unit) -> Reading:
         return Reading([], (), ())  # the one is no data, and a provider refused the other
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
     messages = (encode_payload(entry.message) for entry in unit.entries)
-    key = analysis_key(b"lines", str(unit.first).encode(), unit.by.encode(errors="replace"), handed_over, *messages)
-    kept: _Kept | None = ANALYSES.get(key)
+    key = make_analysis_key(
+        b"lines", str(unit.first).encode(), unit.by.encode(errors="replace"), handed_over, *messages
+    )
+    kept: _CachedReading | None = ANALYSES.get(key)
     if kept is not None:
         return Reading(_decoder.decode(kept.lines), kept.words, kept.idle)
-    lines = _read(unit)
-    words = tuple(() if line.kind in ("call", "user") else said_words(line) for line in lines)
+    lines = _read_lines(unit)
+    words = tuple(() if line.kind in ("call", "user") else list_words(line) for line in lines)
     said = (fact.value for line in lines if line.kind == "user" for fact in line.facts)
-    kept = _Kept(_encoder.encode(lines), words, frozenset(filter(is_idle, said)))
+    kept = _CachedReading(_encoder.encode(lines), words, frozenset(filter(is_idle, said)))
     strings = chain(*words, kept.idle)
     ANALYSES.put(key, kept, len(kept.lines) + sum(STRING_BYTES + len(string) for string in strings))
     return Reading(lines, words, kept.idle)
 
 
-def said_words(line: Line) -> tuple[str, ...]:
+def list_words(line: Line) -> tuple[str, ...]:
     """Return the words of a line, folded to one case, without the shortest."""
-    found = words_in([fact.value for fact in line.facts])
+    found = split_all_words([fact.value for fact in line.facts])
     return tuple(dict.fromkeys(folded for word in found if len(folded := word.casefold()) > 2))
 
 
-def _read(unit: Unit) -> list[Line]:
+def _read_lines(unit: Unit) -> list[Line]:
     first = unit.entries[0]
     if first.kind == "calls":
-        return said_lines(first.message, first.seq, unit.by) if is_hand_over(first) else _call_lines(unit)
+        return read_speech(first.message, first.seq, unit.by) if is_hand_over(first) else _read_calls(unit)
     if first.kind == "result":
-        read = _result_of(first.message.text)
-        facts = numbered(read.facts)
+        read = _read_result(first.message.text)
+        facts = deduplicate_facts(read.facts)
         return [Line("late result", f"late#{first.seq}", first.seq, "other", facts, lists=read.lists)] if facts else []
-    return said_lines(first.message, first.seq, unit.by)
+    return read_speech(first.message, first.seq, unit.by)
 
 
-def _call_lines(unit: Unit) -> list[Line]:
+def _read_calls(unit: Unit) -> list[Line]:
     first = unit.entries[0]
     results: dict[str, list[str]] = {}
     for entry in unit.entries[1:]:
         results.setdefault(str(entry.message.tool_call_id), []).append(entry.message.text)
-    lines = said_lines(first.message, first.seq, unit.by)
+    lines = read_speech(first.message, first.seq, unit.by)
     for call in first.message.tool_calls:
         answers = results.get(call.id) or [""]
         result = answers.pop(0)
         if not unit.by or call.name != TRANSFER:
-            lines.append(_call_line(call, result, first.seq, unit.by))
+            lines.append(_read_call(call, result, first.seq, unit.by))
     return lines
 
 
-def _call_line(call: ToolCall, result: str, seq: int, by: str) -> Line:
-    arguments = decode(call.arguments)
+def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
+    arguments = decode_json(call.arguments)
     names, rest = name_call(arguments)
     name = clean(call.name)[:64]
-    handle = f"{_whose(by)}{name}({', '.join(names) or head_of(rest)})"
-    given, told = _given(rest) if rest else _Leaves(), _result_of(result)
+    handle = f"{_format_owner(by)}{name}({', '.join(names) or shorten_first_text(rest)})"
+    given, told = _read_arguments(rest) if rest else _LeafCollector(), _read_result(result)
     above = given.rows
     if above:
-        _number_on(told, above)
+        _shift_rows(told, above)
     _bundle(given.facts, told.facts)
     if len(result) <= OUTCOME:
         for fact in told.facts:
             fact.weight += OUTCOME_MORE
             fact.firm = True
-    if len(result) <= FAILURE and tells_error(result):
+    if len(result) <= FAILURE and has_error(result):
         for fact in (*given.facts, *told.facts):
             if fact.firm or (fact.group and fact.group <= above and not fact.prose):
                 fact.weight *= TRIED
@@ -225,18 +227,18 @@ def _call_line(call: ToolCall, result: str, seq: int, by: str) -> Line:
         handle if not rest else f"{handle}#{_hash(call.arguments)}",
         seq,
         "call",
-        numbered((*given.facts, *told.facts)),
+        deduplicate_facts((*given.facts, *told.facts)),
         names,
-        names_in(arguments),
-        cost=2.0 + round(cost_of(handle), 1),
+        collect_names(arguments),
+        cost=2.0 + round(estimate_tokens(handle), 1),
         given=above,
         lists=given.lists + told.lists,
     )
-    line.counts = _lists_in(line)
+    line.counts = _count_lists(line)
     return line
 
 
-def _whose(by: str) -> str:
+def _format_owner(by: str) -> str:
     """Before what another agent's tool is called; a bracket would end the name of the tool."""
     return f"agent {by.replace('(', '')}'s " if by else ""
 
@@ -245,19 +247,19 @@ def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
-def _given(rest: dict[str, Any]) -> _Leaves:
+def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:
     """What a call was asked with beside its names: a group each, so that nobody takes it for the answer."""
-    found = _Leaves()
+    found = _LeafCollector()
     for key, value in rest.items():
         if isinstance(value, str) and is_source(value):
             continue
-        label = label_of(key)
-        found.walk(value, label, found.row(label if isinstance(value, dict) else ""), 0)
-    found.facts = _alike(found.facts)
+        label = format_label(key)
+        found.walk(value, label, found.add_row(label if isinstance(value, dict) else ""), 0)
+    found.facts = _promote_identifiers(found.facts)
     return found
 
 
-def _number_on(read: _Leaves, above: int) -> None:
+def _shift_rows(read: _LeafCollector, above: int) -> None:
     """Number the rows of an answer on from `above`: they are not those of the question."""
     for fact in read.facts:
         fact.group += above if fact.group else 0
@@ -283,7 +285,7 @@ def _bundle(given: list[Fact], told: list[Fact]) -> None:
             fact.bundle = number
 
 
-def _lists_in(line: Line) -> dict[str, int]:
+def _count_lists(line: Line) -> dict[str, int]:
     """How many values each key of the source itself has, where it has several."""
     keys = [fact.key for fact in line.facts if not fact.group and not fact.prose and fact.value not in line.names]
     if len(keys) == len(set(keys)):
@@ -294,20 +296,20 @@ def _lists_in(line: Line) -> dict[str, int]:
 # -- structured results ------------------------------------------------------
 
 
-def _result_of(text: str) -> _Leaves:
+def _read_result(text: str) -> _LeafCollector:
     """What a result says: the scalars of an object with the keys they stand under, or what a text says."""
-    read = _Leaves()
-    decoded = decode(text)
+    read = _LeafCollector()
+    decoded = decode_json(text)
     if isinstance(decoded, dict | list):
         read.walk(decoded, "", 0, 0)
-        read.facts = _alike(read.facts[:MAX_LEAVES])
+        read.facts = _promote_identifiers(read.facts[:MAX_LEAVES])
     else:
-        read.facts = list(islice(text_facts(text, said=False), MAX_LEAVES))
-    read.facts = _regular(read.facts, read.lists)
+        read.facts = list(islice(read_text_facts(text, said=False), MAX_LEAVES))
+    read.facts = _deduplicate_rows(read.facts, read.lists)
     return read
 
 
-def _alike(facts: list[Fact]) -> list[Fact]:
+def _promote_identifiers(facts: list[Fact]) -> list[Fact]:
     """With words as identifiers where as many others under their key are: of the codes in a list some have no digit."""
     forms: dict[tuple[str, int], list[Fact]] = {}
     for fact in facts:
@@ -321,13 +323,13 @@ def _alike(facts: list[Fact]) -> list[Fact]:
     return facts
 
 
-def _regular(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
+def _deduplicate_rows(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
     """Rows that are the same once; and what all rows of a list say once, of the source: of one row it would be misread."""
     rows: dict[int, list[Fact]] = {}
     for fact in facts:
         if fact.group:
             rows.setdefault(fact.group, []).append(fact)
-    if len(rows) < 2 or (len(rows) < CONSTANT and not _same(*rows.values())):
+    if len(rows) < 2 or (len(rows) < CONSTANT and not _is_same_row(*rows.values())):
         return facts
     seen: set[tuple[str, ...]] = set()
     again: set[int] = set()
@@ -335,7 +337,7 @@ def _regular(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
     several: Counter[str] = Counter()
     at = Line("", "", 0, "call", [], lists=lists)
     for group, row in rows.items():
-        name = at.list_of(group)
+        name = at.find_list_name(group)
         identity = (name, *(part for fact in row for part in (fact.key, fact.value)))
         if len(row) > 1 and identity in seen:
             again.add(group)
@@ -361,13 +363,13 @@ def _regular(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
     return kept[:first] + common + kept[first:]
 
 
-def _same(row: list[Fact], other: list[Fact]) -> bool:
+def _is_same_row(row: list[Fact], other: list[Fact]) -> bool:
     return len(row) == len(other) and all(
         a.value == b.value and a.key == b.key for a, b in zip(row, other, strict=True)
     )
 
 
-class _Leaves:
+class _LeafCollector:
     """A walk through what was decoded, into one list; it ends when that is long enough."""
 
     def __init__(self) -> None:
@@ -375,7 +377,7 @@ class _Leaves:
         self.rows = 0
         self.lists: list[tuple[int, str]] = []
 
-    def row(self, name: str) -> int:
+    def add_row(self, name: str) -> int:
         """The number of a new row, which stands in a list of that name."""
         self.rows += 1
         if (self.lists[-1][1] if self.lists else "") != name:
@@ -386,36 +388,36 @@ class _Leaves:
         if depth > MAX_DEPTH or len(self.facts) >= MAX_LEAVES:
             return
         if isinstance(value, dict):
-            self._object(value, key, group, depth)
+            self._walk_object(value, key, group, depth)
         elif isinstance(value, list):
             for item in value:
-                self.walk(item, key, self.row(key) if isinstance(item, dict | list) else group, depth + 1)
+                self.walk(item, key, self.add_row(key) if isinstance(item, dict | list) else group, depth + 1)
                 if len(self.facts) >= MAX_LEAVES:
                     break
         elif value is not None:
-            self._scalar(value, key, group)
+            self._add_scalar(value, key, group)
 
-    def _object(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
+    def _walk_object(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
         """An object's scalars before what is nested in it, whatever their order: they say what it is."""
         deeper = False
         for name, item in value.items():
             if isinstance(item, dict | list):
                 deeper = True
             elif item is not None and len(self.facts) < MAX_LEAVES:
-                self._scalar(item, label_of(name), group)
+                self._add_scalar(item, format_label(name), group)
         if deeper:
-            self._nested(value, key, group, depth)
+            self._walk_nested(value, key, group, depth)
 
-    def _nested(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
+    def _walk_nested(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
         nested = {name: item for name, item in value.items() if isinstance(item, dict)}
         shared = Counter(field for item in nested.values() for field in islice(item, MAX_LEAVES))
         for name, item in value.items():
-            label = label_of(name)
+            label = format_label(name)
             if isinstance(item, list):
                 self.walk(item, label, group, depth + 1)
-            elif isinstance(item, dict) and _names_row(name, len(nested)):
-                row = self.row(key)
-                self.facts.append(Fact("", label, row, KEYED * weight_of(label)))
+            elif isinstance(item, dict) and _is_row_name(name, len(nested)):
+                row = self.add_row(key)
+                self.facts.append(Fact("", label, row, KEYED * weigh_value(label)))
                 inner = {
                     field: inside for field, inside in item.items() if not (isinstance(inside, str) and inside in name)
                 }
@@ -429,7 +431,7 @@ class _Leaves:
             if len(self.facts) >= MAX_LEAVES:
                 break
 
-    def _scalar(self, value: Any, key: str, group: int) -> None:
+    def _add_scalar(self, value: Any, key: str, group: int) -> None:
         if isinstance(value, bool):
             self.facts.append(Fact(key, "true" if value else "false", group, 0.3))
             return
@@ -439,18 +441,18 @@ class _Leaves:
         if isinstance(value, Number):
             # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
             text = text[:MAX_VALUE]
-            weight = min(DIGITS, weight_of(text)) * (0.5 if len(text) < 4 else 1.0)
+            weight = min(DIGITS, weigh_value(text)) * (0.5 if len(text) < 4 else 1.0)
             self.facts.append(Fact(key, text, group, weight))
         elif len(text) <= MAX_VALUE and text.count(" ") < 6:
-            weight = weight_under(key, text) + (1.0 if tells_error(text) else 0.0)
+            weight = weigh_keyed_value(key, text) + (1.0 if has_error(text) else 0.0)
             self.facts.append(Fact(key, text, group, weight))
         else:
-            for fact in islice(text_facts(str(value), said=False), MAX_LEAVES):
+            for fact in islice(read_text_facts(str(value), said=False), MAX_LEAVES):
                 fact.key, fact.group = fact.key or key, group
-                if fact.weight >= PIECE or cost_of(fact.value) >= PIECE_COST:
+                if fact.weight >= PIECE or estimate_tokens(fact.value) >= PIECE_COST:
                     self.facts.append(fact)
 
 
-def _names_row(name: str, siblings: int) -> bool:
+def _is_row_name(name: str, siblings: int) -> bool:
     """Whether an object's key is a value of its own: an identifier, or one of many like objects."""
     return siblings > 8 or any(map(str.isdigit, name))

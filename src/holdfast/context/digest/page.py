@@ -15,9 +15,9 @@ import msgspec
 
 from holdfast.context.cut import Count, count_piece
 from holdfast.context.digest.texts import Fact, Line
-from holdfast.context.digest.weights import POWER, Row, Source, Weighed, share_of
+from holdfast.context.digest.weights import POWER, Row, Source, WeighedFacts, compute_people_share
 from holdfast.context.escaping import escape_inline
-from holdfast.context.values import COLONS, Words, weighed_words, words_of
+from holdfast.context.values import COLONS, Words, split_words, weigh_words
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
 """Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and the
@@ -40,7 +40,7 @@ VISIBLE = 0.3
 """What a value is worth that stands in a message which is still sent."""
 
 
-class Shown:
+class SentContext:
     """What is sent beside a digest: words that need no telling, and what is talked about now.
 
     Attributes:
@@ -60,18 +60,18 @@ class Shown:
 
     def add(self, seq: int, text: str, *, said: bool) -> None:
         """Take one message in."""
-        words = {word.casefold() for word in words_of(text)}
+        words = {word.casefold() for word in split_words(text)}
         self.words |= words
         if said:
             self.said.update(dict.fromkeys(words, seq))
 
 
-Chosen = tuple[Line, Fact]
+ChosenFact = tuple[Line, Fact]
 
 _Heap = list[tuple[float, int]]
 
 
-class Choice:
+class FactSelector:
     """One run: facts are taken one by one, each where it then promises most for its cost.
 
     Args:
@@ -85,16 +85,16 @@ class Choice:
         costs: what each beginning of it costs.
     """
 
-    def __init__(self, lines: list[Line], asked: Mapping[str, int], shown: Shown, *, room: float) -> None:
-        self.order: list[Chosen] = []
+    def __init__(self, lines: list[Line], asked: Mapping[str, int], shown: SentContext, *, room: float) -> None:
+        self.order: list[ChosenFact] = []
         self.costs: list[float] = []
-        self._known = Weighed(
+        self._known = WeighedFacts(
             lines, asked.keys() | shown.asked, shown.said, shown.parts, naming=shown.naming, room=room
         )
         self._shown = shown.words
         self._named = self._known.named
         self._least = USER_LEAST * min(1.0, SMALL_TEXT / max(1.0, room)) ** STEEP
-        self._share = share_of(lines)
+        self._share = compute_people_share(lines)
         self._told: dict[str, set[str | int]] = {}
         self._taken = [False] * len(self._known.facts)
         self._spent = self._users = 0.0
@@ -102,33 +102,33 @@ class Choice:
         self._user: _Heap = []
         self._rest: _Heap = []
         for number in range(len(self._known.facts)):
-            score = self._most(number)
+            score = self._compute_upper_score(number)
             self._scores.append(score)
             if self._known.bundles.get(number, (number,))[0] != number:
                 self._taken[number] = True  # comes with the first of its bundle
                 continue
-            self._heap(number).append((-score, number))
+            self._get_heap(number).append((-score, number))
         heapq.heapify(self._user)
         heapq.heapify(self._rest)
 
-    def reach(self, limit: float) -> None:
+    def select_up_to(self, limit: float) -> None:
         """Take facts until they cost `limit` tokens, or there are no more."""
-        while self._spent < limit and (best := self._next()) >= 0:
+        while self._spent < limit and (best := self._find_next()) >= 0:
             self._take(best)
 
-    def take(self, number: int) -> None:
+    def select_more(self, number: int) -> None:
         """Take so many more, if there are."""
         for _ in range(number):
-            if (best := self._next()) >= 0:
+            if (best := self._find_next()) >= 0:
                 self._take(best)
 
     # -- what comes next ----------------------------------------------------
 
-    def _heap(self, number: int) -> _Heap:
+    def _get_heap(self, number: int) -> _Heap:
         known = self._known
-        return self._user if known.sources[number].user and not _trivial(known.facts[number]) else self._rest
+        return self._user if known.sources[number].user and not _is_trivial(known.facts[number]) else self._rest
 
-    def _most(self, number: int) -> float:
+    def _compute_upper_score(self, number: int) -> float:
         """The most that the score of a fact can be, now that what it stands with is told or not."""
         known = self._known
         source, lead = known.sources[number], known.rows[number].lead
@@ -143,18 +143,18 @@ class Choice:
             cost += known.facts[lead].cost
         return float(worth / cost**POWER)
 
-    def _score(self, number: int) -> float:
+    def _compute_score(self, number: int) -> float:
         known = self._known
         fact, source, row = known.facts[number], known.sources[number], known.rows[number]
-        worth, cost = known.worths[number] * self._news(fact, source), fact.cost
+        worth, cost = known.worths[number] * self._compute_novelty(fact, source), fact.cost
         if not source.opened:
             cost += source.cost
             if source.outcome >= 0 and source.outcome != number:
-                worth += known.worths[source.outcome] * self._news(known.facts[source.outcome], source)
+                worth += known.worths[source.outcome] * self._compute_novelty(known.facts[source.outcome], source)
                 cost += known.facts[source.outcome].cost
         lead = row.lead
         if lead >= 0 and lead != number and not self._taken[lead]:
-            worth += known.worths[lead] * self._news(known.facts[lead], source)
+            worth += known.worths[lead] * self._compute_novelty(known.facts[lead], source)
             cost += known.facts[lead].cost
         unsaid = known.listed[number] or (known.lasts[number] < 0 and row.last < 0)
         if source.crowd and unsaid and not (fact.group and row.told):
@@ -165,7 +165,7 @@ class Choice:
             worth /= 1 + (source.said - SAID_FREE) / SAID_FREE
         return float(worth / cost**POWER)
 
-    def _news(self, fact: Fact, source: Source) -> float:
+    def _compute_novelty(self, fact: Fact, source: Source) -> float:
         """How much of what a fact says is not told yet, by weight."""
         told, shown, named = self._told, self._shown, self._named
         if not fact.prose:
@@ -179,7 +179,7 @@ class Choice:
         # Most that people name is looked up, and names the call that did.
         said = source.line.kind != "call"
         total = whole = 0.0
-        for word, weight in _words(fact):
+        for word, weight in _weigh_fact_words(fact):
             whole += weight
             tellers = told.get(word)
             if tellers is None:
@@ -190,19 +190,19 @@ class Choice:
         news = total / whole if whole else 1.0
         return FIRM if news < FIRM and fact.firm else news
 
-    def _next(self) -> int:
+    def _find_next(self) -> int:
         """The best fact, or the user's best while the user's words have less than their share; -1: there is no more."""
-        best = self._settled(self._rest)
+        best = self._find_settled(self._rest)
         if best < 0:
-            return self._settled(self._user)
+            return self._find_settled(self._user)
         least = self._scores[best] * (self._least if self._users <= self._share * self._spent else 1.0)
         # Scores only fall: one that is too low before it is worked out anew need not be.
         if self._user and -self._user[0][0] >= least:
-            user = self._settled(self._user)
+            user = self._find_settled(self._user)
             return user if user >= 0 and self._scores[user] >= least else best
         return best
 
-    def _settled(self, heap: _Heap) -> int:
+    def _find_settled(self, heap: _Heap) -> int:
         """The first of `heap` whose score still holds: scores fall when values are told elsewhere."""
         scores, taken = self._scores, self._taken
         while heap:
@@ -210,7 +210,7 @@ class Choice:
             if taken[number] or -score != scores[number]:
                 heapq.heappop(heap)
                 continue
-            now = self._score(number)
+            now = self._compute_score(number)
             if now >= -score - 1e-9:
                 return number
             scores[number] = now
@@ -235,7 +235,7 @@ class Choice:
         # Without the handle: lines of a user that follow each other share one.
         self._users += fact.cost if source.user else 0.0
         if source.line.kind == "call":
-            _crowd(source, row, fact)
+            _note_crowding(source, row, fact)
         else:
             source.said += 1
         again: Iterable[int] = row.numbers if lead == number else ()
@@ -246,29 +246,29 @@ class Choice:
             known.worths[number + 1] *= FOLLOWS
             again = (number + 1,)
         if not source.opened:
-            self._tell(source.names, source.marks)
+            self._mark_told(source.names, source.marks)
             source.opened = True
             again = range(source.start, source.end)
         for other in again:
             if not self._taken[other]:
-                self._scores[other] = self._most(other)
-                heapq.heappush(self._heap(other), (-self._scores[other], other))
+                self._scores[other] = self._compute_upper_score(other)
+                heapq.heappush(self._get_heap(other), (-self._scores[other], other))
 
     def _append(self, source: Source, fact: Fact) -> None:
         """Put a fact into the order."""
         self._spent += fact.cost
         self.order.append((source.line, fact))
         self.costs.append(self._spent)
-        self._tell([word for word, _ in _words(fact)], source.marks)
+        self._mark_told([word for word, _ in _weigh_fact_words(fact)], source.marks)
 
-    def _tell(self, words: Iterable[str], marks: set[str | int]) -> None:
+    def _mark_told(self, words: Iterable[str], marks: set[str | int]) -> None:
         told = self._told
         for word in words:
             tellers = told.get(word)
             told[word] = marks if tellers is None else tellers | marks
 
 
-def _crowd(source: Source, row: Row, fact: Fact) -> None:
+def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
     """Note that one more row, or one more value of a key, of a source is told."""
     if fact.group and row.told:
         return
@@ -277,13 +277,13 @@ def _crowd(source: Source, row: Row, fact: Fact) -> None:
     row.told = True
 
 
-def _trivial(fact: Fact) -> bool:
+def _is_trivial(fact: Fact) -> bool:
     """A sentence that is worth next to nothing, or has no value in it and is too short to be more than a "yes, thanks"."""
     return fact.weight < TRIFLE or (fact.weight < 0.8 and len(fact.value) < (20 if fact.value.isascii() else 6))
 
 
-def _words(fact: Fact) -> Words:
-    return weighed_words(fact.value) if fact.prose else ((fact.value.casefold(), 1.0),)
+def _weigh_fact_words(fact: Fact) -> Words:
+    return weigh_words(fact.value) if fact.prose else ((fact.value.casefold(), 1.0),)
 
 
 TRIES, NEARLY = 9, 0.02
@@ -304,11 +304,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     marker: str = ""
     """The session's, which no line holds; see `holdfast.context.escaping`."""
 
-    def size(self, count: Count) -> int:
+    def count_tokens(self, count: Count) -> int:
         """Tokens, nearly: where lines meet, a tokenizer may join what is counted apart."""
         return count.text(self.header) + count.text(self.closing)
 
-    def around(self, text: str) -> str:
+    def wrap(self, text: str) -> str:
         """Put it around the lines."""
         return f"{self.header}{text}{self.closing}"
 
@@ -323,7 +323,7 @@ class _Page:
         self._count = count
         self._texts: dict[tuple[int, int, int], str] = {}
 
-    def holding(self, chosen: Iterable[Chosen]) -> _Page:
+    def with_facts(self, chosen: Iterable[ChosenFact]) -> _Page:
         """A page of these facts that knows what has been counted."""
         page = _Page(self._count, self._marker)
         page._texts = self._texts
@@ -341,58 +341,58 @@ class _Page:
         self._lines[id(line)] = line
         self._facts.setdefault(id(line), []).append(fact)
 
-    def size(self) -> int:
+    def count_tokens(self) -> int:
         """Tokens, nearly: where lines meet, a tokenizer may join what is counted apart here."""
-        return sum(map(self._size, self._pieces()))
+        return sum(map(self._count_piece, self._iter_pieces()))
 
-    def more(self, line: Line, fact: Fact) -> int:
+    def count_added_tokens(self, line: Line, fact: Fact) -> int:
         """At most how many tokens one more fact takes."""
         facts = self._facts.get(id(line), [])
-        before = self._size(f"\n{self._line(line, facts)}") if facts else 0
-        return self._size(f"\n{self._line(line, [*facts, fact])}") - before
+        before = self._count_piece(f"\n{self._format_line(line, facts)}") if facts else 0
+        return self._count_piece(f"\n{self._format_line(line, [*facts, fact])}") - before
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """All of it."""
-        return "".join(self._pieces())
+        return "".join(self._iter_pieces())
 
-    def _size(self, piece: str) -> int:
+    def _count_piece(self, piece: str) -> int:
         return count_piece(self._count, piece)
 
-    def _pieces(self) -> Iterator[str]:
+    def _iter_pieces(self) -> Iterator[str]:
         """The lines in order of the log; what one side said in a row on one line."""
         before = ""
         for line in sorted(self._lines.values(), key=lambda line: (line.seq, line.kind == "other")):
-            text = self._line(line, self._facts[id(line)])
+            text = self._format_line(line, self._facts[id(line)])
             if line.kind != "call" and line.handle == before:
                 yield f" / {text.removeprefix(f'{line.handle}: ')}"
             else:
                 yield f"\n{text}" if before else text
             before = line.handle
 
-    def _line(self, line: Line, facts: list[Fact]) -> str:
+    def _format_line(self, line: Line, facts: list[Fact]) -> str:
         # Facts are chosen in one order, so their number and the last of them say which of a line's they are.
         key = (id(line), len(facts), id(facts[-1]))
         text = self._texts.get(key)
         if text is None:
-            text = self._texts[key] = _line_text(line, {id(fact) for fact in facts}, self._marker)
+            text = self._texts[key] = _format_line(line, {id(fact) for fact in facts}, self._marker)
         return text
 
 
-def longest(frame: Frame, choice: Choice, tokens: int, count: Count) -> str:
+def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: Count) -> str:
     """The text of the most facts, best first, that fits in `tokens` tokens with `frame`; empty where none does.
 
     How many that are is found by correcting the estimate of what they cost.
     """
-    room = tokens - frame.size(count)
+    room = tokens - frame.count_tokens(count)
     low, high, ratio, best = 0, 0, 1.0, _Page(count, frame.marker)
     for _ in range(TRIES):
-        choice.reach(room / ratio)
+        choice.select_up_to(room / ratio)
         at = max(bisect_right(choice.costs, room / ratio), low + 1)
-        at = _whole(choice.order, min(at, high - 1 if high else len(choice.order)))
+        at = _avoid_split_bundle(choice.order, min(at, high - 1 if high else len(choice.order)))
         if at <= low:
             break
-        page = best.holding(choice.order[:at])
-        size = page.size()
+        page = best.with_facts(choice.order[:at])
+        size = page.count_tokens()
         ratio = max(0.2, size / choice.costs[at - 1])
         if size > room:
             high = at
@@ -400,11 +400,11 @@ def longest(frame: Frame, choice: Choice, tokens: int, count: Count) -> str:
         low, best = at, page
         if room - size <= room * NEARLY:
             break
-    choice.take(low + SMALLER - len(choice.order))
-    return _fitting(frame, best, _filled(best, choice, low, room), tokens, count)
+    choice.select_more(low + SMALLER - len(choice.order))
+    return _trim_to_fit(frame, best, _fill_up(best, choice, low, room), tokens, count)
 
 
-def _whole(order: list[Chosen], at: int) -> int:
+def _avoid_split_bundle(order: list[ChosenFact], at: int) -> int:
     """Return the length of the longest beginning of at most `at` facts that ends with no part of a bundle."""
     while 0 < at < len(order) and order[at][1].bundle:
         (line, fact), (before, other) = order[at], order[at - 1]
@@ -414,15 +414,15 @@ def _whole(order: list[Chosen], at: int) -> int:
     return at
 
 
-def _filled(page: _Page, choice: Choice, at: int, room: int) -> list[Chosen]:
+def _fill_up(page: _Page, choice: FactSelector, at: int, room: int) -> list[ChosenFact]:
     """The first `at` facts, and of the next ones those that still fit."""
-    told, free = choice.order[:at], room - page.size()
+    told, free = choice.order[:at], room - page.count_tokens()
     headless, without_outcome = set[tuple[int, int]](), set[int]()
     for line, fact in choice.order[at : at + SMALLER]:
         row = (id(line), fact.group)
         if row in headless or id(line) in without_outcome or fact.bundle:
             continue
-        if (more := page.more(line, fact)) <= free:
+        if (more := page.count_added_tokens(line, fact)) <= free:
             free -= more
             page.add(line, fact)
             told.append((line, fact))
@@ -435,59 +435,59 @@ def _filled(page: _Page, choice: Choice, at: int, room: int) -> list[Chosen]:
     return told
 
 
-def _fitting(frame: Frame, page: _Page, told: list[Chosen], tokens: int, count: Count) -> str:
+def _trim_to_fit(frame: Frame, page: _Page, told: list[ChosenFact], tokens: int, count: Count) -> str:
     """The text of a page that holds `told`, without the last of it while the whole is longer than its lines were."""
     while told:
-        text = frame.around(page.text())
+        text = frame.wrap(page.to_text())
         if count.text(text) <= tokens:
             return text
         (line, last), told = told[-1], told[:-1]
         if last.bundle:
             told = [one for one in told if one[0] is not line or one[1].bundle != last.bundle]
-        page = page.holding(told)
+        page = page.with_facts(told)
     return ""
 
 
-def _line_text(line: Line, chosen: set[int], marker: str) -> str:
+def _format_line(line: Line, chosen: set[int], marker: str) -> str:
     """A line with everything in it inert but its own label."""
     if line.kind != "call":
-        label, *parts = _sentences(line, chosen).split(_JOINT)
+        label, *parts = _format_sentences(line, chosen).split(_JOINT)
         told = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
         return f"{line.handle}: {escape_inline(label, marker)}{''.join(told)}"
-    return escape_inline(_call_text(line, chosen), marker)
+    return escape_inline(_format_call(line, chosen), marker)
 
 
-def _call_text(line: Line, chosen: set[int]) -> str:
+def _format_call(line: Line, chosen: set[int]) -> str:
     groups: dict[int, list[Fact]] = {}
     for fact in line.facts:
         if id(fact) in chosen:
             groups.setdefault(fact.group, []).append(fact)
     if not line.given:
-        return f"{line.handle}: {_groups_text(line, groups)}"
+        return f"{line.handle}: {_format_groups(line, groups)}"
     given = {group: facts for group, facts in groups.items() if 0 < group <= line.given}
     told = {group: facts for group, facts in groups.items() if group not in given}
-    return _asked_text(line, given) + (f": {_groups_text(line, told)}" if told else "")
+    return _format_arguments(line, given) + (f": {_format_groups(line, told)}" if told else "")
 
 
-def _asked_text(line: Line, given: dict[int, list[Fact]]) -> str:
+def _format_arguments(line: Line, given: dict[int, list[Fact]]) -> str:
     """The handle with what else was asked with in it: what stands behind the handle is the answer."""
     if not given:
         return line.handle
     # Without names the handle has the head of a long argument, which is told in full now.
     head = f"{line.handle[:-1]}; " if line.names else f"{line.handle.partition('(')[0]}("
-    return f"{head}{_groups_text(line, given)})"
+    return f"{head}{_format_groups(line, given)})"
 
 
-def _groups_text(line: Line, groups: dict[int, list[Fact]]) -> str:
+def _format_groups(line: Line, groups: dict[int, list[Fact]]) -> str:
     labelled: set[str] = set()
     before: list[str] = []
     within = ""
     objects = []
     for group, facts in groups.items():
         keys = [fact.key for fact in facts]
-        text = _group_text(facts, labelled, line.counts if not group else {}, plain=keys == before)
-        name = line.list_of(group) if line.lists else ""
-        if name and name != within and (within or not any(_says(key, name) for key in keys)):
+        text = _format_group(facts, labelled, line.counts if not group else {}, plain=keys == before)
+        name = line.find_list_name(group) if line.lists else ""
+        if name and name != within and (within or not any(_is_named_after(key, name) for key in keys)):
             text = f"{name}: {text}"
             within = name
         objects.append(text)
@@ -495,7 +495,7 @@ def _groups_text(line: Line, groups: dict[int, list[Fact]]) -> str:
     return "; ".join(objects)
 
 
-def _sentences(line: Line, chosen: set[int]) -> str:
+def _format_sentences(line: Line, chosen: set[int]) -> str:
     """What was said, with a mark where something is left out."""
     text, gap, heading = "", False, ""
     for fact in line.facts:
@@ -510,12 +510,12 @@ def _sentences(line: Line, chosen: set[int]) -> str:
     return text
 
 
-def _says(key: str, name: str) -> bool:
+def _is_named_after(key: str, name: str) -> bool:
     """Whether a key says what list it stands in, as the number of a flight does in flights."""
     return len(name) > 1 and key.startswith(name[:-1])
 
 
-def _group_text(facts: list[Fact], labelled: set[str], counts: Mapping[str, int], *, plain: bool) -> str:
+def _format_group(facts: list[Fact], labelled: set[str], counts: Mapping[str, int], *, plain: bool) -> str:
     """One object's facts. A key stands where its value first does, and again where the value's form says nothing."""
     words: list[str] = []
     last, prose = "", False

@@ -13,17 +13,17 @@ from operator import itemgetter
 import msgspec
 
 from holdfast.context.cut import Count
-from holdfast.context.digest.facts import TRIED, asked_of, read_unit, said_words
-from holdfast.context.digest.page import ANSWER, Choice, Frame, Shown, longest
+from holdfast.context.digest.facts import TRIED, list_argument_names, list_words, read_unit
+from holdfast.context.digest.page import ANSWER, FactSelector, Frame, SentContext, write_longest
 from holdfast.context.digest.speech import LONGER, USUAL
-from holdfast.context.digest.texts import Fact, Line, priced
-from holdfast.context.digest.weights import likeliest
-from holdfast.context.escaping import END, tag
-from holdfast.context.standing_facts import texts_stated
-from holdfast.context.truncation import all_of
-from holdfast.context.units import Unit, spoken
-from holdfast.context.values import IDENTIFIER, QUESTION, cost_of, pieces_of, tells_error, weight_under
-from holdfast.context.window import NO_POOL, Block, Compaction, LaterBlock, Window
+from holdfast.context.digest.texts import Fact, Line, update_cost
+from holdfast.context.digest.weights import select_likeliest
+from holdfast.context.escaping import END, format_tag
+from holdfast.context.standing_facts import map_stated_texts
+from holdfast.context.truncation import list_units
+from holdfast.context.units import Unit, list_messages
+from holdfast.context.values import IDENTIFIER, QUESTION, estimate_tokens, has_error, split_pieces, weigh_keyed_value
+from holdfast.context.window import NO_POOL, Block, Compaction, DeferredBlock, Window
 from holdfast.domain.messages import Message
 
 POOL_FACTOR = 1.25
@@ -84,28 +84,35 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Pool)
 
 
-def opened(saved: bytes) -> Pool:
+def decode_pool(saved: bytes) -> Pool:
     """Return the pool as it was saved, to be folded into and rendered."""
     return _decoder.decode(saved)
 
 
-def encoded(pool: Pool) -> bytes:
+def encode_pool(pool: Pool) -> bytes:
     """Return the bytes to save."""
     return _encoder.encode(pool)
 
 
 def fold(saved: bytes, units: Sequence[Unit], *, room: int) -> bytes:
     """Return the pool with what `units` say added, and cut back to `POOL_FACTOR * room` tokens."""
-    pool = opened(saved)
+    pool = decode_pool(saved)
     fold_in(pool, units, room=room)
-    return encoded(pool)
+    return encode_pool(pool)
 
 
 def render(
-    saved: bytes, tokens: int, *, first: int, last: int, count: Count, shown: Shown | None = None, marker: str = ""
+    saved: bytes,
+    tokens: int,
+    *,
+    first: int,
+    last: int,
+    count: Count,
+    shown: SentContext | None = None,
+    marker: str = "",
 ) -> str:
     """Return the best of the pool in at most `tokens` tokens; empty when not even one fact fits."""
-    return rendered(opened(saved), tokens, first=first, last=last, count=count, shown=shown, marker=marker)
+    return render_pool(decode_pool(saved), tokens, first=first, last=last, count=count, shown=shown, marker=marker)
 
 
 def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
@@ -139,20 +146,20 @@ class PoolState:
         """The newest pool before it that is known."""
         return self._base or self
 
-    def after(self, units: Sequence[Unit], *, room: int) -> PoolState:
+    def with_step(self, units: Sequence[Unit], *, room: int) -> PoolState:
         """Return the pool after a step in which `units` left; see `fold`."""
         after = PoolState(None, self, (units, room))
         if len(after.pending) >= STEPS_TOGETHER:
-            after.saved()
+            after.save()
         return after
 
-    def saved(self) -> bytes:
+    def save(self) -> bytes:
         """Return the bytes to save."""
         if self._saved is None:
-            folder = PoolFolder(opened(self.base.saved()))
+            folder = PoolFolder(decode_pool(self.base.save()))
             for units, room in self._pending:
                 folder.fold(units, room=room)
-            self._saved = encoded(folder.pool)
+            self._saved = encode_pool(folder.pool)
             self._pending, self._base = (), None
         return self._saved
 
@@ -177,46 +184,46 @@ class PoolFolder:
                     _conclude(line, self._lines.values())
                 if line.kind != "user":
                     self._add(line, words)
-                elif not _answers(line, self._lines.get(f"assistant said#{line.seq - 1}")):
+                elif not _attach_answer(line, self._lines.get(f"assistant said#{line.seq - 1}")):
                     line.facts = [fact for fact in line.facts if fact.value not in read.idle]
-                    self._add(line, said_words(line))
+                    self._add(line, list_words(line))
             pool.after_calls = calls
         for line in [line for line in self._lines.values() if not line.facts and line.kind != "call"]:
             del self._lines[line.key]
         kept = [*self._lines.values()]
-        pool.lines = _trimmed(kept, max(POOL_LEAST, room * POOL_FACTOR), pool.asked)
+        pool.lines = _trim(kept, max(POOL_LEAST, room * POOL_FACTOR), pool.asked)
         if pool.lines is not kept:
             self._lines = {line.key: line for line in pool.lines}
             self._index = _Index(self._lines)
-        pool.said, pool.asked = _recent(pool.said), dict(list(pool.asked.items())[-SAID:])
+        pool.said, pool.asked = _keep_recent(pool.said), dict(list(pool.asked.items())[-SAID:])
 
     def _add(self, line: Line, words: Iterable[str]) -> None:
         lines, index = self._lines, self._index
-        _note(self.pool, line, words, index)
+        _note_mentions(self.pool, line, words, index)
         known = lines.pop(line.key, None)
         if known is not None:
             _take_over(known, line)
             index.remove(known)
         else:
-            index.mark(line)
-            _resolve(index.about(line), line)
+            index.mark_repeats(line)
+            _resolve(index.list_lines_about(line), line)
             _supersede(index, line)
             _update(index, line)
         lines[line.key] = line
         index.add(line)
 
 
-def rendered(
-    pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: Shown | None = None, marker: str = ""
+def render_pool(
+    pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: SentContext | None = None, marker: str = ""
 ) -> str:
     """The best of an opened pool in at most `tokens` tokens; empty when not even one fact fits."""
     first = min(first, pool.first) if pool.first >= 0 else first
-    header = HEADER.format(first=first, last=last, tag=tag(marker))
+    header = HEADER.format(first=first, last=last, tag=format_tag(marker))
     frame = Frame(f"{header}\n", f"\n{END}", marker)
-    room = tokens - frame.size(count)
+    room = tokens - frame.count_tokens(count)
     if room < 8 or not pool.lines:
         return ""
-    return longest(frame, Choice(pool.lines, pool.asked, shown or Shown(), room=room), tokens, count)
+    return write_longest(frame, FactSelector(pool.lines, pool.asked, shown or SentContext(), room=room), tokens, count)
 
 
 def _conclude(line: Line, before: Iterable[Line]) -> None:
@@ -263,7 +270,7 @@ class _Index:
             else:
                 self._lines.pop(name.casefold(), None)
 
-    def keep(self, line: Line, facts: list[Fact]) -> None:
+    def keep_only(self, line: Line, facts: list[Fact]) -> None:
         """Leave a line no more than these of its facts."""
         stay = set(map(id, facts))
         self._forget([fact for fact in line.facts if id(fact) not in stay])
@@ -277,7 +284,7 @@ class _Index:
                 else:
                     del self._facts[word]
 
-    def mention(self, words: Iterable[str], seq: int) -> None:
+    def note_mentions(self, words: Iterable[str], seq: int) -> None:
         facts, lines = self._facts, self._lines
         for word in words:
             for fact, _ in facts.get(word, ())[-HOLDERS:]:
@@ -286,12 +293,12 @@ class _Index:
             for line in lines.get(word, ()):
                 line.last = seq
 
-    def mark(self, line: Line) -> None:
+    def mark_repeats(self, line: Line) -> None:
         """Note which of its facts an earlier source told already."""
         for fact in line.facts:
             fact.again = not fact.prose and fact.value.casefold() in self._facts
 
-    def objects(self, name: Fact) -> Iterator[tuple[Line, list[Fact]]]:
+    def iter_objects(self, name: Fact) -> Iterator[tuple[Line, list[Fact]]]:
         """The newest objects in earlier answers that begin with the same value of the same key."""
         for fact, line in self._facts.get(name.value.casefold(), [])[-HOLDERS:]:
             if fact.key == name.key and fact.value == name.value and not 0 < fact.group <= line.given:
@@ -299,12 +306,12 @@ class _Index:
                 if row and row[0] is fact:
                     yield line, row
 
-    def about(self, line: Line) -> list[Line]:
+    def list_lines_about(self, line: Line) -> list[Line]:
         """Earlier calls about the same thing: those that share the first argument."""
         return self._lines.get(line.names[0].casefold(), []) if line.names else []
 
 
-def _answers(reply: Line, asked: Line | None) -> bool:
+def _attach_answer(reply: Line, asked: Line | None) -> bool:
     """Put a bare "yes" behind the question that it answers, with what follows it; return True if the reply is no more than that.
 
     Without each other neither says anything. The question may have left long before: what the user said last stays. What
@@ -313,9 +320,9 @@ def _answers(reply: Line, asked: Line | None) -> bool:
     if asked is None or not asked.facts:
         return False
     question = next((fact for fact in reversed(asked.facts) if fact.value.endswith(QUESTION)), None)
-    whole = _bare(" ".join(map(_text_of, reply.facts)))
-    text, taken = _beginning(reply)
-    if not whole and (question is None or taken < 2 or not _bare(_text_of(reply.facts[0]))):
+    whole = _is_bare(" ".join(map(_format_fact, reply.facts)))
+    text, taken = _take_beginning(reply)
+    if not whole and (question is None or taken < 2 or not _is_bare(_format_fact(reply.facts[0]))):
         return False
     said, reply.facts = reply.facts[:taken], reply.facts[taken:]
     question = question or asked.facts[-1]
@@ -328,48 +335,48 @@ def _answers(reply: Line, asked: Line | None) -> bool:
         before = asked.facts.pop(at - 1)
         question.value = f"{before.value} {question.value}"
         question.weight = max(question.weight, before.weight)
-    priced(question)
+    update_cost(question)
     question.value += ANSWER.format(handle=reply.handle, text=text)
     best = max(fact.weight for fact in said) if not whole else 0.0
     question.weight = round(ANSWERED * max(question.weight, best), 2)
     question.firm = True
     # Apart, for the arrow between them is no script without spaces.
-    question.cost = round(question.cost + cost_of(text) + ARROW_COST, 1)
+    question.cost = round(question.cost + estimate_tokens(text) + ARROW_COST, 1)
     return not reply.facts
 
 
-def _beginning(reply: Line) -> tuple[str, int]:
+def _take_beginning(reply: Line) -> tuple[str, int]:
     """Return the first sentences of a reply, as many as an answer may have, and their number."""
     text, taken = "", 0
     for fact in reply.facts:
-        longer = f"{text} {_text_of(fact)}".strip()
+        longer = f"{text} {_format_fact(fact)}".strip()
         if len(longer) > LONGEST_ANSWER:
             break
         text, taken = longer, taken + 1
     return text, taken
 
 
-def _text_of(fact: Fact) -> str:
+def _format_fact(fact: Fact) -> str:
     return f"{fact.key}: {fact.value}" if fact.key else fact.value
 
 
-def _bare(text: str) -> bool:
+def _is_bare(text: str) -> bool:
     """Whether an answer says nothing without its question."""
     bare = len(text) <= BARE and text.count(" ") <= 3 and not any(map(str.isdigit, text))
     return bare and not text.endswith(QUESTION)
 
 
-def _note(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
+def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
     """What is said or asked is what agents come back for; that two tools answer alike says nothing."""
     said = pool.said
     for key in line.asked:
         pool.asked[key] = pool.asked.get(key, 0) + 1
     if line.kind != "call":
-        index.mention(words, line.seq)
+        index.note_mentions(words, line.seq)
         said.update(dict.fromkeys(words, line.seq))
         return
     names = {name.casefold(): line.seq for name in line.names}
-    index.mention(names, line.seq)
+    index.note_mentions(names, line.seq)
     for fact in line.facts:
         if not fact.prose and (seq := said.get(fact.value.casefold())) is not None:
             fact.used += 1
@@ -378,15 +385,15 @@ def _note(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
     said.update(names)
 
 
-def _recent(said: dict[str, int]) -> dict[str, int]:
+def _keep_recent(said: dict[str, int]) -> dict[str, int]:
     """What was said last."""
     return said if len(said) <= SAID else dict(sorted(said.items(), key=itemgetter(1))[-SAID:])
 
 
 def _take_over(old: Line, new: Line) -> None:
     """The newest value of each key, and that it changed, where a key has one value on both sides."""
-    before = _single(old)
-    for key, fact in _single(new).items():
+    before = _find_single_facts(old)
+    for key, fact in _find_single_facts(new).items():
         earlier = before.get(key)
         if earlier is not None and earlier.value != fact.value:
             fact.was = earlier.value
@@ -401,51 +408,57 @@ def _take_over(old: Line, new: Line) -> None:
 
 def _resolve(older: list[Line], new: Line) -> None:
     """Say of an error that a call of the same tool about the same thing went well later: it needs no second try."""
-    if new.kind != "call" or _errors_of(new):
+    if new.kind != "call" or _find_errors(new):
         return
     resolved = False
     for old in older:
-        failed = _errors_of(old)
-        if not failed or _tool_of(old) != _tool_of(new) or failed[0].value.endswith((RESOLVED, RESOLVED_OTHERWISE)):
+        failed = _find_errors(old)
+        if (
+            not failed
+            or _identify_tool(old) != _identify_tool(new)
+            or failed[0].value.endswith((RESOLVED, RESOLVED_OTHERWISE))
+        ):
             continue
         same = old.handle == new.handle
-        if not same and not tells_error(_text_of(failed[0])[:REFUSAL]):
+        if not same and not has_error(_format_fact(failed[0])[:REFUSAL]):
             continue
         resolved = True
         for fact in old.facts:
             fact.weight = round(fact.weight / TRIED, 2)
         failed[0].value += RESOLVED if same else RESOLVED_OTHERWISE
-        priced(failed[0])
+        update_cost(failed[0])
     for fact in new.facts if resolved else ():
         if 0 < fact.group <= new.given or fact.firm:
             fact.weight = round(fact.weight * TRIED, 2)
 
 
-def _errors_of(line: Line) -> list[Fact]:
+def _find_errors(line: Line) -> list[Fact]:
     """Return what the answer of a call says went wrong; what was asked with may speak of errors, too."""
     return [
         fact
         for fact in line.facts
-        if fact.firm and not 0 < fact.group <= line.given and tells_error(f"{fact.key} {fact.value}")
+        if fact.firm and not 0 < fact.group <= line.given and has_error(f"{fact.key} {fact.value}")
     ]
 
 
-def _tool_of(line: Line) -> tuple[str, str]:
+def _identify_tool(line: Line) -> tuple[str, str]:
     """Return the tool that was called, and the first name it was called with."""
     return line.handle.partition("(")[0], line.names[0] if line.names else ""
 
 
 def _supersede(index: _Index, new: Line) -> None:
     """Where a newer call tells the same object again, the older one keeps what only it tells."""
-    after = _single(new)
-    for old in index.about(new):
-        before = _single(old)
+    after = _find_single_facts(new)
+    for old in index.list_lines_about(new):
+        before = _find_single_facts(old)
         shared = before.keys() & after.keys()
-        if len(shared) < 3 or len(shared) * 2 < len(before) or _another(before, after):
+        if len(shared) < 3 or len(shared) * 2 < len(before) or _is_another_object(before, after):
             continue
         _take_over(old, new)
         told = {(fact.key, fact.value) for fact in new.facts}
-        index.keep(old, [fact for fact in old.facts if fact.key not in shared and (fact.key, fact.value) not in told])
+        index.keep_only(
+            old, [fact for fact in old.facts if fact.key not in shared and (fact.key, fact.value) not in told]
+        )
 
 
 def _update(index: _Index, new: Line) -> None:
@@ -453,12 +466,12 @@ def _update(index: _Index, new: Line) -> None:
     if new.kind != "call":
         return
     name = next(
-        (fact for fact in new.facts if not fact.group and weight_under(fact.key, fact.value) >= IDENTIFIER), None
+        (fact for fact in new.facts if not fact.group and weigh_keyed_value(fact.key, fact.value) >= IDENTIFIER), None
     )
     if name is None:
         return
-    for line, row in index.objects(name):
-        after = _single(new)
+    for line, row in index.iter_objects(name):
+        after = _find_single_facts(new)
         before = Counter(fact.key for fact in row)
         if after.get(name.key) is not name or 2 * len(before.keys() & after.keys()) <= len(after):
             continue
@@ -469,17 +482,17 @@ def _update(index: _Index, new: Line) -> None:
                 now.was = fact.value
                 now.weight += CHANGED
         gone = set(map(id, past))
-        index.keep(line, [fact for fact in line.facts if id(fact) not in gone])
+        index.keep_only(line, [fact for fact in line.facts if id(fact) not in gone])
 
 
-def _another(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> bool:
+def _is_another_object(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> bool:
     """Whether two answers tell of two objects: what they say first that is an identifier differs, as that of a new one does."""
     shared = (fact for key, fact in after.items() if key in before)
-    name = next((fact for fact in shared if weight_under(fact.key, fact.value) >= IDENTIFIER), None)
+    name = next((fact for fact in shared if weigh_keyed_value(fact.key, fact.value) >= IDENTIFIER), None)
     return name is not None and before[name.key].value != name.value
 
 
-def _single(line: Line) -> dict[str, Fact]:
+def _find_single_facts(line: Line) -> dict[str, Fact]:
     """The facts of a source whose key stands there once."""
     found: dict[str, Fact | None] = {}
     for fact in line.facts:
@@ -488,10 +501,10 @@ def _single(line: Line) -> dict[str, Fact]:
     return {key: fact for key, fact in found.items() if fact is not None}
 
 
-def _trimmed(lines: list[Line], tokens: float, asked: dict[str, int]) -> list[Line]:
+def _trim(lines: list[Line], tokens: float, asked: dict[str, int]) -> list[Line]:
     if sum([line.cost + sum([fact.cost for fact in line.facts]) for line in lines]) <= tokens * POOL_SLACK:
         return lines
-    kept = likeliest(lines, limit=tokens, asked=asked)
+    kept = select_likeliest(lines, limit=tokens, asked=asked)
     slim = []
     for line in lines:
         whole = {fact.bundle for fact in line.facts if fact.bundle and id(fact) in kept}
@@ -518,7 +531,7 @@ NAMING = 4_000
 """Characters of a user's message that are searched for values that name rows."""
 
 
-def reserve(room: int, stated: int = 0) -> int:
+def compute_reserve(room: int, stated: int = 0) -> int:
     """Return the tokens that a digest may take of a room, beside standing facts of so many, which tell a part of it."""
     told, below = 0.0, 0
     for until, share in SHARES:
@@ -527,7 +540,7 @@ def reserve(room: int, stated: int = 0) -> int:
     return min(MOST, int(told + MORE * max(0, room - below))) - int(stated * STATED)
 
 
-class Digest(LaterBlock):
+class Digest(DeferredBlock):
     """The digest of all that left and of what was cut, as of one step.
 
     Args:
@@ -546,7 +559,7 @@ class Digest(LaterBlock):
 
     def save(self) -> bytes:
         """See `LaterBlock.save`: the pool."""
-        return self.state.saved()
+        return self.state.save()
 
     def write(self) -> Compaction | None:
         """See `LaterBlock.write`; the window is let go."""
@@ -556,37 +569,39 @@ class Digest(LaterBlock):
     def _write(self, window: Window, cut: Sequence[Unit]) -> Compaction | None:
         room, count, marker = window.room.tokens, window.room.count, window.room.marker
         stated = window.facts.tokens if window.facts else 0
-        tokens = min(reserve(room, stated), room - window.body - stated)
-        pool = opened(self.saved)
+        tokens = min(compute_reserve(room, stated), room - window.body - stated)
+        pool = decode_pool(self.saved)
         # What was cut is told only as long as it is cut: when it leaves, it is folded in like anything that leaves.
         if cut:
-            fold_in(pool, cut, room=reserve(room))
+            fold_in(pool, cut, room=compute_reserve(room))
         first = min([self.last, *(one for one in (pool.first, *(unit.first for unit in cut)) if one >= 0)])
         if window.summary is not None and self.last > window.summary.last:
             first = max(first, window.summary.last + 1)
         overhead = count.message(Message(role="user", content=""))
-        shown = _shown(window)
-        text = rendered(pool, tokens - overhead, first=first, last=self.last, count=count, shown=shown, marker=marker)
+        shown = _collect_sent(window)
+        text = render_pool(
+            pool, tokens - overhead, first=first, last=self.last, count=count, shown=shown, marker=marker
+        )
         size = count.message(Message(role="user", content=text)) if text else 0
         return Compaction(first, self.last, text, size, total=self.total) if text and size <= tokens else None
 
 
-def condensed(window: Window) -> Window:
+def lay_digest(window: Window) -> Window:
     """With a digest of what left and of what was cut, the earlier digest included."""
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
         return window
     room, stated = window.room.tokens, window.statements.most
-    cut = [unit for unit in all_of(window) if _is_cut(window, unit)] if window.cuts else []
+    cut = [unit for unit in list_units(window) if _is_cut(window, unit)] if window.cuts else []
     state = before.state if isinstance(before, Digest) else PoolState(before.saved)
-    state = state.after(window.left, room=reserve(room)) if window.left else state
+    state = state.with_step(window.left, room=compute_reserve(room)) if window.left else state
     last = max([before.last, *(unit.last for unit in (*window.left, *cut))])
     if last < 0:
         return window.with_digest(Block(None, before.saved))
     # Its range ends before the frontier, though what is cut behind it is told, too.
     last = min(last, max(0, window.units[0].first - 1))
     total = max((unit.entries[-1].total for unit in window.left), default=before.total)
-    most = max(0, min(reserve(room, stated), room - window.body - stated))
+    most = max(0, min(compute_reserve(room, stated), room - window.body - stated))
     return window.with_digest(Digest(window, state, cut, most=most, last=last, total=total))
 
 
@@ -596,22 +611,22 @@ def _is_cut(window: Window, unit: Unit) -> bool:
     return any(cut is not None and not cut.whole for cut in found)
 
 
-def _shown(window: Window) -> Shown:
+def _collect_sent(window: Window) -> SentContext:
     """What is sent beside the digest; of a long rest only the newest messages, which say what is talked about now."""
-    shown = Shown()
-    shown.parts.update(texts_stated(window))
-    for unit in all_of(window):
+    shown = SentContext()
+    shown.parts.update(map_stated_texts(window))
+    for unit in list_units(window):
         parts = []
-        results = {one.seq for one in unit.told or () if one.tool}
-        for seq, message in spoken(unit, window.room.marker):
+        results = {one.seq for one in unit.overrides or () if one.tool}
+        for seq, message in list_messages(unit, window.room.marker):
             sent = window.cuts[seq].message if seq in window.cuts else message
             text = "\n".join((sent.text, *(call.arguments for call in sent.tool_calls)))
             shown.add(unit.first, text, said=sent.role != "tool" and seq not in results)
             parts.append(text)
             if unit.asks and unit.first != window.anchor:
-                shown.naming |= pieces_of(sent.text[:NAMING])
+                shown.naming |= split_pieces(sent.text[:NAMING])
             for call in sent.tool_calls:
-                shown.asked.update(asked_of(call.arguments))
+                shown.asked.update(list_argument_names(call.arguments))
         if _is_cut(window, unit):
             shown.parts[unit.first] = "\n".join((*parts, shown.parts.get(unit.first, "")))
     return shown

@@ -13,9 +13,18 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from holdfast.context.digest.texts import MAX_LEAVES, Fact, Kind, Line, ends_of, numbered, text_facts
-from holdfast.context.statements import LEAST_CONTENT, own_words, rate_sentence
-from holdfast.context.values import NUMBERED, QUESTION, SHORT, clean, cost_of, weighed_words, weight_of, words_of
+from holdfast.context.digest.texts import MAX_LEAVES, Fact, Kind, Line, deduplicate_facts, keep_ends, read_text_facts
+from holdfast.context.statements import LEAST_CONTENT, rate_sentence, separate_own_words
+from holdfast.context.values import (
+    NUMBERED,
+    QUESTION,
+    SHORT,
+    clean,
+    estimate_tokens,
+    split_words,
+    weigh_value,
+    weigh_words,
+)
 from holdfast.domain.messages import Message
 from holdfast.recall.terms import terms_of
 
@@ -101,9 +110,9 @@ _PRONOUNS: Final = re.compile(r"I(?:['’]\w+)?")
 
 def has_value(sentence: str) -> bool:
     """Return True if a sentence holds a number, an identifier or a name."""
-    words = words_of(sentence)
+    words = split_words(sentence)
     return any(
-        weight_of(word) >= SHORT or (at and word[0].isupper() and not _PRONOUNS.match(word))
+        weigh_value(word) >= SHORT or (at and word[0].isupper() and not _PRONOUNS.match(word))
         for at, word in enumerate(words)
     )
 
@@ -124,10 +133,10 @@ def is_courtesy(sentence: str) -> bool:
     if dense or _OFFER.match(sentence):
         return True
     words = _WORDS.findall(sentence.replace("’", "'"))
-    return not words or (len(words) <= COURTESY_WORDS and _is_kind(sentence, words))
+    return not words or (len(words) <= COURTESY_WORDS and _is_only_courtesy(sentence, words))
 
 
-def _is_kind(sentence: str, words: list[str]) -> bool:
+def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
     """Whether words thank, greet or delight and do nothing else."""
     folded = [word.lower() for word in words]
     if folded[0] in _ANSWERS:
@@ -171,57 +180,57 @@ PROMISED, PROMISE_LEAST = 1.5, 1.0
 _WORD = re.compile(r"\w+")
 
 
-def said_lines(message: Message, seq: int, by: str) -> list[Line]:
+def read_speech(message: Message, seq: int, by: str) -> list[Line]:
     """Return what a message says: a line for its author, and one for what a user quotes or pastes."""
     kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
-    read = (fact for fact in text_facts(message.text, said=True) if not is_courtesy(fact.value))
-    facts = numbered(islice(read, MAX_LEAVES))
+    read = (fact for fact in read_text_facts(message.text, said=True) if not is_courtesy(fact.value))
+    facts = deduplicate_facts(islice(read, MAX_LEAVES))
     role = clean(message.role)[:20]
     if kind != "user":
         if kind == "assistant":
             for fact in facts:
                 if is_promise(fact.value):
                     fact.weight = round(max(fact.weight, PROMISE_LEAST) * PROMISED, 2)
-        return _line(f"{role} said", seq, kind, facts, by)
+        return _make_lines(f"{role} said", seq, kind, facts, by)
     own, quoted = _separate_quotes(message.text, facts)
-    return _line(f"{role} said", seq, kind, own, by) + _line(f"{role} quoted", seq, "other", quoted, by)
+    return _make_lines(f"{role} said", seq, kind, own, by) + _make_lines(f"{role} quoted", seq, "other", quoted, by)
 
 
-def _line(said: str, seq: int, kind: Kind, facts: list[Fact], by: str) -> list[Line]:
+def _make_lines(said: str, seq: int, kind: Kind, facts: list[Fact], by: str) -> list[Line]:
     if not facts:
         return []
     handle = f"agent {by} {said.rpartition(' ')[2]}" if by else said
-    return [Line(handle, f"{said}#{seq}", seq, kind, facts, cost=2.0 + round(cost_of(handle), 1))]
+    return [Line(handle, f"{said}#{seq}", seq, kind, facts, cost=2.0 + round(estimate_tokens(handle), 1))]
 
 
 def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fact]]:
     """Return the sentences of a user, weighed by the user's own words in them, and those of others that hold a value."""
-    mine = _flat(own_words(ends_of(text), strict=False).own)
+    mine = _flatten(separate_own_words(keep_ends(text), strict=False).own)
     own, quoted = [], []
     for fact in facts:
         sentence = f"{fact.key}: {fact.value}" if fact.key else fact.value
         filled_in = fact.key and fact.value.count(" ") < CLAUSE
-        words = fact.value if filled_in or _flat(sentence) in mine else _own_part(sentence, mine)
+        words = fact.value if filled_in or _flatten(sentence) in mine else _extract_own_part(sentence, mine)
         if words:
             _weigh(fact, words)
             own.append(fact)
-        elif any(weight >= NUMBERED for _, weight in weighed_words(fact.value)):
+        elif any(weight >= NUMBERED for _, weight in weigh_words(fact.value)):
             quoted.append(fact)
-        elif has_value(fact.value) and cost_of(fact.value) >= LEAST_QUOTED:
+        elif has_value(fact.value) and estimate_tokens(fact.value) >= LEAST_QUOTED:
             fact.weight = round(QUOTED * fact.weight, 2)
             quoted.append(fact)
     return own, quoted
 
 
-def _own_part(sentence: str, mine: str) -> str:
+def _extract_own_part(sentence: str, mine: str) -> str:
     """Return a sentence without the quotes in it, if enough of it is left and the user's."""
-    part = own_words(sentence, strict=False).own
-    pieces = [_flat(piece) for piece in part.splitlines() if _WORD.search(piece)]
+    part = separate_own_words(sentence, strict=False).own
+    pieces = [_flatten(piece) for piece in part.splitlines() if _WORD.search(piece)]
     whole = sum(piece.count(" ") - 1 for piece in pieces) >= LEAST_OWN and all(piece in mine for piece in pieces)
     return " ".join(part.split()) if whole else ""
 
 
-def _flat(text: str) -> str:
+def _flatten(text: str) -> str:
     """Return the words of a text between spaces, whatever stands between them."""
     return f" {' '.join(_WORD.findall(text))} "
 
@@ -229,6 +238,6 @@ def _flat(text: str) -> str:
 def _weigh(fact: Fact, words: str) -> None:
     """Weigh a sentence by the words of the user in it."""
     usual = fact.weight * (fact.cost / USUAL) ** LONGER
-    if words.endswith(QUESTION) and not any(weight >= SHORT for _, weight in weighed_words(words)):
+    if words.endswith(QUESTION) and not any(weight >= SHORT for _, weight in weigh_words(words)):
         usual *= ASKED
     fact.weight = round(max(usual, STATED * rate_sentence(words)), 2)

@@ -21,10 +21,10 @@ from holdfast.context.values import (
     MAX_TEXT,
     MAX_VALUE,
     clean,
-    cost_of,
-    prose_weight,
-    tells_error,
-    weight_of,
+    estimate_tokens,
+    has_error,
+    weigh_sentence,
+    weigh_value,
 )
 from holdfast.recall.chunks import is_abbreviated
 
@@ -54,7 +54,7 @@ class Fact(msgspec.Struct, array_like=True, gc=False):
     again: bool = False
     """Told by an earlier source already, which is where it is looked for first."""
     cost: float = 4.0
-    """About how many tokens it takes; see `priced`."""
+    """About how many tokens it takes; see `update_cost`."""
     bundle: int = 0
     """Number of the parallel lists in its line that it belongs to: they are shown whole or not at all. 0: to none."""
 
@@ -84,7 +84,7 @@ class Line(msgspec.Struct, array_like=True, gc=False):
     counts: dict[str, int] = {}
     """By key, how many values a list of the source has: of some of them a reader should see that there are more."""
 
-    def list_of(self, group: int) -> str:
+    def find_list_name(self, group: int) -> str:
         """The name of the list that a group stands in; empty where it has none."""
         lists = self.lists
         if not group or not lists or group < lists[0][0]:
@@ -92,10 +92,10 @@ class Line(msgspec.Struct, array_like=True, gc=False):
         return lists[bisect_right(lists, group, key=itemgetter(0)) - 1][1]
 
 
-def priced(fact: Fact) -> None:
+def update_cost(fact: Fact) -> None:
     """Work out what a fact costs to tell: once, for it is asked at every step."""
-    key = cost_of(fact.key) if fact.key and not fact.group else 0.0
-    fact.cost = round(1.5 + cost_of(fact.value) + key, 1)
+    key = estimate_tokens(fact.key) if fact.key and not fact.group else 0.0
+    fact.cost = round(1.5 + estimate_tokens(fact.value) + key, 1)
 
 
 _SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
@@ -124,7 +124,7 @@ _LIKE = 4
 """Sentences of one form that are told at full worth."""
 
 
-def sentences_of(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """The sentences and the items of `text`, none longer than `LONGEST` characters."""
     found: list[str] = []
     for line in text.splitlines():
@@ -142,13 +142,13 @@ def sentences_of(text: str) -> list[str]:
 
 def _add_pieces(raw: str, found: list[str]) -> None:
     """A sentence without the marks of lists and of emphasis, in pieces of at most `LONGEST` characters."""
-    text = _plain(raw)
+    text = _strip_emphasis(raw)
     if text[:1] in _BULLETS and (bullet := _BULLET.match(text)):
         text = text[bullet.end() :].strip()
-    found += _pieces(text)
+    found += _split_long(text)
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_long(text: str) -> Iterator[str]:
     """Yield a text whole, or in parts of at most `LONGEST` characters that end where a clause does, the best places first."""
     while len(text) > LONGEST:
         ideal = len(text) / -(-len(text) // LONGEST)
@@ -164,12 +164,12 @@ def _pieces(text: str) -> Iterator[str]:
         yield text
 
 
-def _plain(raw: str) -> str:
+def _strip_emphasis(raw: str) -> str:
     """Return a line without marks of emphasis."""
     return clean(raw).replace("**", "").replace("`", "")
 
 
-def table_of(text: str) -> tuple[list[str], list[list[str]]] | None:
+def parse_table(text: str) -> tuple[list[str], list[list[str]]] | None:
     """The header and the rows of a table (Markdown, CSV, TSV); None for any other text."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) < 3:
@@ -197,7 +197,7 @@ def _is_header(cells: list[str], least: int) -> bool:
     )
 
 
-def rarity_of(sentences: list[str]) -> list[float]:
+def rate_rarity(sentences: list[str]) -> list[float]:
     """What each sentence is worth beside the others: those of one form but for their numbers, as a log has them, say little.
 
     So the line of a log that is unlike the others comes first.
@@ -216,8 +216,8 @@ def split_headings(text: str) -> tuple[str, dict[str, str]]:
     for line in lines:
         if "|" in line and heading:
             kept.append(line)
-            headings[_plain(line)] = heading
-        elif kept and _RULE.fullmatch(line.strip()) and (heading := _heading_of(kept[-1])):
+            headings[_strip_emphasis(line)] = heading
+        elif kept and _RULE.fullmatch(line.strip()) and (heading := _parse_heading(kept[-1])):
             kept.pop()
         else:
             kept.append(line)
@@ -225,9 +225,9 @@ def split_headings(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(kept), headings
 
 
-def _heading_of(line: str) -> str:
+def _parse_heading(line: str) -> str:
     """Return the names of columns in a line; nothing if it has one column, or prose in it."""
-    cells = [cell.strip() for cell in _plain(line).strip("| ").split("|")]
+    cells = [cell.strip() for cell in _strip_emphasis(line).strip("| ").split("|")]
     heading = " | ".join(cells)
     return heading if "|" in line and max(map(len, cells)) <= MAX_KEY and len(heading) <= MAX_VALUE else ""
 
@@ -276,7 +276,7 @@ class Listing(NamedTuple):
     """What is said above the first line of source."""
 
 
-def listing_of(text: str) -> Listing | None:
+def parse_listing(text: str) -> Listing | None:
     """Return what a view of a source file, or of matches in files, is told by; None for any other text."""
     lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
     if len(lines) < LEAST or _TRACEBACK in text:
@@ -284,7 +284,7 @@ def listing_of(text: str) -> Listing | None:
     least = max(LEAST, MOST * len(lines))
     matches = [found for line in lines if (found := _MATCH.match(line))]
     if len(matches) >= least:
-        return Listing(_places(matches), "", [], "")
+        return Listing(_list_places(matches), "", [], "")
     numbered = [(at, found) for at, line in enumerate(lines) if (found := _NUMBERED.match(line))]
     ascending = len(numbered) >= least and _is_ascending([int(found[1]) for _, found in numbered])
     bare = [line[found.end() :] if (found := _NUMBERED.match(line)) else line for line in lines] if ascending else lines
@@ -307,7 +307,7 @@ def _is_ascending(numbers: list[int]) -> bool:
     return all(before < after for before, after in pairwise(numbers))
 
 
-def _places(matches: list[re.Match[str]]) -> list[str]:
+def _list_places(matches: list[re.Match[str]]) -> list[str]:
     """Return each file once, with the numbers of its lines."""
     files: dict[str, list[str]] = {}
     for found in matches:
@@ -324,34 +324,34 @@ LINES, DEFINES = 1.0, 0.8
 _PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
 
 
-def ends_of(text: str) -> str:
+def keep_ends(text: str) -> str:
     """What is read of a text: all of it, or of a long one the head and the tail."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
 
 
-def text_facts(text: str, *, said: bool) -> Iterator[Fact]:
+def read_text_facts(text: str, *, said: bool) -> Iterator[Fact]:
     """What a text says: rows where it is a table, pairs where a line is `key: value`, else its sentences."""
-    text = ends_of(text)
-    table = None if said else table_of(text)
+    text = keep_ends(text)
+    table = None if said else parse_table(text)
     if table is not None:
-        yield from _rows(*table)
+        yield from _iter_row_facts(*table)
         return
-    listing = None if said else listing_of(text)
+    listing = None if said else parse_listing(text)
     if listing is not None:
-        yield from _listed(listing)
+        yield from _iter_listing_facts(listing)
         text = listing.before
     counter = counting(1)
     block, keys = 0, set[str]()
     text, headings = split_headings(text)
-    sentences = sentences_of(text)
-    for sentence, rare in zip(sentences, repeat(1.0) if said else rarity_of(sentences), strict=False):
+    sentences = split_text(text)
+    for sentence, rare in zip(sentences, repeat(1.0) if said else rate_rarity(sentences), strict=False):
         if not said and len(sentences) > 1 and is_bare_label(sentence):
             continue
         pair = _PAIR.match(sentence) if ": " in sentence or " = " in sentence or "：" in sentence else None
-        error = 1.5 if not said and tells_error(sentence) and not sentence.endswith(COLONS) else 0.0
+        error = 1.5 if not said and has_error(sentence) and not sentence.endswith(COLONS) else 0.0
         if sentence in headings:
             keys.clear()
-            weight = prose_weight(sentence) * rare + error
+            weight = weigh_sentence(sentence) * rare + error
             yield Fact(headings[sentence], sentence.strip("| "), next(counter), weight, prose=True, firm=error > 0)
         elif pair and _is_pair(pair, sentence):
             key, value = pair[1].strip(), sentence[pair.end() :].strip()
@@ -360,15 +360,15 @@ def text_facts(text: str, *, said: bool) -> Iterator[Fact]:
                 block = next(counter)
                 keys.clear()
             keys.add(key)
-            yield Fact(key, value, block, prose_weight(value) * rare + error, prose=True, firm=error > 0)
+            yield Fact(key, value, block, weigh_sentence(value) * rare + error, prose=True, firm=error > 0)
         else:
             if said:
                 keys.clear()
-            weight = prose_weight(sentence) * rare + error
+            weight = weigh_sentence(sentence) * rare + error
             yield Fact("", sentence, next(counter), weight, prose=True, firm=error > 0)
 
 
-def _listed(listing: Listing) -> Iterator[Fact]:
+def _iter_listing_facts(listing: Listing) -> Iterator[Fact]:
     """Give a listing's places, lines and definitions: none of its source."""
     if listing.lines:
         yield Fact("lines", listing.lines, 0, LINES)
@@ -383,14 +383,14 @@ def _is_pair(pair: re.Match[str], sentence: str) -> bool:
     return "=" not in pair[0] or "(" not in sentence
 
 
-def _rows(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
+def _iter_row_facts(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
     for number, row in enumerate(rows, 1):
         for name, value in zip(names, row, strict=False):
             if value:
-                yield Fact(name, value, number, weight_of(value), prose=" " in value)
+                yield Fact(name, value, number, weigh_value(value), prose=" " in value)
 
 
-def numbered(facts: Iterable[Fact]) -> list[Fact]:
+def deduplicate_facts(facts: Iterable[Fact]) -> list[Fact]:
     """Return each fact once a group, with its cost."""
     seen: set[tuple[str, str, int]] = set()
     kept = []
@@ -398,6 +398,6 @@ def numbered(facts: Iterable[Fact]) -> list[Fact]:
         identity = (fact.key, fact.value, fact.group)
         if fact.bundle or identity not in seen:
             seen.add(identity)
-            priced(fact)
+            update_cost(fact)
             kept.append(fact)
     return kept

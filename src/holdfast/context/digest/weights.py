@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import log
 
 from holdfast.context.digest.texts import Fact, Line
-from holdfast.context.values import MAX_KEY, QUESTION, SHORT, pieces_of, weighed_words, words_of
+from holdfast.context.values import MAX_KEY, QUESTION, SHORT, split_pieces, split_words, weigh_words
 
 USER_SHARE, PEOPLE = 0.2, 0.75
 """Part of the text that is what people said and what was concluded, while there is some, where nearly all of the pool is what
@@ -68,7 +68,7 @@ SAID = ("user", "conclusion")
 """Sources that have the share of what people said."""
 
 
-def share_of(lines: list[Line]) -> float:
+def compute_people_share(lines: list[Line]) -> float:
     """Return the part of a text that belongs to what people said: it follows the conversation, the less tools return the larger."""
     said = sum([fact.cost for line in lines if line.kind != "call" for fact in line.facts])
     called = sum([fact.cost for line in lines if line.kind == "call" for fact in line.facts])
@@ -112,7 +112,7 @@ _NO_ROW = Row()
 """Of sentences: each is an object of its own, with nothing to know about it."""
 
 
-class Weighed:
+class WeighedFacts:
     """The facts of a pool, numbered, with what they are worth by themselves.
 
     Args:
@@ -142,21 +142,21 @@ class Weighed:
         self.rows: list[Row] = []
         self.sources: list[Source] = []
         """By number of fact, like all the others."""
-        self._asking = _Asking(asked)
+        self._asking = _AskedFactors(asked)
         self._said = said
         self._now = max([line.seq for line in lines] + list(said.values()), default=0)
         self.named = {name.casefold() for line in lines for name in line.names}
-        proposal = _proposal(lines)
+        proposal = _find_proposal(lines)
         self._concluded = min(1.0, room / ROOMY) ** 2
-        self._naming = naming | _pieces_said(lines)
+        self._naming = naming | _collect_user_pieces(lines)
         for line in lines:
-            facts = _untold(line)
+            facts = _list_untold(line)
             if line.seq in parts:
-                facts = _unsent(facts, parts[line.seq], said=line.kind != "call")
+                facts = _drop_sent(facts, parts[line.seq], said=line.kind != "call")
             if facts:
-                self._admit(line, facts, proposal)
+                self._add_line(line, facts, proposal)
 
-    def _admit(self, line: Line, facts: list[Fact], proposal: Line | None) -> None:
+    def _add_line(self, line: Line, facts: list[Fact], proposal: Line | None) -> None:
         start = len(self.facts)
         self.facts += facts
         source = Source(line, start, start + len(facts))
@@ -169,7 +169,7 @@ class Weighed:
                     self.bundles[at].append(at)
             if line.given:
                 source.outcome = next((at for at, fact in enumerate(facts, start) if _is_outcome(fact, line.given)), -1)
-                source.outcome = self._head(source.outcome)
+                source.outcome = self._get_bundle_head(source.outcome)
             self._weigh_call(line, facts, start)
             return
         base = BASE[line.kind] * (PROPOSED if line is proposal else 1.0)
@@ -179,11 +179,13 @@ class Weighed:
         self.lasts += [fact.last for fact in facts]
         self.listed += [False] * len(facts)
         said = line.kind in SAID
-        self.worths += [fact.weight * base * self._use(fact, fact.last, focus, said=said) for fact in facts]
+        self.worths += [
+            fact.weight * base * self._compute_use_factor(fact, fact.last, focus, said=said) for fact in facts
+        ]
         if line is proposal and (len(line.facts) <= STATEMENT or line.facts[-1].value.endswith(QUESTION)):
             self.worths[-1] *= max(1.0, OPEN / facts[-1].weight)
 
-    def _head(self, number: int) -> int:
+    def _get_bundle_head(self, number: int) -> int:
         """Return the fact that is taken in place of one of a bundle: the first."""
         return self.bundles[number][0] if number in self.bundles else number
 
@@ -195,9 +197,9 @@ class Weighed:
             if self.listed[number]:
                 last = of_row = -1
             base = BASE["call"] * (NAMED if self.rows[number].named and fact.weight >= ROW_NAME else 1.0)
-            worth = fact.weight * base * self._use(fact, last, max(of_row, focus))
+            worth = fact.weight * base * self._compute_use_factor(fact, last, max(of_row, focus))
             if fact.group and not fact.key:
-                worth *= self._asking[line.list_of(fact.group)]
+                worth *= self._asking[line.find_list_name(fact.group)]
             if fact.again:
                 worth *= AGAIN
             if last < 0 and of_row < 0 and fact.key and many[fact.key] > 1:
@@ -205,7 +207,7 @@ class Weighed:
             self.worths.append(worth)
         for group, row in rows.items():
             if group and len(row.numbers) > 1:
-                row.lead = self._head(self._lead(row.numbers))
+                row.lead = self._get_bundle_head(self._find_lead(row.numbers))
         if 0 in rows and len(many) < len(facts):
             self._weigh_lists(rows[0].numbers, many)
 
@@ -228,7 +230,7 @@ class Weighed:
             self.lasts.append(last)
             many[fact.key] = many.get(fact.key, 0) + 1
         if len(rows) > NAMED_ROWS // 2:
-            for row in _named(rows, self.facts, self._naming):
+            for row in _find_named_rows(rows, self.facts, self._naming):
                 row.named, row.last = True, self._now
         self._note_listings(facts, start)
         return rows, many
@@ -254,7 +256,7 @@ class Weighed:
                     said[place] = said.get(place, 0) + 1
         self.listed += [said.get(place, 0) > LISTING for place in places]
 
-    def _lead(self, numbers: list[int]) -> int:
+    def _find_lead(self, numbers: list[int]) -> int:
         """The fact that names a row: by its form, else what stands first and is no sentence. Values of one list have none."""
         facts = self.facts
         if facts[numbers[0]].key == facts[numbers[-1]].key:
@@ -278,10 +280,10 @@ class Weighed:
                 self.worths[number] *= LISTED if fact.key in begun else 1.0
                 self.worths[number] *= DONE if fact.value.casefold() in self.named else 1.0
 
-    def _use(self, fact: Fact, last: int, focus: int, *, said: bool = False) -> float:
+    def _compute_use_factor(self, fact: Fact, last: int, focus: int, *, said: bool = False) -> float:
         """More for what was said again, for what calls ask for, and for what was talked about lately."""
         used = fact.used + (last > fact.last)
-        return self._asking[fact.key] * _USED[min(4, used)] * _lately(self._now - max(focus, last), said=said)
+        return self._asking[fact.key] * _USED[min(4, used)] * _compute_recency(self._now - max(focus, last), said=said)
 
 
 FAIR = 0.1
@@ -291,13 +293,13 @@ _Ranked = tuple[float, int, float, bool, int, Fact]
 compared; what it costs, whether it is the user's, and the number of its line."""
 
 
-def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
+def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
     """The `id` of the facts that are most likely to be told some day, in about `limit` tokens.
 
-    Weighed as `Weighed` does it, but for what is rare: of most facts no more has to be known than whether they stay.
+    Weighed as `WeighedFacts` does it, but for what is rare: of most facts no more has to be known than whether they stay.
     """
     now = max([line.seq for line in lines], default=0)
-    asking = _Asking(asked.keys())
+    asking = _AskedFactors(asked.keys())
     ranked: list[_Ranked] = []
     for at, line in enumerate(lines):
         if line.kind == "call":
@@ -306,7 +308,7 @@ def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> s
             _rank_said(line, at, now, asking, ranked)
     ranked.sort()
     kept: set[int] = set()
-    share = share_of(lines)
+    share = compute_people_share(lines)
     spent, room = [0.0, 0.0], (limit * (1 - share), limit * share)
     taken = [0.0] * len(lines)
     waiting: list[_Ranked] = []
@@ -330,9 +332,9 @@ def likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> s
     return kept
 
 
-def _rank_said(line: Line, at: int, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
+def _rank_said(line: Line, at: int, now: int, asking: _AskedFactors, ranked: list[_Ranked]) -> None:
     user = line.kind in SAID
-    base = -BASE[line.kind] * _lately(now - max(line.last, line.seq), said=user)
+    base = -BASE[line.kind] * _compute_recency(now - max(line.last, line.seq), said=user)
     handle = line.cost / max(1, len(line.facts))
     for fact in line.facts:
         cost = handle + fact.cost
@@ -340,15 +342,15 @@ def _rank_said(line: Line, at: int, now: int, asking: _Asking, ranked: list[_Ran
         ranked.append((worth / cost**POWER, len(ranked), cost, user, at, fact))
 
 
-def _rank_call(line: Line, at: int, now: int, asking: _Asking, ranked: list[_Ranked]) -> None:
-    facts, base = _untold(line), -BASE["call"]
-    lately = _lately(now - max(line.last, line.seq))
+def _rank_call(line: Line, at: int, now: int, asking: _AskedFactors, ranked: list[_Ranked]) -> None:
+    facts, base = _list_untold(line), -BASE["call"]
+    lately = _compute_recency(now - max(line.last, line.seq))
     many: dict[str, int] = {}
     rows: dict[int, float] = {}
     for fact in facts:
         many[fact.key] = many.get(fact.key, 0) + 1
         if fact.last > line.seq and fact.group and fact.weight >= ROW_NAME:
-            rows[fact.group] = max(_lately(now - fact.last), rows.get(fact.group, lately))
+            rows[fact.group] = max(_compute_recency(now - fact.last), rows.get(fact.group, lately))
     handle = line.cost / max(1, len(facts))
     for fact in facts:
         key = fact.key
@@ -363,13 +365,13 @@ def _rank_call(line: Line, at: int, now: int, asking: _Asking, ranked: list[_Ran
         ranked.append((worth / cost**POWER, len(ranked), cost, False, at, fact))
 
 
-def _pieces_said(lines: list[Line]) -> set[str]:
+def _collect_user_pieces(lines: list[Line]) -> set[str]:
     """The pieces of words that the newest of the user's messages in the pool have."""
     users = [line for line in lines if line.kind == "user"][-NAMING:]
-    return {piece for line in users for fact in line.facts for piece in pieces_of(fact.value)}
+    return {piece for line in users for fact in line.facts for piece in split_pieces(fact.value)}
 
 
-def _named(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[str]) -> list[Row]:
+def _find_named_rows(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[str]) -> list[Row]:
     """The rows of a source that the user named: what was said is what few of them have."""
     if not naming:
         return []
@@ -378,7 +380,7 @@ def _named(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[s
         if group:
             for number in row.numbers:
                 fact = facts[number]
-                if fact.key and not fact.prose and (pieces := pieces_of(fact.value)) and pieces <= naming:
+                if fact.key and not fact.prose and (pieces := split_pieces(fact.value)) and pieces <= naming:
                     holders.setdefault((fact.key, fact.value), []).append(group)
     matches: dict[int, float] = {}
     many = len(rows)
@@ -390,7 +392,7 @@ def _named(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[s
     return found if len(found) <= NAMED_ROWS else []
 
 
-def _unsent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
+def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
     """Return the facts of a message that what is sent of it does not say already."""
     if not said:
         return [fact for fact in facts if fact.bundle or fact.value not in sent]
@@ -405,23 +407,23 @@ def _is_sent(sentence: str, sent: str) -> bool:
     """
     if sentence in sent:
         return True
-    words, runs = _sent_words(sent)
-    own = _runs(sentence)
+    words, runs = _index_sent_words(sent)
+    own = _list_runs(sentence)
     covered = {at + step for at, run in enumerate(own) if run in runs for step in range(RUN)}
     if len(covered) < CONTAINED * (len(own) + RUN - 1):
         return False
-    return {word for word, weight in weighed_words(sentence) if weight >= SHORT} <= words
+    return {word for word, weight in weigh_words(sentence) if weight >= SHORT} <= words
 
 
 @lru_cache(maxsize=64)
-def _sent_words(sent: str) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
+def _index_sent_words(sent: str) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
     """Return the words of what is sent, and its runs of them."""
-    return frozenset([word.casefold() for word in words_of(sent)]), frozenset(_runs(sent))
+    return frozenset([word.casefold() for word in split_words(sent)]), frozenset(_list_runs(sent))
 
 
-def _runs(text: str) -> tuple[tuple[str, ...], ...]:
+def _list_runs(text: str) -> tuple[tuple[str, ...], ...]:
     """Return every `RUN` words in a row, folded to one case."""
-    words = [word.casefold() for word in words_of(text)]
+    words = [word.casefold() for word in split_words(text)]
     return tuple(zip(*(words[start:] for start in range(RUN)), strict=False))
 
 
@@ -429,7 +431,7 @@ def _is_outcome(fact: Fact, given: int) -> bool:
     return fact.firm and not 0 < fact.group <= given
 
 
-def _untold(line: Line) -> list[Fact]:
+def _list_untold(line: Line) -> list[Fact]:
     """The facts of a line that its handle does not tell already."""
     names = line.names
     if not names:
@@ -437,7 +439,7 @@ def _untold(line: Line) -> list[Fact]:
     return [fact for fact in line.facts if fact.value not in names or fact.was is not None or fact.bundle]
 
 
-class _Asking(dict[str, float]):
+class _AskedFactors(dict[str, float]):
     """By key, what a value is worth more because calls ask for such values."""
 
     def __init__(self, asked: AbstractSet[str]) -> None:
@@ -456,14 +458,14 @@ def _stem(key: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
-def _lately(age: int, *, said: bool = False) -> float:
+def _compute_recency(age: int, *, said: bool = False) -> float:
     """More for what was talked about in the last messages; what people said loses less as the session goes on."""
     recent = OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE)
     matter = OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE)
     return float(recent * (matter**SAID_FADES if said else matter))
 
 
-def _proposal(lines: list[Line]) -> Line | None:
+def _find_proposal(lines: list[Line]) -> Line | None:
     """What the assistant said last, unless the user has said something since that left, too."""
     said = [line for line in lines if line.kind in ("user", "assistant", "conclusion")]
     newest = max(said, key=lambda line: line.seq, default=None)

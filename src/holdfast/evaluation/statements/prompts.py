@@ -87,7 +87,7 @@ def get_prompt(built: Built[Prompt] | None) -> Prompt | None:
 
 def to_prompt(built: WorkingSet) -> Prompt:
     """Return what a working set says, without its system prompt."""
-    leading = len(built.request.leading())
-    messages, seqs = built.messages[leading:], built.seqs()
+    leading = len(built.request.list_leading_messages())
+    messages, seqs = built.messages[leading:], built.list_seqs()
     blocks = [at for at in range(len(messages)) if is_block(built, at + leading, seqs[at + leading])]
     return prompt_from(messages, current_place(built) - leading, blocks)
