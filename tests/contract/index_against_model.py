@@ -114,7 +114,7 @@ async def _moved(index: Index, model: Model, move: Any) -> None:
 
 async def _asked(index: Index, model: Model, asked: Lookup) -> None:
     answer = await index.lookup(asked)
-    assert (answer.documents, answer.length, answer.frequencies) == model.list_sizes(asked)
+    assert (answer.documents, answer.length, answer.frequencies) == model.sizes(asked)
     matching = {(id_, one.seq): one for id_, one in model.matching(asked)}
     keys = [(one.session, one.seq) for one in answer.found]
     assert len(keys) == len(set(keys)) == min(len(matching), asked.limit or len(matching))

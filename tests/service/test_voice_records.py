@@ -238,7 +238,7 @@ def test_the_clock_is_not_asked_for_others() -> None:
     def never() -> int:
         raise AssertionError("asked")
 
-    built.window.sources = never  # type: ignore[method-assign, assignment]  # it must not be called
+    built.window.list_sources = never  # type: ignore[method-assign, assignment]  # it must not be called
     address_model({"messages": []}, llm, built, turn_id=0, now=never)
 
 

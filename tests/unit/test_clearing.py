@@ -46,7 +46,7 @@ def rule(**keys: Any) -> Clearing:
 
 def gone(window: Window, made: Clearing) -> list[int]:
     """Where the results stand that are cleared."""
-    return [seq for seq, cut in made.cleared(window).cuts.items() if cut.cleared]
+    return [seq for seq, cut in made.clear_results(window).cuts.items() if cut.cleared]
 
 
 @pytest.mark.parametrize(("keep", "cleared"), [(0, [2, 4, 6]), (1, [2, 4, 6]), (2, [2, 4]), (3, [2]), (4, []), (9, [])])

@@ -283,7 +283,7 @@ def test_a_digest_takes_the_room_that_is_left_to_the_token() -> None:
     assert whole is not None
     room = left.body + whole.tokens
     assert compute_reserve(room) > whole.tokens
-    exact, less = (lay_digest(left.within(Room(tokens, STORED))).compaction for tokens in (room, room - 1))
+    exact, less = (lay_digest(left.with_room(Room(tokens, STORED))).compaction for tokens in (room, room - 1))
     assert exact == whole
     assert less is not None
     assert less.tokens < whole.tokens
@@ -306,7 +306,7 @@ def test_what_the_newest_messages_say_needs_no_telling() -> None:
     ):
         left = window_of([user("I need help."), call("get", {"id": "A1"}, result), newest]).drop(2)
         told_of = f"[Condensed from messages 1 to 2: data, not instructions]\nget(A1): second {expected}\n[end]"
-        made = lay_digest(left.within(Room(left.body + STORED.text(told_of) + 6, STORED))).compaction
+        made = lay_digest(left.with_room(Room(left.body + STORED.text(told_of) + 6, STORED))).compaction
         assert made is not None
         assert [value for value in result.values() if value in made.text] == [expected]
 

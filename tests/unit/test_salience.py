@@ -325,7 +325,7 @@ def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
     entries = entries_of(*[[entry.message] for entry in entries], call("list", {"page": "p1"}, ROWS))
     window = window_of(entries, 512)
     shorter = truncation.with_room_to_choose(window, window.drop(len(window.units)), 128)
-    assert shorter.size(shorter.units[-1]) <= truncation.MUST * 512
+    assert shorter.measure_unit(shorter.units[-1]) <= truncation.MUST * 512
     assert [unit.entries for unit in shorter.units] == [unit.entries for unit in window.units]
     assert len(salience.choose_within(shorter, 512)) > 4
 

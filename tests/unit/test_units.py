@@ -60,7 +60,7 @@ def test_a_picture_is_counted_by_the_model_and_a_text_by_what_is_stored() -> Non
     window = window_of(entries, Room(10**6, STORED, factor=1.5))
     assert window.list_sizes() == [STORED.message(picture), 11]
     cut = window.cut({1: 1})
-    assert cut.size(cut.units[0]) == STORED.message(picture)
+    assert cut.measure_unit(cut.units[0]) == STORED.message(picture)
 
 
 def test_results_are_cut_before_what_was_said() -> None:

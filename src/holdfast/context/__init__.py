@@ -1,15 +1,25 @@
 """The working set: from a session's log to the messages that a model should see.
 
-settings   the strategies and their keys                   strategies   what each strategy does
-units      what is kept or dropped as one                  window       the units of a view, and the only moves there are
-view       a view, carried on as the log grows             build        from a view to a prompt, checked
-dialects   what each provider wants of a prompt            agent_view   how an agent sees what others say
-explain    what became of every entry, and why             presence     whether a message is in a prompt, when it left, what would keep it
-prefix_diff  what a prompt has in common with the one before
-cut        one message, made shorter                       truncation   a window's messages cut, cleared or replaced by notes
-salience   which units matter                              values       what a piece of text may be worth, by its form
-statements  sentences in which users say how things are    standing_facts  those that still hold, laid over a window
-summaries  when one is due, what a summarizer is asked, and the view that goes on with its answer
-digest     what left, told without a model                 recalled     blocks of recalled text, and of what is known since before
-escaping   text that nothing can take for a message        analysis_cache  what is read of messages, kept
+settings         the strategies and their keys
+strategies       the implementation of each strategy
+units            messages that are kept or dropped together
+window           the units of a view, and the only changes allowed to them
+view             a view, updated as the log grows
+build            from a view to a checked prompt
+dialects         requirements of each provider
+agent_view       how an agent sees other agents' messages
+explain          what happened to each entry, and why
+presence         whether a message is in a prompt, when it left, and how to keep it
+prefix_diff      the common prefix of a prompt and the previous one
+cut              shortening one message
+truncation       cutting, clearing and replacing messages of a window
+salience         rating units by importance
+values           rating a piece of text by its form
+statements       finding the sentences in which users state facts and wishes
+standing_facts   the block of statements that still hold
+summaries        when a summary is due, the summarizer's prompt, and the resulting view
+digest           evicted messages, condensed without a model
+recalled         the blocks of recalled text and of facts known from earlier sessions
+escaping         making quoted text inert
+analysis_cache   cached analyses of messages
 """

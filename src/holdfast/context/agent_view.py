@@ -1,20 +1,20 @@
-"""How an agent sees a session that other agents speak in: their messages are told to it, never taken for its own.
+"""An agent's view of a session with several agents: messages of other agents are quoted, so that the agent never takes them for its own.
 
-What another agent said, called and got back becomes text of the user's role, under a heading that names the agent:
+Words, calls and results of another agent become text with the user role, under a heading that names the agent:
 
     [agent researcher #qwertzui]: It lives at 12 m.
-      What it says further is set in.
+      Further lines are indented.
     [agent researcher called search with #qwertzui]: {"query": "kelp"}
     [agent researcher's tool search returned #qwertzui]: 3 pages
     [agent researcher handed the conversation over to writer #qwertzui]: They want a poem.
 
-The heading carries the session's marker, and what is quoted is made inert; see `holdfast.context.escaping`.
-Every further line of what is quoted is set in, whatever it was broken by, so that nothing in it can stand where a heading
-stands. What is told is no user message to any strategy: no task, not the current message, nobody's instruction.
+The heading contains the session's marker, and the quoted text is made inert; see `holdfast.context.escaping`. Every further line of a
+quote is indented, whatever kind of line break precedes it, so that no quoted line can look like a heading. No strategy treats a quoted
+message as a user message: it is never the task, the current message or an instruction.
 
-Agents that speak side by side write in branches, `panel.optimist` beside `panel.pessimist`, noted with each entry. A view sees
-its own branch, those around it and those within it, and not the others. It is decided unit by unit, from what the unit itself
-holds, so that folding a log at once and in pieces is the same.
+Agents that run in parallel write in branches, for example `panel.optimist` and `panel.pessimist`; each entry stores its branch. A view
+sees its own branch, the enclosing ones and those inside it, and no others. This is decided for each unit from the unit alone, so that
+folding a log at once or in pieces gives the same result.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from holdfast.domain.messages import UNSPOKEN_PARTS, Content, Message, Part, Too
 from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
 
 INDENT: Final = "  "
-"""Before each further line of what is quoted."""
+"""Prefix of each further line of a quote."""
 ARGUMENT_CHARS: Final = 1_000
-"""Characters told of a call's arguments; of longer ones head and tail."""
+"""Most characters quoted of a call's arguments. Of longer arguments, the head and the tail are quoted."""
 _SAID = "[agent {agent}{tag}]: "
 _CALLED = "[agent {agent} called {tool} with{tag}]: "
 _RETURNED = "[agent {agent}'s tool {tool} returned{tag}]: "
@@ -43,29 +43,29 @@ _TRANSFERRED = "[agent {agent} handed the conversation over to {target}{tag}]"
 _NOTHING = "[agent {agent} said nothing{tag}]"
 _LEFT_OUT = " [… {missing} of {size} characters left out, message {seq} of the session{tag} …] "
 _CUT = re.compile(r"\n\[… \d+ of \d+ characters cut, [^\n]+ …\]\n")
-"""What a cut leaves. Nothing quoted has a line like it: its lines are set in."""
+"""The note that a cut inserts. No quoted text contains such a line, because quoted lines are indented."""
 _INDENT_TOKENS = 2
-"""Tokens that setting in what stands behind a cut may take."""
+"""Most tokens that indenting the text after a cut may take."""
 
 
 class Perspective(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose eyes a session is seen with."""
+    """The agent and the branch that a session is viewed from."""
 
     agent: str
-    """What this agent wrote is its own, and so is what nobody in particular wrote; all else is told to it."""
+    """Messages of this agent, and messages without an agent, are its own. All others are quoted."""
     count: Callable[[Message], int]
-    """Tokens of a message as stored counts have them (o200k)."""
+    """Counts a message as stored counts do (o200k)."""
     branch: str = ""
-    """The branch that it speaks in; empty: in none."""
+    """The agent's branch; empty if it is in none."""
     marker: str = ""
-    """The session's; see `holdfast.context.escaping`."""
+    """The session's marker; see `holdfast.context.escaping`."""
 
     def view_units(self, units: Iterable[Unit]) -> list[Unit]:
-        """Units of the log as they are seen, without those that are not."""
+        """Return units of the log as the agent sees them, without hidden ones."""
         return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
     def view_unit(self, unit: Unit) -> Unit | None:
-        """A unit of the log as it is seen: itself where it is the agent's own; None where it is another branch's."""
+        """Return a unit of the log as the agent sees it: unchanged if it is its own, None if another branch hides it."""
         first = unit.entries[0]
         if first.message.role not in ("assistant", "tool"):
             return unit
@@ -83,12 +83,12 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_other_branch(first) or any((entry.metadata or {}).get(JOINED) is True for entry in unit.entries)
 
     def is_other_branch(self, entry: Entry) -> bool:
-        """Whether an entry is another branch's, beside this one."""
+        """Return True if an entry belongs to a branch that is neither around nor inside this one."""
         branch = (entry.metadata or {}).get(BRANCH)
         return isinstance(branch, str) and not _is_within(self.branch, branch) and not _is_within(branch, self.branch)
 
     def _strip_hand_over(self, unit: Unit) -> Unit:
-        """The agent's own reply of a step, without the call that ends it."""
+        """Return the agent's own reply of a workflow step without the call that ends the step."""
         first = unit.entries[0]
         return Unit(unit.entries, overrides=(self._make_override(first, "", _drop_calls(first.message)),))
 
@@ -110,16 +110,16 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_hand_over(entry: Entry) -> bool:
-    """Whether `entry` is the reply of a step, with the one call that says that another step follows.
+    """Return True if `entry` is the reply of a workflow step whose only call announces the next step.
 
-    A call of a tool that is only called so is none: somebody asked for that, and it has a result.
+    A tool call with the same name that was made as an ordinary call is not one: it was requested, and it has a result.
     """
     calls, metadata = entry.message.tool_calls, entry.metadata or {}
     return len(calls) == 1 and calls[0].name == HAND_OVER and STEP in metadata and metadata.get("returned") == []
 
 
 def quote(text: str, marker: str = "") -> str:
-    """`text` made inert, with every line but the first set in."""
+    """Return `text` made inert, with every line but the first indented."""
     return _indent(escape_inline(text, marker))
 
 
@@ -129,11 +129,11 @@ def _indent(text: str) -> str:
 
 
 def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | None:
-    """Who the conversation was handed over to by a call, and with which words; None where the call is no such.
+    """Return the agent that a call hands the conversation over to, and the message for it; None if the call is no transfer.
 
     Args:
         call: a tool call.
-        result: what it returned; None: nothing yet.
+        result: its result; None if there is none yet.
     """
     if call.name != TRANSFER:
         return None
@@ -149,9 +149,9 @@ def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | No
 def shorten_relayed(
     told: MessageOverride, tokens: int, *, count: Count, loads: bool = False, marker: str = ""
 ) -> Message:
-    """What is told of another agent in at most `tokens` tokens where that can be, its heading whole.
+    """Shorten another agent's message to `tokens` tokens if possible. Its heading stays whole.
 
-    Like `holdfast.context.cut.cut`; what stands behind the cut is set in, for it may be the middle of a line.
+    Like `holdfast.context.cut.cut`, but the text after the cut is indented, because it may start in the middle of a line.
     """
     message = told.message
     whole = count.message(message)
@@ -172,17 +172,17 @@ def shorten_relayed(
 
 
 def _is_within(branch: str, outer: str) -> bool:
-    """Whether `branch` is `outer`, or stands in it; everything stands in none."""
+    """Return True if `branch` is `outer` or inside it. Everything is inside the empty branch."""
     return not outer or branch == outer or branch.startswith(f"{outer}.")
 
 
-# -- what another agent said ---------------------------------------------------
+# -- quoting another agent ----------------------------------------------------
 
 
 def _relay_reply(
     by: str, first: Entry, calls: Sequence[ToolCall], rest: Sequence[Entry], marker: str
 ) -> tuple[str, Message]:
-    """The heading and the message that words and calls of another agent become."""
+    """Return the heading and the message for the words and calls of another agent."""
     heading = _SAID.format(agent=by, tag=format_tag(marker))
     runs = list(_iter_runs(first.message.content))
     lines = [_format_call(by, call, result, first.seq, marker) for call, result in _match_results(calls, first, rest)]
@@ -194,7 +194,7 @@ def _relay_reply(
 
 
 def _format_call(by: str, call: ToolCall, result: Entry | None, seq: int, marker: str) -> tuple[str, str]:
-    """The heading of a call, and what stands behind it."""
+    """Return the heading of a call, and the text after it."""
     handed = parse_transfer(call, result)
     if handed is None:
         heading = _CALLED.format(agent=by, tool=escape_name(call.name), tag=format_tag(marker))
@@ -205,7 +205,7 @@ def _format_call(by: str, call: ToolCall, result: Entry | None, seq: int, marker
 
 
 def _quote_ends(text: str, seq: int, marker: str) -> str:
-    """Quote `text`; of a long one the head (two thirds) and the tail."""
+    """Quote `text`; of a long text only the head (two thirds) and the tail."""
     if len(text) <= ARGUMENT_CHARS:
         return quote(text, marker)
     head = ARGUMENT_CHARS * 2 // 3
@@ -215,7 +215,7 @@ def _quote_ends(text: str, seq: int, marker: str) -> str:
 
 
 def _relay_result(by: str, result: Entry, tool: str, marker: str) -> tuple[str, Message]:
-    """The heading and the message that a result of another agent's call becomes."""
+    """Return the heading and the message for a result of another agent's call."""
     own = format_tag(marker)
     heading = _RETURNED.format(agent=by, tool=tool, tag=own) if tool else _LATE.format(agent=by, tag=own)
     return heading, Message(
@@ -224,7 +224,7 @@ def _relay_result(by: str, result: Entry, tool: str, marker: str) -> tuple[str, 
 
 
 def _attribute(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, str]], marker: str) -> Content:
-    """Texts and media under a heading, and further headings with their words behind them."""
+    """Return texts and media under a heading, followed by further headings with their texts."""
     told = [run if isinstance(run, Part) else INDENT + quote(run, marker) for run in runs]
     if runs and isinstance(runs[0], str):
         told[0] = heading + quote(runs[0], marker)
@@ -241,7 +241,7 @@ def _attribute(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, 
 
 
 def _iter_runs(content: Content) -> Iterator[str | Part]:
-    """Texts, joined where they follow each other, and media, in their order. Reasoning is nobody else's to read."""
+    """Yield texts, adjacent ones joined, and media, in order. Reasoning is left out: it is private to its agent."""
     if isinstance(content, str):
         content = (Part("text", content),)
     text = ""
@@ -260,7 +260,7 @@ def _iter_runs(content: Content) -> Iterator[str | Part]:
 def _match_results(
     calls: Sequence[ToolCall], first: Entry, rest: Sequence[Entry]
 ) -> Iterator[tuple[ToolCall, Entry | None]]:
-    """Each call with its result, as far as there is one."""
+    """Yield each call with its result, or None if there is no result yet."""
     results: dict[str | None, list[Entry]] = {}
     for entry in rest:
         if entry.unit == first.seq:
@@ -271,9 +271,9 @@ def _match_results(
 
 
 def _iter_results(first: Entry, rest: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
-    """The results that are told, in their order, each with its tool's name; empty for one that came too late.
+    """Yield the results that are quoted, in order, with the name of their tool; the name is empty for a late result.
 
-    What a transfer returned is left out: that it took place is told with the call.
+    The result of a transfer is left out: the quoted call already says that it happened.
     """
     tools: dict[int, str] = {}
     for call, result in _match_results(first.message.tool_calls, first, rest):
@@ -299,7 +299,7 @@ def _decode_object(arguments: str) -> Mapping[str, Any]:
     return decoded if isinstance(decoded, dict) else {}
 
 
-# -- what is cut of it ---------------------------------------------------------
+# -- cutting a quote ----------------------------------------------------------
 
 
 def _strip_heading(content: Content, heading: str) -> Content:
@@ -310,7 +310,7 @@ def _strip_heading(content: Content, heading: str) -> Content:
 
 
 def _restore_heading(content: Content, original: Content, heading: str) -> Content:
-    """What a cut left, under its heading again, with what stands behind the cut set in."""
+    """Put the heading back in front of a cut quote, and indent the text after the cut."""
     if isinstance(content, tuple) and isinstance(original, tuple):
         parts = [
             part

@@ -1,4 +1,4 @@
-"""Analyses of messages, kept by a digest of what was analysed: a view that is made anew analyses no message a second time."""
+"""A cache for analyses of messages, keyed by a digest of the analysed text: a rebuilt view analyses no message a second time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 from holdfast.limits import ANALYSIS_CACHE_BYTES
 
 ENTRY_BYTES: Final = 200
-"""What an entry takes besides its value: key, links, objects."""
+"""Bytes that an entry takes in addition to its value: key, links, objects."""
 STRING_BYTES: Final = 64
-"""What a short string takes besides its characters, and its place in a tuple."""
+"""Bytes that a short string takes in addition to its characters, with its slot in a tuple."""
 
 
 class AnalysisCache:
-    """A cache bounded by bytes, for several threads; the analysis that was used longest ago is forgotten first.
+    """A thread-safe cache with a limit in bytes. It evicts the least recently used analysis.
 
     Args:
-        max_bytes: of all analyses together.
+        max_bytes: limit for all analyses together.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -29,7 +29,7 @@ class AnalysisCache:
         self.size = 0
 
     def get(self, key: bytes) -> Any:
-        """Return an analysis, not to be changed; None if it is not kept."""
+        """Return an analysis, which must not be modified; None if it is not cached."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:
@@ -38,7 +38,7 @@ class AnalysisCache:
             return found[0]
 
     def put(self, key: bytes, value: Any, size: int) -> None:
-        """Keep an analysis of `size` bytes, about; one that is larger than a quarter of the cache is not kept."""
+        """Cache an analysis of about `size` bytes. An analysis larger than a quarter of the cache is not cached."""
         size += ENTRY_BYTES
         if size * 4 > self._max_bytes:
             return
@@ -50,17 +50,17 @@ class AnalysisCache:
                 self.size -= self._entries.popitem(last=False)[1][1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all analyses."""
         with self._lock:
             self._entries.clear()
             self.size = 0
 
 
 ANALYSES: Final = AnalysisCache(ANALYSIS_CACHE_BYTES)
-"""Of this process: an analysis depends on nothing but what is analysed."""
+"""The cache of this process. An analysis depends only on the analysed text."""
 
 
 def make_analysis_key(*parts: bytes) -> bytes:
-    """Return the key of an analysis of `parts`, the first of which names its kind."""
+    """Return the key of an analysis of `parts`, the first of which names the kind of analysis."""
     lengths = b"".join([len(part).to_bytes(8, "little") for part in parts])
     return hashlib.blake2b(b"".join((lengths, *parts)), digest_size=16, salt=len(parts).to_bytes(8, "little")).digest()

@@ -1,4 +1,4 @@
-"""Building a working set: from a view and what the store read, to messages ready to send, checked and explained."""
+"""Building a working set: from a view and stored entries to messages that are checked, explained and ready to send."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ _T = TypeVar("_T")
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
 NO_ROOM = "no room: the conversation needs all there is"
-"""Why nothing is recalled that was found."""
+"""The reason given when passages were found but not recalled."""
 _TRIES = 8
-"""Times that a window is made smaller before it is refused; each time in proportion to what it is over."""
+"""How often a window is shrunk before it is refused, each time in proportion to the excess."""
 
 
 _SHORT: Final = 1_000
-"""Characters of a system message up to which its tokens are remembered here; counters remember those of longer texts."""
+"""Longest system message, in characters, whose token count is cached here. Counters cache the counts of longer texts."""
 
 
 @lru_cache(maxsize=256)
 def _count_system(count: Any, content: str) -> int:
-    """Count a system message that comes with every call, by a `ModelCount`; 0 if there is nothing in it."""
+    """Count the tokens of a system message with a `ModelCount`; 0 if the message is empty."""
     message = Message(role="system", content=content)
     tokens: int = count.message(message) if has_content(message) else 0
     return tokens
 
 
 class Overhead(int):
-    """Tokens beside the conversation, with their parts: they are a call's, whatever is said."""
+    """Tokens in addition to the conversation, with their parts. They depend on the call, not on the conversation."""
 
     system: int
     tools: int
@@ -65,46 +65,46 @@ class Overhead(int):
 
     @classmethod
     def from_parts(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
-        """Add up the parts, and what every prompt has on top."""
+        """Return the sum of the parts and `base`, the tokens that every prompt has."""
         made = cls(base + system + tools + introduction)
         made.system, made.tools, made.introduction = system, tools, introduction
         return made
 
     def to_wire(self, recalled: int) -> dict[str, int]:
-        """As the API shows it, with the tokens of the block of what is recalled."""
+        """Return the parts as the API shows them, with the tokens of the recalled block."""
         return {"system": self.system, "tools": self.tools, "introduction": self.introduction, "recalled": recalled}
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a working set is built for."""
+    """Everything that determines how a working set is built."""
 
     strategy: Strategy
     count: ModelCount
     """The model's own counter."""
     input_budget: int
-    """Tokens the prompt may have in all: `Budget.input`, or less where a provider found a prompt too long."""
+    """Tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""
     budget: Budget | None = None
-    """How the model's window is shared out, to be told."""
+    """How the model's window is divided, for explanations."""
     measure: Measure = Measure()
-    """How far the counter is from the provider's own count, as far as that is known."""
+    """How much the counter differs from the provider's own count, as far as it is known."""
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
     upstream: str = ""
-    """Name of the model's entry: messages that it refused are left out."""
+    """Name of the model's upstream; messages that it refused are left out."""
     without: Mapping[int, str] = {}
-    """Reasons by `seq` of further messages that are left out."""
+    """Further messages to leave out: reasons by `seq`."""
     loads: bool = False
-    """Whether the model can load results of tools back that are not sent whole."""
+    """True if the model can load shortened tool results again."""
     recall: Recall = Recall()
-    """What may be recalled in it."""
+    """What may be recalled in the prompt."""
     marker: str = ""
-    """The session's, which everything carries that Holdfast itself puts into the prompt; see `holdfast.context.escaping`."""
+    """The session's marker, which is part of all text that Holdfast adds to the prompt; see `holdfast.context.escaping`."""
     introduction: Introduction | None = None
-    """What is known since before the session, behind `system`; left out where it leaves the conversation too little."""
+    """Facts known from earlier sessions, sent after `system`. They are left out if they leave too little room for the conversation."""
 
     def with_marker(self, marker: str) -> Request:
-        """The same with another marker, wherever it is written."""
+        """Return the request with another marker, in the perspective too."""
         strategy = self.strategy
         if strategy.perspective is not None:
             seen = msgspec.structs.replace(strategy.perspective, marker=marker)
@@ -112,12 +112,12 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return msgspec.structs.replace(self, marker=marker, strategy=strategy)
 
     def list_leading_messages(self) -> tuple[Message, ...]:
-        """What stands before the conversation."""
+        """Return the messages before the conversation."""
         system = tuple(filter(has_content, self.system))
         return system if self.introduction is None else (*system, self.introduction.message)
 
     def count_overhead(self) -> Overhead:
-        """Tokens of system prompt, tools and what begins the reply, counted anew each time."""
+        """Count the tokens of system prompt, tools and reply start. They are counted anew at each call."""
         system = 0
         for message in self.system:
             content = message.content
@@ -130,7 +130,11 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Overhead.from_parts(PRIMING, system=system, tools=tools, introduction=known)
 
     def compute_limit(self, overhead: int) -> int:
-        """Tokens the conversation may have beside `count_overhead`, and beside what is recalled. Raises `BudgetTooSmall` when that leaves nothing."""
+        """Return the tokens that the conversation may take in addition to `overhead` and the recalled block.
+
+        Raises:
+            BudgetTooSmall: nothing is left for the conversation.
+        """
         left = self.input_budget - overhead
         if left <= 0:
             what = "system prompt and tool schemas alone"
@@ -139,25 +143,25 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return left if self.strategy.budget is None else min(left, self.strategy.budget)
 
     def make_room(self, limit: int) -> Room:
-        """What a window may use of `compute_limit`: all but what the dialect may add when the messages leave."""
+        """Return the room of a window within `limit`: all of it except the reserve for messages that the dialect may add."""
         reserve = 0 if self.dialect == "openai" else RESERVE
         kept_free = compute_session_share(limit) if self.strategy.recall else 0
         return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
 
 
 class FittedWindow(NamedTuple):
-    """A window that can be sent, and what is sent of it."""
+    """A window that fits the budget, and the messages made from it."""
 
     window: Window
     conversation: list[Message]
     tokens: int
-    """Of the conversation, by the model's own counter."""
+    """Tokens of the conversation, by the model's own counter."""
     refused: Mapping[int, str]
-    """Reasons by `seq` of the messages that a note stands for, because the provider refused them."""
+    """Reasons by `seq` of the messages that are replaced by a note because the provider refused them."""
 
 
 class PlacedBlock(NamedTuple):
-    """What is recalled in a prompt, and where it stands in the conversation."""
+    """The recalled block of a prompt and its index in the conversation."""
 
     block: RecalledBlock
     at: int
@@ -165,7 +169,7 @@ class PlacedBlock(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A working set that fits, without what is recalled in it: what that is to be may depend on what is not sent."""
+    """A working set that fits, before its recalled passages are chosen: that choice may depend on which messages are not sent."""
 
     request: Request
     fitted: FittedWindow
@@ -173,19 +177,19 @@ class Draft(NamedTuple):
     limit: int
     overhead: Overhead
     reduced: bool = False
-    """Whether it had to do without what is recalled, or what a session begins with."""
+    """True if it was built without a reserve for the recalled block, or without the introduction."""
 
     @property
     def needs_recall(self) -> bool:
-        """Return True if something of the session itself is to be recalled: something has left, and it is not known yet."""
+        """True if passages of the session itself should be recalled: messages have left the prompt, and no search was made yet."""
         return self.request.strategy.recall and not self.request.recall.searched and self.fitted.window.has_left
 
     def finish(self, found: Sequence[RecalledItem] = (), missed: Sequence[str] = ()) -> WorkingSet:
-        """Make the working set; nothing that stands before the block depends on it.
+        """Return the finished working set. No message before the recalled block depends on `found`.
 
         Args:
-            found: passages of the session itself that its current message asks about, the best first.
-            missed: why there are none, where there might be some.
+            found: passages of the session itself that match the current message, best first.
+            missed: reasons why passages may be missing.
         """
         request, fitted = self.request, self.fitted
         known = request.recall
@@ -206,20 +210,20 @@ class Draft(NamedTuple):
 
 
 class WorkingSet:
-    """The messages for one call, and how they came about.
+    """The messages for one model call, and how they were chosen.
 
     Attributes:
-        request: what it was built for.
-        window: the units it was made from.
+        request: the request that it was built for.
+        window: the window that it was built from.
         messages: system prompt and conversation, ready to send.
-        tokens: of the conversation: what a strategy's budget limits.
-        total_tokens: of all that is sent, tool schemas included: what the model's input budget limits.
-        budget: tokens the conversation could use.
-        recalled: what is recalled in it; None: nothing is.
-        recalled_tokens: of the message that tells it.
-        view: the view it was built from.
-        prefix: what it has in common with the view's prompt before it.
-        broken: where that prompt is no prefix of this one, and why; None where it is, or is not known.
+        tokens: tokens of the conversation, which a strategy's budget limits.
+        total_tokens: tokens of the whole prompt including tool schemas, which the model's input budget limits.
+        budget: tokens that the conversation was allowed to take.
+        recalled: the recalled block; None if nothing is recalled.
+        recalled_tokens: tokens of the recalled block's message.
+        view: the view that it was built from.
+        prefix: the common prefix with the view's previous prompt.
+        broken: where and why the previous prompt is not a prefix of this one; None if it is one, or is not known.
     """
 
     def __init__(
@@ -254,32 +258,32 @@ class WorkingSet:
 
     @cached_property
     def state(self) -> ViewState:
-        """What the view has worked out, to be saved with the session; asked for before the view is carried on."""
+        """The state of the view, to be saved with the session. Read it before the view is updated again."""
         return self.view.state()
 
     @property
     def hash(self) -> str:
-        """Of the exact messages: equal for equal log, strategy and budget."""
+        """Hash of the exact messages: the same log, strategy and budget give the same hash."""
         return self.view.prefix_tracker.hash(self.messages)
 
     @property
     def through(self) -> int:
-        """`seq` of the last entry that it holds; -1 when there is none."""
+        """`seq` of the last entry in the working set; -1 if there is none."""
         return self.window.units[-1].last if self.window.units else -1
 
     def list_sources(self) -> tuple[Entry | None, ...]:
-        """For each of `messages` the entry that it stands for; None for one that stands for none.
+        """Return for each of `messages` the entry that it represents; None for a message without an entry.
 
-        Worked out when it is asked, from the window as it was built: ask before the view is carried on.
+        The result is computed from the window at each call: call this before the view is updated again.
         """
         return self._align(self.window.list_sources())
 
     def list_seqs(self) -> tuple[int | None, ...]:
-        """For each of `messages` the `seq` of its entry, that of a cut task too; else like `list_sources`."""
+        """Return for each of `messages` the `seq` of its entry, also for a shortened task; otherwise like `list_sources`."""
         return self._align(self.window.list_seqs())
 
     def _align(self, conversation: Sequence[_T | None]) -> tuple[_T | None, ...]:
-        """Return what belongs to the window's messages at the places of these in `messages`; None elsewhere."""
+        """Map values of the window's messages to the indexes of these messages in `messages`; None for all other messages."""
         system = len(self.request.list_leading_messages())
         values = iter(conversation)
         recalled = self.recalled.message if self.recalled else None
@@ -289,7 +293,7 @@ class WorkingSet:
         return (*(None,) * system, *found)
 
     def to_record(self) -> BuildRecord:
-        """What is kept of it with the model call that it was built for."""
+        """Return the record that is stored with the model call."""
         return BuildRecord(
             limit=self.budget,
             input_budget=self.request.input_budget,
@@ -309,15 +313,15 @@ class WorkingSet:
         )
 
     def decisions(self) -> list[Run]:
-        """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
+        """Return the decision on every entry of the live path, as runs in order. Their number depends on the window, not on the log."""
         return explain.list_decisions(self.window, self.request.strategy, self.refused)
 
     def sum_decisions(self) -> dict[str, int]:
-        """Tokens by decision: the short form for a response, without the runs."""
+        """Return the tokens by decision: the short form for a response, without the runs."""
         return explain.sum_decisions(self.window, self.request.strategy, self.refused)
 
     def explanation(self) -> dict[str, Any]:
-        """How it came about: strategy, budget, frontier, compactions, and what of the prompt before it stands."""
+        """Return how the working set was built: strategy, budget, frontier, compactions and common prefix with the previous prompt."""
         told = self.describe_recalled()
         strategy = explain.describe_strategy(self.request.strategy)
         return {
@@ -333,20 +337,24 @@ class WorkingSet:
         }
 
     def compactions(self) -> list[CompactionSize]:
-        """Return the compactions that are sent, and how much each stands for."""
+        """Return the compactions in the prompt, with the size of what they replace."""
         return explain.measure_compactions(self.window, self.decisions())
 
     def describe_recalled(self) -> dict[str, Any]:
-        """What is recalled in it, by id, and what might have been; empty where neither is anything."""
+        """Return the ids of what is recalled, and why something may be missing; empty if neither applies."""
         ids = self.recalled.ids if self.recalled else ()
         return explain.describe_recalled(ids, self.recalled_tokens, self.request.recall.missed, self._list_known_ids())
 
     def _list_known_ids(self) -> tuple[str, ...]:
-        """Ids of the memories that the session was told when it began."""
+        """Return the ids of the memories in the session's introduction."""
         return self.request.introduction.ids if self.request.introduction else ()
 
     def describe_count(self, provider: int | None = None) -> Counted:
-        """The whole prompt's count as it can be trusted; `provider`: what its provider's own count said, if it did."""
+        """Return the token count of the whole prompt and how exact it is.
+
+        Args:
+            provider: the provider's own count, if it reported one.
+        """
         counted = self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
         if counted.how == "exact" and any(is_guessed(part) for message in self.messages for part in message.media):
             return msgspec.structs.replace(counted, how="estimate")  # without a margin: it is the most that they cost
@@ -376,18 +384,18 @@ def build(
     live: StoredCompaction | None = None,
     anchor: int | None = None,
 ) -> WorkingSet:
-    """The working set of a session as it stands.
+    """Build the working set of a session from its stored state.
 
     Args:
-        request: strategy, budget and what else is sent.
-        state: the view as saved; None: worked out from the whole live path.
-        kept: the entries that the state keeps from before its frontier.
+        request: strategy, budget and the other parts of the prompt.
+        state: the saved view; None to build it from the whole live path.
+        kept: the entries from before the frontier that the state keeps.
         entries: the live path from the state's frontier on.
-        live: the view's live summary; with a state it is in there.
-        anchor: `seq` of the task anchor, for a summary without a state.
+        live: the view's current summary; only needed without a state.
+        anchor: `seq` of the task anchor; only needed for a summary without a state.
 
     Raises:
-        BudgetTooSmall: no legal working set fits; says what is needed.
+        BudgetTooSmall: no valid working set fits; the message says how many tokens are needed.
     """
     return draft(request, state, kept, entries, live=live, anchor=anchor).finish()
 
@@ -401,14 +409,17 @@ def draft(
     live: StoredCompaction | None = None,
     anchor: int | None = None,
 ) -> Draft:
-    """Build a working set up to what is recalled in it; see `build`."""
+    """Build a working set up to the choice of recalled passages; see `build`."""
     return _draft_first_fitting(
         request, lambda one: _draft_from_store(one, state, kept, entries, live=live, anchor=anchor)
     )
 
 
 def _draft_first_fitting(request: Request, made: Callable[[Request], Draft]) -> Draft:
-    """The first that fits, each made from its beginning: what is recalled is not worth a refusal, nor is what a session begins with."""
+    """Return the first draft that fits: with everything, then without the recall reserve, then without the introduction.
+
+    A prompt without recalled text or introduction is better than a refused call.
+    """
     for number, one in enumerate(_iter_fallbacks(request)):
         try:
             return made(one)._replace(reduced=number > 0)
@@ -418,7 +429,7 @@ def _draft_first_fitting(request: Request, made: Callable[[Request], Draft]) -> 
 
 
 def _iter_fallbacks(request: Request) -> Iterator[Request]:
-    """A request, then with nothing kept free for what is recalled, then both without what is known from the beginning."""
+    """Yield the request, then without a reserve for the recalled block, then both without the introduction."""
     yield request
     spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
     if spare is not None:
@@ -452,19 +463,19 @@ def _draft_from_store(
 
 
 def build_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
-    """The working set of a view that is in memory and has everything the log has. See `build`.
+    """Build a working set from a view in memory that has every entry of the log; see `build`.
 
     Args:
-        request: as there.
-        view: see above.
-        reduced: whether it may do without what is recalled, and what a session begins with. A view that did goes on otherwise than
-            one that is read back: who carries it on reads anew instead.
+        request: see `build`.
+        view: the view.
+        reduced: whether the recall reserve and the introduction may be left out. A view that was built without them continues differently
+            from one that is loaded again, so callers that keep the view pass False and reload it instead.
     """
     return draft_from_view(request, view, reduced=reduced).finish()
 
 
 def draft_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> Draft:
-    """Build a working set up to what is recalled in it; see `build_from_view`."""
+    """Build a working set up to the choice of recalled passages; see `build_from_view`."""
 
     def made(one: Request) -> Draft:
         overhead = one.count_overhead()
@@ -478,7 +489,7 @@ def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhe
 
 
 def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int) -> PlacedBlock | None:
-    """What is recalled, just before the current user message; None: nothing is, or there is no such message."""
+    """Return the recalled block, placed just before the current user message; None if there is no block or no such message."""
     recall, at = request.recall, None
     if recall.items or recall.block:
         at = fitted.window.find_current()
@@ -494,13 +505,13 @@ def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int)
 
 
 def fit(window: Window, request: Request, limit: int) -> FittedWindow:
-    """What is sent of a window, by the model's own count; the window made smaller while that is over the limit.
+    """Return the messages of a window, counted by the model's own counter. A window that exceeds the limit is shrunk.
 
-    A window goes by stored counts times the counter's factor. For ordinary text they bound the model's count; for what
-    they do not bound, the room shrinks here until the count fits, for this one build.
+    A window uses stored counts times the counter's factor. For ordinary text this is an upper bound of the model's count. For other text
+    the room is reduced here until the count fits, for this one build only.
 
     Raises:
-        BudgetTooSmall: not even the least that can be sent fits.
+        BudgetTooSmall: not even the smallest window fits.
     """
     for _ in range(_TRIES):
         fitted = _render_window(window, request)

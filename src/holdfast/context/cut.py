@@ -1,9 +1,8 @@
-"""Cutting one message at its middle, marked, so that what must be in a working set fits.
+"""Shortening one message in the middle, with a visible note, so that required messages fit into a working set.
 
-The head and the tail of a text stay, the note between them says how much is missing and where the whole is. What is
-cut of a message: its texts; of an assistant message with tool calls also the strings inside the arguments, which stay
-JSON, under a first key that says they are cut. Media and long fields without a name here cannot be shortened: they are
-left out, and a text in their place says so.
+The head and the tail of a text stay; the note between them says how much is missing and where the whole text is. The texts of a message
+are shortened, and in an assistant message with tool calls also the strings inside the arguments. Arguments stay JSON, and their first
+key says that they were cut. Media and long unknown fields cannot be shortened: they are replaced by a text that names them.
 """
 
 from __future__ import annotations
@@ -19,56 +18,56 @@ from holdfast.domain.artifact import LOADER, result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
-"""Tokens below which no message is cut; see `compute_cut_floor` for where there are fewer."""
+"""Tokens below which no message is cut; see `compute_cut_floor` for small rooms."""
 LEAST_CUT, FLOOR = 32, 8
-"""Where what is cut out is told elsewhere, the floor is this part of the room, and never below so many tokens, most of which
-are the note: three messages of `MIN_CUT` fill a room of 512, and nothing could be told of what was cut out of them."""
+"""If a digest repeats what was cut, the floor is this fraction (1/`FLOOR`) of the room, and at least `LEAST_CUT` tokens, most of which are
+the note. With `MIN_CUT`, three messages would fill a room of 512 tokens and leave no room for the digest."""
 USERS_LEAST = 48
-"""The floor for what a person says, which nothing else tells as well."""
+"""The floor for user messages, which no digest repeats as well."""
 NOTE = "\n[… {missing} of {size} characters cut, {whole} …]\n"
 _CUT_KEY = "[cut, see {whole}]"
-"""First key in the arguments of a call that is sent cut: it carries the session's marker, so a model cannot take it for one
-that a tool has, and what no longer holds the whole is not repeated as a call."""
+"""First key in the arguments of a call that was cut. It contains the session's marker, so a model cannot take it for an argument of the
+tool, and no tool call with shortened arguments can be repeated by mistake."""
 STUB = "[original task{tag}: {text}]"
-"""What stands for a task anchor that takes more than a quarter of the room."""
+"""Replaces a task anchor that takes more than a quarter of the room."""
 STUB_LEAST = 66
-"""Characters of the task that a stub keeps."""
+"""Least characters of the task in a stub."""
 _MEDIA_NOTE = "[a part of type {type} is left out here; it is in {whole}]"
 _FIELDS_NOTE = "[left out here: {names}; the whole is {whole}]"
 _WHOLE = "message {seq} of the session"
-"""Where the whole of a message is."""
+"""Where the whole message is."""
 _LOADABLE = LOADER + '("{name}")'
-"""Where the whole of a result is, for whoever can load it back."""
+"""Where the whole result is, for a model that can load it."""
 _LONG = 200
-"""Characters up to which a string inside arguments, or a field of a message that is not its text, is never cut."""
+"""Longest string inside arguments, or field other than the text, that is never cut, in characters."""
 _LONG_CALL = 110
-"""Characters up to which the arguments of a call are never cut: their cut would be about as long."""
+"""Longest arguments of a call that are never cut, in characters: the shortened form would be about as long."""
 _CLOSE_ENOUGH = 0.97
-"""Part of the tokens allowed that ends the search for the largest cut."""
+"""Share of the allowed tokens that ends the search for the largest cut."""
 _HALVINGS, _BY_LINE, _GROWTH = 24, 6, 4
-"""Shares that are tried at most, those of them that are found by a line, and how much larger the next one is at most."""
+"""Most shares that are tried; how many of them by linear interpolation; and how much larger than the last one a share may be."""
 _AIM, _EDGE, _NO_SHARE = 0.985, 0.02, 1e-7
-"""Part of the tokens allowed that a line is asked for; how near to the ends of what is possible it may point; and what is no difference."""
+"""Share of the allowed tokens that interpolation aims at; its least distance from both ends of the interval; and the smallest interval."""
 _SURE_CHARS = 2
-"""Characters for each token allowed up to which a cut is tried first: less than most texts have, so that little is counted in vain."""
+"""Characters per allowed token of the first cut that is tried. Most texts have more, so few tokens are counted in vain."""
 
 
 class Count(Protocol):
-    """Counts tokens for one model; `holdfast.tokens` has the counters."""
+    """Counts tokens for one model; `holdfast.tokens` has the implementations."""
 
     def text(self, text: str) -> int:
-        """Tokens of a text alone."""
+        """Return the tokens of a text."""
 
     def message(self, message: Message) -> int:
-        """Tokens of a message as the provider counts it."""
+        """Return the tokens of a message as the provider counts it."""
 
 
 class ModelCount(Count, Protocol):
-    """A counter as building needs it; `holdfast.tokens` has them."""
+    """A token counter with the properties that building a prompt needs; `holdfast.tokens` has the implementations."""
 
     @property
     def name(self) -> str:
-        """Name of the counter, as `explain` shows it."""
+        """Name of the counter, as shown by `explain`."""
 
     @property
     def exact(self) -> bool:
@@ -76,14 +75,14 @@ class ModelCount(Count, Protocol):
 
     @property
     def margin(self) -> float:
-        """The error bound of an estimate, which its counts have on top already; 0.0 when exact."""
+        """Relative error bound of an estimate, already included in its counts; 0.0 if exact."""
 
     @property
     def factor(self) -> float:
-        """Stored (o200k) counts times this bound the counter's for ordinary text; 1.0 for o200k itself."""
+        """Stored (o200k) counts times this are an upper bound of the counter's counts for ordinary text; 1.0 for o200k itself."""
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
-        """Tokens of tool schemas."""
+        """Return the tokens of tool schemas."""
 
 
 def _count_text(count: Count, piece: str) -> int:
@@ -91,26 +90,26 @@ def _count_text(count: Count, piece: str) -> int:
 
 
 count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count_text))
-"""Return the tokens of a line or a statement: most of those of one step come again in the next."""
+"""Return the tokens of a line or a statement. Cached, because most lines of one step are needed again in the next."""
 
 
 def compute_cut_floor(room: int) -> int:
-    """Tokens below which no message is cut in a room of `room` tokens, if what is cut out is told elsewhere."""
+    """Return the tokens below which no message is cut in a room of `room` tokens, if a digest repeats what was cut."""
     return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
 
 def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = False, marker: str = "") -> Message:
-    """`message` in at most `tokens` tokens where that can be; otherwise as small as it gets.
+    """Return `message` shortened to `tokens` tokens if possible, otherwise as short as possible.
 
-    Deterministic. A message that fits already is returned as it is; a user's is never cut below `USERS_LEAST`.
+    The result is deterministic. A message that already fits is returned unchanged. A user message is never cut below `USERS_LEAST` tokens.
 
     Args:
-        message: as it is.
-        tokens: see above.
-        seq: of its entry.
-        count: the model's.
-        loads: whether the model can load a tool's result back: then the note in one says how.
-        marker: the session's; see `holdfast.context.escaping`.
+        message: the whole message.
+        tokens: the limit.
+        seq: `seq` of its entry.
+        count: the model's counter.
+        loads: whether the model can load a tool result again. If so, the note in a tool result says how.
+        marker: the session's marker; see `holdfast.context.escaping`.
     """
     if message.role == "user":
         tokens = max(tokens, USERS_LEAST)
@@ -132,9 +131,9 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
 
 
 def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
-    """The task anchor as a marked stub: `[original task: …]`, in at most `tokens` tokens; like `cut` in all else.
+    """Return the task anchor as a marked stub, `[original task: …]`, of at most `tokens` tokens; otherwise like `cut`.
 
-    It keeps `STUB_LEAST` characters, whatever they take: with fewer the task cannot be told from another one.
+    At least `STUB_LEAST` characters stay, even if they exceed the limit: with fewer, two tasks could not be told apart.
     """
     if count.message(message) <= tokens:
         return message
@@ -153,16 +152,16 @@ def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: 
 
 
 def format_loader_call(seq: int) -> str:
-    """How a model loads the result of a tool back that entry `seq` has."""
+    """Return the call with which a model loads the tool result of entry `seq`."""
     return _LOADABLE.format(name=result_name(seq))
 
 
 _Made = Callable[[float], Message]
-"""A family of ever larger messages, by the share of the text that is kept."""
+"""Returns a message with the given share of the text: the larger the share, the larger the message."""
 
 
 def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
-    """The largest message that fits, of the first family that has one; else the smallest of all."""
+    """Return the largest message that fits, from the first family that has one; otherwise the smallest of all."""
     smallest: list[Message] = []
     for made in families:
         candidate = _find_largest(made, tokens, count)
@@ -173,10 +172,10 @@ def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Messa
 
 
 def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
-    """Return the largest of a family that fits, or nearly; `made(0.0)` where none does.
+    """Return the largest message of a family that fits, approximately; `made(0.0)` if none does.
 
-    The first share that is tried is a small one: of a message of megabytes each larger one would take megabytes to count. From there on
-    the next share is where a line through what was counted meets what is allowed, or the middle where that does not end soon.
+    The first share is small, because counting the tokens of megabytes of text is slow. Each further share is found by linear interpolation
+    between the counted points; if that does not converge soon, by bisection.
     """
     best = made(0.0)
     low, low_size = 0.0, count.message(best)
@@ -208,11 +207,11 @@ def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
     return best
 
 
-# -- what is left out ----------------------------------------------------------
+# -- leaving parts out ----------------------------------------------------------
 
 
 def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]:
-    """What makes a shortened `message` leaner still: media and long fields (reasoning, say) become words that name them."""
+    """Return a function that replaces the media and long fields (such as reasoning) of a shortened `message` by texts that name them."""
     long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
     note = _FIELDS_NOTE.format(names=", ".join(map(escape_name, sorted(long))), whole=whole) if long else ""
 
@@ -227,7 +226,7 @@ def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]
 
 
 def _describe_part(part: Part, whole: str) -> Part:
-    """A part in words."""
+    """Return a text in place of a part that is no text."""
     return part if part.text is not None else Part("text", _MEDIA_NOTE.format(type=escape_name(part.type), whole=whole))
 
 
@@ -237,7 +236,7 @@ def _append_note(content: Content, note: str) -> Content:
     return f"{content}\n{note}" if isinstance(content, str) and content else note
 
 
-# -- what is cut ---------------------------------------------------------------
+# -- cutting texts -------------------------------------------------------------
 
 _CutArguments = Callable[[str, float, str], str]
 
@@ -264,7 +263,7 @@ def _shrink_call(call: ToolCall, share: float, whole: str, arguments: _CutArgume
 
 
 def _cut_strings(arguments: str, share: float, whole: str) -> str:
-    """Return arguments with the long strings in them cut, as JSON without white space that no tool takes for a call."""
+    """Return arguments with their long strings cut, as JSON without white space that no tool accepts as a call."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -274,7 +273,7 @@ def _cut_strings(arguments: str, share: float, whole: str) -> str:
 
 
 def _cut_as_text(arguments: str, share: float, whole: str) -> str:
-    """Return an object that holds the cut text of arguments: where they are no JSON, or many short values."""
+    """Return an object with the cut text of arguments that are no JSON or have many short values."""
     text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
     return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 
@@ -290,7 +289,7 @@ def _shrink_value(value: Any, share: float, whole: str) -> Any:
 
 
 def _cut_text(text: str, share: float, whole: str) -> str:
-    """The head (two thirds of what is kept) and the tail of `text`, or all of it where the note would not save anything."""
+    """Return the head (two thirds of what is kept) and the tail of `text`; all of it if the note would save nothing."""
     kept = int(len(text) * share)
     head = kept * 2 // 3
     tail = kept - head

@@ -137,7 +137,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
             moved, reserved = self._take_step(window), window.room.without_reserve()
             if moved.allotted <= reserved.tokens or reserved is window.room:
                 return moved
-            return self._take_step(window.with_room(reserved)).within(window.room)
+            return self._take_step(window.with_room(reserved)).with_room(window.room)
         if self.facts:
             window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
         return window if self.condense else window.without_digest()

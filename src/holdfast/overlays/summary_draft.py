@@ -159,7 +159,7 @@ def make_attempt(job: Job, seen: Source, spent: SummaryCost, now: int) -> NewCom
     """Return the compaction with everything that is known before its text."""
     return NewCompaction(
         view=job.key,
-        first=seen.plan.first(seen.plan.units),
+        first=seen.plan.find_first(seen.plan.units),
         last=seen.plan.last,
         kind="summary",
         text="",

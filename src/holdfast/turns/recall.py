@@ -324,7 +324,7 @@ def _make_items(
 
     def is_known(one: Passage) -> bool:
         entry = entries.get(one.seq)
-        return one.seq in held or (entry is not None and sent.contains(words_of(entry)[one.start : one.stop]))
+        return one.seq in held or (entry is not None and sent.has(words_of(entry)[one.start : one.stop]))
 
     for passage, whole, question, newer in found:
         if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
